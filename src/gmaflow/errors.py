@@ -1,0 +1,31 @@
+"""Everything that a caller's input can do wrong.
+
+    FlowError                   one sentence: what came, what is wanted, what to do
+    ├── ImageError              an image or video that cannot be read or used
+    ├── FlowFileError           a flow file that cannot be read or written
+    ├── WeightsError            a checkpoint that was refused or does not fit
+    └── OutputError             a place that cannot, or may not, be written to
+
+The command line shows the sentence and exits with 2. Whatever else is raised is a bug of ours and
+keeps its traceback.
+"""
+
+
+class FlowError(ValueError):
+    """Base of all errors that a caller can cause and mend."""
+
+
+class ImageError(FlowError):
+    """An image or video cannot be read, or cannot be used as it is."""
+
+
+class FlowFileError(FlowError):
+    """A flow file cannot be read, or a flow cannot be written in that format."""
+
+
+class WeightsError(FlowError):
+    """A checkpoint was refused, is broken, or does not fit the network."""
+
+
+class OutputError(FlowError):
+    """An output cannot be written, or exists and was not to be replaced."""
