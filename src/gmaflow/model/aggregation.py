@@ -1,0 +1,183 @@
+"""Global motion aggregation, the paper's contribution: borrow the motion of pixels that look alike.
+
+`Attention` compares the pixels of frame 1 with each other, once for a pair. `Aggregator` uses that
+in every iteration to carry motion from pixels that could be matched to those that could not.
+
+Legend: b batch, c channels, h w rows and columns at 1/8, p = h * w pixels, a heads, d channels of a
+head, q some of the pixels (as queries).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from gmaflow.model.config import AttentionKind
+
+MAX_OFFSET = 160
+"""Position tables reach this many cells of the 1/8 grid, as published; beyond, their last entry."""
+
+STREAM_BYTES = 256 * 2**20
+"""Largest piece of the attention matrix that streaming makes at once."""
+
+
+class AttentionWeights(Protocol):
+    """What aggregation and pictures need of an attention: its rows, and its product with values."""
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
+        ...
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        """Return for each pixel the mean of all values, weighted by attention."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredAttention:
+    """The whole attention matrix, computed once: fastest, and as large as (h * w)^2."""
+
+    weights: Float[Tensor, "b a p p"]
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
+        return self.weights[:, :, queries]
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        """Return for each pixel the mean of all values, weighted by attention."""
+        return self.weights @ values
+
+
+@dataclass(frozen=True)
+class StreamedAttention:
+    """Queries and keys only; the matrix is made a few rows at a time whenever it is needed."""
+
+    queries: Float[Tensor, "b a p e"]
+    keys: Float[Tensor, "b a p e"]
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
+        return self._weights(self.queries[:, :, queries])
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        """Return for each pixel the mean of all values, weighted by attention."""
+        batch, heads, pixels, _ = self.keys.shape
+        bytes_per_row = batch * heads * pixels * self.keys.element_size()
+        chunk = max(1, STREAM_BYTES // bytes_per_row)
+        parts = [self._weights(part) @ values for part in self.queries.split(chunk, dim=2)]
+        return torch.cat(parts, dim=2)
+
+    def _weights(self, queries: Float[Tensor, "b a q e"]) -> Float[Tensor, "b a q p"]:
+        return (queries @ self.keys.transpose(2, 3)).softmax(dim=-1).to(queries.dtype)
+
+
+class Attention(nn.Module):
+    """Compare the pixels of frame 1 by their looks, their offsets, or both."""
+
+    def __init__(
+        self,
+        *,
+        kind: AttentionKind,
+        context_channels: int,
+        num_heads: int,
+        head_channels: int = 128,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.num_heads = num_heads
+        self.scale = head_channels**-0.5
+        self.to_query_key = nn.Conv2d(
+            context_channels, 2 * num_heads * head_channels, 1, bias=False
+        )
+        # The tables are there even when only looks are compared: the published networks have them.
+        self.row_offsets = nn.Embedding(2 * MAX_OFFSET - 1, head_channels)
+        self.column_offsets = nn.Embedding(2 * MAX_OFFSET - 1, head_channels)
+
+    def forward(self, context: Float[Tensor, "b c h w"], *, store: bool = True) -> AttentionWeights:
+        """Return the attention among the pixels of `context`."""
+        queries, keys = self.to_query_key(context).chunk(2, dim=1)
+        queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
+        if self.kind != "content":
+            queries, keys = self._with_position(queries, keys, *context.shape[-2:])
+        streamed = StreamedAttention(queries, keys)
+        if not store:
+            return streamed
+        everything = torch.arange(queries.shape[2], device=context.device)
+        return StoredAttention(streamed.rows(everything))
+
+    def _split_heads(self, x: Float[Tensor, "b ad h w"]) -> Float[Tensor, "b a p d"]:
+        return x.flatten(2).unflatten(1, (self.num_heads, -1)).transpose(2, 3)
+
+    def _with_position(
+        self,
+        queries: Float[Tensor, "b a p d"],
+        keys: Float[Tensor, "b a p d"],
+        height: int,
+        width: int,
+    ) -> tuple[Float[Tensor, "b a p e"], Float[Tensor, "b a p e"]]:
+        """Extend queries and keys so that their dot product includes the position score.
+
+        That score is query . (row table[key row - query row] + column table[key column - query
+        column]): for a given query it depends on the key's row and column alone. So the query gets
+        one more channel for each row and each column, the key a 1 in its own row's and column's.
+        """
+        grid = queries.unflatten(2, (height, width))
+        by_row = torch.einsum("baijd,ikd->baijk", grid, offset_table(self.row_offsets, height))
+        by_column = torch.einsum("baijd,jkd->baijk", grid, offset_table(self.column_offsets, width))
+        position_queries = torch.cat([by_row, by_column], dim=-1).flatten(2, 3).to(queries.dtype)
+
+        rows = torch.eye(height, dtype=keys.dtype, device=keys.device).repeat_interleave(width, 0)
+        columns = torch.eye(width, dtype=keys.dtype, device=keys.device).repeat(height, 1)
+        position_keys = torch.cat([rows, columns], dim=-1).expand(*keys.shape[:2], -1, -1)
+
+        if self.kind == "position":
+            return position_queries, position_keys
+        return torch.cat([queries, position_queries], -1), torch.cat([keys, position_keys], -1)
+
+
+def offset_table(table: nn.Embedding, length: int) -> Float[Tensor, "n n d"]:
+    """Return the table's entry for each pair (query, key) of positions along one axis.
+
+    The published code fails where an offset exceeds the table (from 1288 px on); here its last
+    entry serves.
+    """
+    position = torch.arange(length, device=table.weight.device)
+    offset = position[None, :] - position[:, None]
+    return table(offset.clamp(1 - MAX_OFFSET, MAX_OFFSET - 1) + MAX_OFFSET - 1)
+
+
+class Aggregator(nn.Module):
+    """Carry motion along the attention, from pixels that see it to pixels that look alike."""
+
+    def __init__(
+        self,
+        *,
+        motion_channels: int,
+        num_heads: int,
+        learned_alpha: bool,
+        residual: bool,
+        head_channels: int = 128,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.residual = residual
+        self.to_value = nn.Conv2d(motion_channels, num_heads * head_channels, 1, bias=False)
+        self.project: nn.Module = nn.Identity()
+        if num_heads > 1 or head_channels != motion_channels:
+            self.project = nn.Conv2d(num_heads * head_channels, motion_channels, 1, bias=False)
+        # Starting at 0, a GMA network starts out as RAFT.
+        self.alpha = nn.Parameter(torch.zeros(1)) if learned_alpha else None
+
+    def forward(
+        self, attention: AttentionWeights, motion: Float[Tensor, "b c h w"]
+    ) -> Float[Tensor, "b c h w"]:
+        """Return the global motion features."""
+        height, width = motion.shape[-2:]
+        values = self.to_value(motion).flatten(2).unflatten(1, (self.num_heads, -1))
+        borrowed = attention.aggregate(values.transpose(2, 3)).transpose(2, 3)
+        borrowed = self.project(borrowed.flatten(1, 2).unflatten(2, (height, width)))
+        if self.alpha is not None:
+            borrowed = self.alpha * borrowed
+        return motion + borrowed if self.residual else borrowed

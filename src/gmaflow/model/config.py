@@ -1,0 +1,107 @@
+"""What a network is made of: one frozen config, and the five models by name."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+AttentionKind = Literal["none", "content", "content+position", "position"]
+"""What attention compares: nothing (RAFT), looks, looks and offsets, or offsets alone."""
+
+Combination = Literal["concatenate", "replace"]
+"""What the recurrent unit sees: local and global motion, or global motion alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """All that distinguishes one network from another; the defaults are the paper's final model."""
+
+    small: bool = False
+    """RAFT-small's narrow encoders, single 3x3 recurrent pass and bilinear upsampling."""
+    attention: AttentionKind = "content"
+    """What global motion aggregation compares; `none` is RAFT."""
+    num_heads: int = 1
+    """Attention heads."""
+    learned_alpha: bool = True
+    """Scale the aggregated motion by a learned scalar that starts at 0; otherwise by 1."""
+    combination: Combination = "concatenate"
+    """Give the recurrent unit local and global motion, or let the global replace the local."""
+    residual: bool = True
+    """Add the aggregated motion to the local motion, rather than using it as it is."""
+
+    def __post_init__(self) -> None:
+        if self.attention not in get_args(AttentionKind):
+            known = ", ".join(get_args(AttentionKind))
+            raise ValueError(f"attention={self.attention!r} is not known; choose one of {known}")
+        if self.combination not in get_args(Combination):
+            known = ", ".join(get_args(Combination))
+            raise ValueError(
+                f"combination={self.combination!r} is not known; choose one of {known}"
+            )
+        if self.num_heads < 1:
+            raise ValueError(f"num_heads={self.num_heads} must be at least 1")
+        if self.small and self.aggregates:
+            raise ValueError("small=True is RAFT-small and has no attention: set attention='none'")
+        varied = (self.num_heads, self.learned_alpha, self.combination, self.residual)
+        if not self.aggregates and varied != (1, True, "concatenate", True):
+            raise ValueError("without attention there are no heads, alpha, combination or residual")
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether hidden motion is borrowed through attention (GMA) or not (RAFT)."""
+        return self.attention != "none"
+
+    @property
+    def feature_channels(self) -> int:
+        """Channels of the features that are matched."""
+        return 128 if self.small else 256
+
+    @property
+    def hidden_channels(self) -> int:
+        """Channels of the recurrent state."""
+        return 96 if self.small else 128
+
+    @property
+    def context_channels(self) -> int:
+        """Channels of the context that steers the recurrent unit and the attention."""
+        return 64 if self.small else 128
+
+    @property
+    def motion_channels(self) -> int:
+        """Channels of the motion features, the flow's two included."""
+        return 82 if self.small else 128
+
+    @property
+    def correlation_levels(self) -> int:
+        """Levels of the correlation pyramid."""
+        return 4
+
+    @property
+    def correlation_radius(self) -> int:
+        """The lookup sees a window of 2 * radius + 1 in each direction."""
+        return 3 if self.small else 4
+
+    @property
+    def correlation_channels(self) -> int:
+        """Correlations that one pixel looks up in one iteration."""
+        return self.correlation_levels * (2 * self.correlation_radius + 1) ** 2
+
+
+MODELS: dict[str, NetworkConfig] = {
+    "gma": NetworkConfig(attention="content"),
+    "gma-p": NetworkConfig(attention="content+position"),
+    "gma-p-only": NetworkConfig(attention="position"),
+    "raft": NetworkConfig(attention="none"),
+    "raft-small": NetworkConfig(attention="none", small=True),
+}
+"""The models by name. Variants of one are `dataclasses.replace(MODELS["gma"], num_heads=2)`."""
+
+
+def model_config(name: str) -> NetworkConfig:
+    """Return the config of a model by its name.
+
+    Raises:
+        ValueError: There is no model of that name; the message lists those there are.
+    """
+    try:
+        return MODELS[name]
+    except KeyError:
+        raise ValueError(f"no model is called {name!r}; there are {', '.join(MODELS)}") from None

@@ -1,0 +1,211 @@
+"""The whole way from two images to flow: RAFT, and GMA on top of it.
+
+Images are RGB in 0..1. Flow is in pixels, x right then y down, from the first image to the second.
+Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 8, W / 8.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights
+from gmaflow.model.config import NetworkConfig
+from gmaflow.model.correlation import correlate
+from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
+from gmaflow.model.motion import MotionEncoder
+from gmaflow.model.update import UpdateBlock
+from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
+
+MIN_SIDE = 16
+"""Smallest height and width: two cells of the 1/8 grid."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Where to spend memory for speed. What is computed is the same up to rounding."""
+
+    store_correlation: bool = True
+    store_attention: bool = True
+
+
+STORE_ALL = MemoryPlan()
+
+
+class Prediction(NamedTuple):
+    """What the network found out about a batch of pairs."""
+
+    flows: list[Float[Tensor, "b 2 H W"]]
+    """Full-size flow: of the last iteration only, or of all, the last one last."""
+    low: Float[Tensor, "b 2 h w"]
+    """The last flow on the 1/8 grid, in its pixels; what a warm start begins from."""
+    attention: AttentionWeights | None
+    """Who borrowed motion from whom, on the 1/8 grid of the first image; None for RAFT."""
+
+    @property
+    def flow(self) -> Float[Tensor, "b 2 H W"]:
+        """The final flow at full size."""
+        return self.flows[-1]
+
+
+class FlowNetwork(nn.Module):
+    """RAFT's recurrent refinement, with global motion aggregation where the config asks for it."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden, context = config.hidden_channels, config.context_channels
+        motion = config.motion_channels
+        global_motion = motion if config.aggregates and config.combination == "concatenate" else 0
+
+        self.features = make_encoder(config, config.feature_channels, for_context=False)
+        self.context = make_encoder(config, hidden + context, for_context=True)
+        self.motion = MotionEncoder(
+            correlation_channels=config.correlation_channels,
+            correlation_widths=(96,) if config.small else (256, 192),
+            flow_widths=(64, 32) if config.small else (128, 64),
+            out_channels=motion,
+        )
+        self.attention: Attention | None = None
+        self.aggregate: Aggregator | None = None
+        if config.aggregates:
+            self.attention = Attention(
+                kind=config.attention, context_channels=context, num_heads=config.num_heads
+            )
+            self.aggregate = Aggregator(
+                motion_channels=motion,
+                num_heads=config.num_heads,
+                learned_alpha=config.learned_alpha,
+                residual=config.residual,
+            )
+        self.update = UpdateBlock(
+            hidden_channels=hidden,
+            context_channels=context,
+            input_channels=motion + global_motion,
+            kernels=((3, 3),) if config.small else ((1, 5), (5, 1)),
+            head_channels=128 if config.small else 256,
+        )
+        self.upsample: nn.Module = (
+            BilinearUpsampler() if config.small else ConvexUpsampler(hidden_channels=hidden)
+        )
+
+    def forward(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        *,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        all_iterations: bool = False,
+        plan: MemoryPlan = STORE_ALL,
+    ) -> Prediction:
+        """Estimate the flow from `image1` to `image2`.
+
+        Args:
+            image1: First images, RGB in 0..1; height and width multiples of 8.
+            image2: Second images, of the same shape.
+            iters: Number of refinements.
+            flow_init: Where to start, on the 1/8 grid in its pixels; zero if not given.
+            all_iterations: Upsample the flow of every iteration, as training needs, rather than the
+                last one alone.
+            plan: Where to spend memory for speed.
+        """
+        check_images(image1, image2)
+        features1, features2 = self.encode(image1, image2)
+        hidden, context = self.encode_context(image1)
+        correlation = correlate(
+            features1,
+            features2,
+            num_levels=self.config.correlation_levels,
+            radius=self.config.correlation_radius,
+            store=plan.store_correlation,
+        )
+        attention = self.attend(context, plan)
+        prepared = self.update.prepare(context)
+
+        grid = pixel_grid(features1)
+        flow = torch.zeros_like(grid).repeat(len(image1), 1, 1, 1)
+        if flow_init is not None:
+            flow = flow + flow_init
+        flows = []
+        for iteration in range(iters):
+            flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
+            motion = self.motion(flow, correlation.lookup(grid + flow))
+            hidden, change = self.update(hidden, self.aggregated(attention, motion), prepared)
+            flow = flow + change.float()
+            if all_iterations or iteration == iters - 1:
+                flows.append(self.upsample(flow, hidden))
+        return Prediction(flows, flow, attention)
+
+    def encode(
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
+        """Return the features by which the two images are matched."""
+        features1, features2 = self.features(to_signed(torch.cat([image1, image2]))).chunk(2)
+        return features1, features2
+
+    def encode_context(
+        self, image1: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
+        """Return the first recurrent state, and the context that steers every refinement."""
+        channels = [self.config.hidden_channels, self.config.context_channels]
+        hidden, context = self.context(to_signed(image1)).split(channels, dim=1)
+        return torch.tanh(hidden), torch.relu(context)
+
+    def attend(
+        self, context: Float[Tensor, "b c h w"], plan: MemoryPlan
+    ) -> AttentionWeights | None:
+        """Compare the pixels of the first image with each other, once for the pair."""
+        if self.attention is None:
+            return None
+        return self.attention(context, store=plan.store_attention)
+
+    def aggregated(
+        self, attention: AttentionWeights | None, motion: Float[Tensor, "b c h w"]
+    ) -> Float[Tensor, "b d h w"]:
+        """Return what the recurrent unit sees of motion: local, global, or both."""
+        if self.aggregate is None or attention is None:
+            return motion
+        motion_global = self.aggregate(attention, motion)
+        if self.config.combination == "replace":
+            return motion_global
+        return torch.cat([motion, motion_global], dim=1)
+
+
+def make_encoder(config: NetworkConfig, out_channels: int, *, for_context: bool) -> Encoder:
+    """Return the feature encoder (instance norm) or the context encoder (batch norm, or none)."""
+    if config.small:
+        return Encoder(
+            block=BottleneckBlock,
+            widths=(32, 64, 96),
+            out_channels=out_channels,
+            norm="none" if for_context else "instance",
+        )
+    return Encoder(
+        block=ResidualBlock,
+        widths=(64, 96, 128),
+        out_channels=out_channels,
+        norm="batch" if for_context else "instance",
+    )
+
+
+def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
+    """Scale an image from 0..1 to the -1..1 that the encoders expect."""
+    return 2 * image - 1
+
+
+def check_images(image1: Tensor, image2: Tensor) -> None:
+    """Refuse images that the network cannot take."""
+    if image1.shape != image2.shape:
+        raise ValueError(
+            f"the two images must have the same shape, not {tuple(image1.shape)} and "
+            f"{tuple(image2.shape)}"
+        )
+    height, width = image1.shape[-2:]
+    if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
+        raise ValueError(
+            f"images are {height}x{width}; the network takes multiples of {STRIDE} from {MIN_SIDE} "
+            "on: pad them first, as FlowEstimator does"
+        )

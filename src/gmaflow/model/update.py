@@ -1,0 +1,98 @@
+"""One refinement: a convolutional recurrent unit, and the change of flow that it decides on.
+
+Legend: b batch, c channels, h w rows and columns at 1/8.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class GRUPass(nn.Module):
+    """One pass of a convolutional gated recurrent unit.
+
+    Its convolutions see (state, inputs, context). The context is the same in every iteration, and a
+    convolution is a sum over its input channels, so the context's share is a layer of its own that
+    runs once for a pair. The two gates see the same things and are one convolution.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_channels: int,
+        context_channels: int,
+        input_channels: int,
+        kernel: tuple[int, int],
+    ) -> None:
+        super().__init__()
+        padding = (kernel[0] // 2, kernel[1] // 2)
+        seen = hidden_channels + input_channels
+        self.gates = nn.Conv2d(seen, 2 * hidden_channels, kernel, padding=padding, bias=False)
+        self.candidate = nn.Conv2d(seen, hidden_channels, kernel, padding=padding, bias=False)
+        self.context = nn.Conv2d(context_channels, 3 * hidden_channels, kernel, padding=padding)
+
+        # Begin as the undivided convolution would: torch's default, with the whole fan-in.
+        bound = ((seen + context_channels) * kernel[0] * kernel[1]) ** -0.5
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "b c h w"],
+        inputs: Float[Tensor, "b d h w"],
+        prepared: Float[Tensor, "b ccc h w"],
+    ) -> Float[Tensor, "b c h w"]:
+        """Return the new state; `prepared` is `self.context` of the context."""
+        channels = hidden.shape[1]
+        for_gates, for_candidate = prepared.split([2 * channels, channels], dim=1)
+        gates = self.gates(torch.cat([hidden, inputs], dim=1)) + for_gates
+        update, reset = torch.sigmoid(gates).chunk(2, dim=1)
+        candidate = self.candidate(torch.cat([reset * hidden, inputs], dim=1)) + for_candidate
+        return torch.lerp(hidden, torch.tanh(candidate), update)
+
+
+class UpdateBlock(nn.Module):
+    """The recurrent unit and the head that reads a change of flow off its state."""
+
+    def __init__(
+        self,
+        *,
+        hidden_channels: int,
+        context_channels: int,
+        input_channels: int,
+        kernels: Sequence[tuple[int, int]],
+        head_channels: int,
+    ) -> None:
+        super().__init__()
+        self.passes = nn.ModuleList(
+            GRUPass(
+                hidden_channels=hidden_channels,
+                context_channels=context_channels,
+                input_channels=input_channels,
+                kernel=kernel,
+            )
+            for kernel in kernels
+        )
+        self.flow_head = nn.Sequential(
+            nn.Conv2d(hidden_channels, head_channels, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(head_channels, 2, 3, padding=1),
+        )
+
+    def prepare(self, context: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b _ h w"]]:
+        """Compute the context's share of every convolution, once for all iterations."""
+        return [cast(GRUPass, gru).context(context) for gru in self.passes]
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "b c h w"],
+        inputs: Float[Tensor, "b d h w"],
+        prepared: list[Float[Tensor, "b _ h w"]],
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
+        """Return the new state and the change of flow."""
+        for gru, context in zip(self.passes, prepared, strict=True):
+            hidden = gru(hidden, inputs, context)
+        return hidden, self.flow_head(hidden)

@@ -1,0 +1,256 @@
+"""The authors' checkpoints: their names for our tensors, both ways.
+
+Almost every tensor is only called differently. The recurrent unit is also cut differently: where
+they have three convolutions over (state, context, motion), we have the gates together and the
+context's share apart (see `gmaflow.model.update`); it is the same numbers in another order.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gmaflow.errors import WeightsError
+from gmaflow.model import FlowNetwork, NetworkConfig
+
+State = Mapping[str, Tensor]
+
+HEAD_CHANNELS = 128
+WRAPPERS = ("state_dict", "model", "model_state_dict", "net", "network", "weights")
+
+# Ours -> theirs, tried in this order, each at the start of the name.
+RENAMES = (
+    (r"features\.", "fnet."),
+    (r"context\.", "cnet."),
+    (r"motion\.correlation\.0", "update_block.encoder.convc1"),
+    (r"motion\.correlation\.2", "update_block.encoder.convc2"),
+    (r"motion\.flow\.0", "update_block.encoder.convf1"),
+    (r"motion\.flow\.2", "update_block.encoder.convf2"),
+    (r"motion\.merge\.0", "update_block.encoder.conv"),
+    (r"attention\.to_query_key", "att.to_qk"),
+    (r"attention\.row_offsets", "att.pos_emb.rel_height"),
+    (r"attention\.column_offsets", "att.pos_emb.rel_width"),
+    (r"aggregate\.alpha", "update_block.aggregator.gamma"),
+    (r"aggregate\.to_value", "update_block.aggregator.to_v"),
+    (r"aggregate\.project", "update_block.aggregator.project"),
+    (r"update\.flow_head\.0", "update_block.flow_head.conv1"),
+    (r"update\.flow_head\.2", "update_block.flow_head.conv2"),
+    (r"upsample\.weights\.", "update_block.mask."),
+)
+# Within an encoder, ours -> theirs.
+ENCODER_RENAMES = (
+    (r"conv_in\.", "conv1."),
+    (r"norm_in\.", "norm1."),
+    (r"conv_out\.", "conv2."),
+    (r"stages\.0\.", "layer1."),
+    (r"stages\.1\.", "layer2."),
+    (r"stages\.2\.", "layer3."),
+    (r"shortcut\.", "downsample."),
+)
+RECURRENT = "update.passes."
+
+
+def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
+    """Rename and rearrange the authors' tensors into ours.
+
+    Raises:
+        WeightsError: Tensors are missing, left over or of another shape; the message names them.
+    """
+    skeleton = empty_state(config)
+    expected = to_published(skeleton, config)
+    found = {name: value for name, value in theirs.items() if not carries_nothing(name)}
+    wanted = {name: value for name, value in expected.items() if not carries_nothing(name)}
+    check_same_tensors(found, wanted)
+
+    ours = {}
+    for name, value in skeleton.items():
+        if name.startswith(RECURRENT):
+            continue
+        # Absent counters (see `carries_nothing`) begin at zero.
+        ours[name] = theirs.get(published_name(name), torch.zeros(value.shape, dtype=value.dtype))
+    for number, suffix in enumerate(pass_suffixes(config)):
+        ours |= join_pass(theirs, config, number=number, suffix=suffix)
+    return ours
+
+
+def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
+    """Return our tensors as the authors name and arrange them."""
+    theirs = {}
+    for name, value in ours.items():
+        if name.startswith(RECURRENT):
+            continue
+        their_name = published_name(name)
+        theirs[their_name] = value
+        # The authors' shortcut norm is reachable, and saved, under two names.
+        norm = "norm4" if config.small else "norm3"
+        alias = their_name.replace(".downsample.1.", f".{norm}.")
+        theirs[alias] = value
+    for number, suffix in enumerate(pass_suffixes(config)):
+        theirs |= split_pass(ours, config, number=number, suffix=suffix)
+    return theirs
+
+
+def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfig:
+    """Tell from names and shapes which network the authors' tensors belong to.
+
+    Networks that compare looks, offsets or both hold the same tensors; `model` says which it is,
+    looks alone otherwise.
+
+    Raises:
+        WeightsError: The tensors are no RAFT's or GMA's, or of another family than `model`.
+    """
+    if "fnet.conv1.weight" not in theirs or "cnet.conv1.weight" not in theirs:
+        some = ", ".join(sorted(theirs)[:3]) or "none"
+        raise WeightsError(
+            f"these are not the tensors of a RAFT or GMA network (they begin with: {some}); "
+            "give a checkpoint of raft, raft-small or gma"
+        )
+    if "att.to_qk.weight" not in theirs:
+        small = "fnet.layer1.0.conv3.weight" in theirs
+        config = NetworkConfig(small=small, attention="none")
+    else:
+        gate = theirs.get("update_block.gru.convz1.weight")
+        both = gate is None or gate.shape[1] == 512
+        config = NetworkConfig(
+            num_heads=max(1, theirs["att.to_qk.weight"].shape[0] // (2 * HEAD_CHANNELS)),
+            learned_alpha="update_block.aggregator.gamma" in theirs,
+            combination="concatenate" if both else "replace",
+        )
+    if model is None:
+        return config
+    if (model.small, model.aggregates) != (config.small, config.aggregates):
+        raise WeightsError(
+            f"this is a checkpoint of {family(config)}, not of {family(model)}; leave --model out "
+            "or name the one that fits"
+        )
+    return replace(config, attention=model.attention, residual=model.residual)
+
+
+def unwrap(content: object) -> dict[str, Tensor]:
+    """Find the tensors in what the authors saved: bare or in a dict, with `module.` or without.
+
+    Raises:
+        WeightsError: There are none.
+    """
+    while isinstance(content, dict) and (inner := [k for k in WRAPPERS if k in content]):
+        content = content[inner[0]]
+    if not isinstance(content, dict):
+        raise WeightsError(f"it holds a {type(content).__name__}, not named tensors")
+    tensors = {
+        str(name).removeprefix("module."): value
+        for name, value in content.items()
+        if isinstance(value, Tensor)
+    }
+    if not tensors or len(tensors) < len(content):
+        others = [str(name) for name, value in content.items() if not isinstance(value, Tensor)]
+        listed = ", ".join(others[:3]) or "nothing at all"
+        raise WeightsError(f"it does not hold named tensors alone, but also {listed}")
+    return tensors
+
+
+def family(config: NetworkConfig) -> str:
+    """Return the name that the authors' three families go by."""
+    if config.aggregates:
+        return "gma"
+    return "raft-small" if config.small else "raft"
+
+
+def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
+    """Return a network's tensors without their memory: names, shapes and types."""
+    with torch.device("meta"):
+        return FlowNetwork(config).state_dict()
+
+
+def carries_nothing(their_name: str) -> bool:
+    """Tell counters and index tables, which a file may lack, from learned tensors."""
+    return their_name.endswith(("num_batches_tracked", "rel_ind"))
+
+
+def published_name(name: str) -> str:
+    """Return what the authors call a tensor of ours (outside the recurrent unit)."""
+    for pattern, theirs in RENAMES:
+        name, changed = re.subn(rf"^{pattern}", theirs, name)
+        if changed:
+            break
+    if name.startswith(("fnet.", "cnet.")):
+        for pattern, theirs in ENCODER_RENAMES:
+            name = re.sub(rf"\.{pattern}", f".{theirs}", name)
+    return name
+
+
+def pass_suffixes(config: NetworkConfig) -> tuple[str, ...]:
+    """Return what the authors append to the convolutions of each recurrent pass."""
+    return ("",) if config.small else ("1", "2")
+
+
+def join_pass(
+    theirs: State, config: NetworkConfig, *, number: int, suffix: str
+) -> dict[str, Tensor]:
+    """Make one recurrent pass of ours from the authors' three convolutions."""
+    hidden, context = config.hidden_channels, config.context_channels
+    seen, prepared, bias = {}, {}, {}
+    for gate in "zrq":
+        weight = theirs[f"update_block.gru.conv{gate}{suffix}.weight"]
+        # Their input channels are (state, context, motion).
+        state, prepared[gate], motion = weight.split(
+            [hidden, context, weight.shape[1] - hidden - context], dim=1
+        )
+        seen[gate] = torch.cat([state, motion], dim=1)
+        bias[gate] = theirs[f"update_block.gru.conv{gate}{suffix}.bias"]
+    return {
+        f"{RECURRENT}{number}.gates.weight": torch.cat([seen["z"], seen["r"]]),
+        f"{RECURRENT}{number}.candidate.weight": seen["q"],
+        f"{RECURRENT}{number}.context.weight": torch.cat([prepared[gate] for gate in "zrq"]),
+        f"{RECURRENT}{number}.context.bias": torch.cat([bias[gate] for gate in "zrq"]),
+    }
+
+
+def split_pass(
+    ours: State, config: NetworkConfig, *, number: int, suffix: str
+) -> dict[str, Tensor]:
+    """Undo `join_pass`."""
+    hidden = config.hidden_channels
+    theirs = {}
+    gates = ours[f"{RECURRENT}{number}.gates.weight"].chunk(2)
+    seen = (*gates, ours[f"{RECURRENT}{number}.candidate.weight"])
+    prepared = ours[f"{RECURRENT}{number}.context.weight"].chunk(3)
+    bias = ours[f"{RECURRENT}{number}.context.bias"].chunk(3)
+    for index, gate in enumerate("zrq"):
+        state, motion = seen[index][:, :hidden], seen[index][:, hidden:]
+        weight = torch.cat([state, prepared[index], motion], dim=1)
+        theirs[f"update_block.gru.conv{gate}{suffix}.weight"] = weight
+        theirs[f"update_block.gru.conv{gate}{suffix}.bias"] = bias[index]
+    return theirs
+
+
+def check_same_tensors(found: State, wanted: State) -> None:
+    """Refuse tensors that are not exactly the wanted ones, and say which differ."""
+    missing = sorted(wanted.keys() - found.keys())
+    extra = sorted(found.keys() - wanted.keys())
+    misshapen = [
+        f"{name} is {shape_text(found[name])} instead of {shape_text(wanted[name])}"
+        for name in sorted(found.keys() & wanted.keys())
+        if found[name].shape != wanted[name].shape
+    ]
+    complaints = []
+    if missing:
+        complaints.append(f"missing {shorten(missing)}")
+    if extra:
+        complaints.append(f"not expected {shorten(extra)}")
+    if misshapen:
+        complaints.append(f"of another shape: {shorten(misshapen)}")
+    if complaints:
+        raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
+
+
+def shape_text(tensor: Tensor) -> str:
+    """Write a shape as people do."""
+    return "x".join(map(str, tensor.shape)) or "a single number"
+
+
+def shorten(names: list[str], most: int = 4) -> str:
+    """List a few names and count the rest."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

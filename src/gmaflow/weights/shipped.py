@@ -1,0 +1,42 @@
+"""The weights that come with the package, and how a name becomes a file."""
+
+from pathlib import Path
+
+from gmaflow.errors import WeightsError
+from gmaflow.model import MODELS, model_config
+from gmaflow.weights.checkpoint import Checkpoint, load_checkpoint
+
+SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+DEFAULT_MODEL = "gma"
+
+
+def shipped_weights() -> dict[str, Path]:
+    """Return the weights inside the package: their names, which are models' names, and files."""
+    return {path.stem: path for path in sorted(SHIPPED_FOLDER.glob("*.safetensors"))}
+
+
+def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:
+    """Load weights by file or by the name of shipped ones; by default those of the model.
+
+    Args:
+        weights: A file, or the name of shipped weights.
+        model: A model's name.
+
+    Raises:
+        WeightsError: There are none, or they do not fit.
+    """
+    try:
+        config = None if model is None else model_config(model)
+    except ValueError as err:
+        raise WeightsError(str(err)) from None
+    shipped = shipped_weights()
+    name = str(weights or model or DEFAULT_MODEL)
+    if name in shipped:
+        return load_checkpoint(shipped[name], model=config)
+    if weights is not None and (Path(weights).exists() or name not in MODELS):
+        return load_checkpoint(weights, model=config)
+    there_are = f"there are {', '.join(shipped)}" if shipped else "none ship with gmaflow yet"
+    raise WeightsError(
+        f"no trained weights for {name}: {there_are}; give --weights FILE (.safetensors, or a "
+        "published .pth)"
+    )

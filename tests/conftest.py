@@ -1,0 +1,49 @@
+"""What several tests share: small images, seeded networks, and the real material where it is."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gmaflow.model import FlowNetwork, NetworkConfig, model_config
+
+
+@pytest.fixture(scope="session")
+def material() -> Path:
+    """The folder of real files that tests may use, never part of the project."""
+    folder = os.environ.get("GMAFLOW_MATERIAL")
+    if not folder:
+        pytest.skip("GMAFLOW_MATERIAL is not set")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def raft_small_file(material: Path) -> Path:
+    """A checkpoint as its authors saved it."""
+    return material / "checkpoints" / "raft-small.pth"
+
+
+@pytest.fixture
+def make_network() -> Callable[[str | NetworkConfig], FlowNetwork]:
+    """Networks with seeded random weights; attention is switched on by moving alpha from 0."""
+
+    def make(model: str | NetworkConfig) -> FlowNetwork:
+        torch.manual_seed(0)
+        network = FlowNetwork(model_config(model) if isinstance(model, str) else model).eval()
+        if network.aggregate is not None and network.aggregate.alpha is not None:
+            torch.nn.init.constant_(network.aggregate.alpha, 0.7)
+        return network.requires_grad_(False)
+
+    return make
+
+
+def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Two smooth random images in 0..1, the second a shift of the first."""
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(batch, 3, height // 4 + 3, width // 4 + 3, generator=generator)
+    size = (height + 4, width + 4)
+    fine = torch.nn.functional.interpolate(coarse, size, mode="bilinear", align_corners=True)
+    return fine[..., :height, :width], fine[..., 2 : 2 + height, 1 : 1 + width]

@@ -1,0 +1,51 @@
+"""The weights of the parity fixtures, drawn by their published rule."""
+
+import json
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+VARIANTS = ("gma", "gma-p", "gma-p-only", "gma-2heads", "raft", "raft-small")
+INTEGER_ENDINGS = ("num_batches_tracked", "rel_ind")
+
+
+def published_weights(folder: Path, variant: str) -> dict[str, Tensor]:
+    """Draw the tensors of one variant under the authors' names."""
+    shapes = json.loads((folder / "state_dict_shapes.json").read_text())[variant]
+    tensors = {
+        name: torch.from_numpy(draw(name, shape))
+        for name, shape in shapes.items()
+        if not name.endswith(INTEGER_ENDINGS)
+    }
+    # One tensor under two names: the later name holds.
+    for name in list(tensors):
+        for alias in ("norm3", "norm4"):
+            if ".downsample.1." in name:
+                other = name.replace("downsample.1", alias)
+                if other in tensors:
+                    tensors[other] = tensors[name]
+    return tensors
+
+
+def draw(name: str, shape: list[int]) -> np.ndarray:
+    """Follow the fixtures' rule for one tensor."""
+    random = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+    x = random.standard_normal(shape, dtype=np.float32)
+    if name.endswith("gamma"):
+        return np.full(shape, 0.7, np.float32)
+    if "norm" in name or ".downsample.1." in name:
+        if name.endswith("running_var"):
+            return np.float32(1) + np.float32(0.1) * np.abs(x)
+        if name.endswith("weight"):
+            return np.float32(1) + np.float32(0.1) * x
+        return np.float32(0.1) * x
+    if ".rel_height." in name or ".rel_width." in name:
+        return np.float32(0.3) * x
+    if name.endswith("bias"):
+        return np.float32(0.005 if "flow_head.conv2" in name else 0.05) * x
+    scale = math.sqrt(2 / math.prod(shape[1:])) * (0.1 if "flow_head.conv2" in name else 1)
+    return (x.astype(np.float64) * scale).astype(np.float32)
