@@ -1,2 +1,5 @@
-"""cli."""
-def main() -> None: ...
+"""The command line: one small file for each verb, loaded when it is called."""
+
+from gmaflow.cli.main import main
+
+__all__ = ["main"]

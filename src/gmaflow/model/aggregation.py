@@ -8,7 +8,7 @@ head, q some of the pixels (as queries).
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64
@@ -23,6 +23,7 @@ STREAM_BYTES = 256 * 2**20
 """Largest piece of the attention matrix that streaming makes at once."""
 
 
+@runtime_checkable
 class AttentionWeights(Protocol):
     """What aggregation and pictures need of an attention: its rows, and its product with values."""
 

@@ -10,7 +10,7 @@ computed all of them before, `StreamedCorrelation` computes those it needs each 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ STREAM_BYTES = 64 * 2**20
 """Largest intermediate that a streamed lookup makes at once."""
 
 
+@runtime_checkable
 class Correlation(Protocol):
     """What the refinement needs of a correlation: its values around a guess."""
 
@@ -36,7 +37,7 @@ def correlate(
     num_levels: int,
     radius: int,
     store: bool,
-) -> "Correlation":
+) -> Correlation:
     """Correlate two feature maps, the second also at 1/2, 1/4, ... of its size.
 
     Always in float32: the volume is what small displacements are read from, and half precision

@@ -7,7 +7,7 @@ from gmaflow.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from gmaflow.weights.shipped import DEFAULT_MODEL, find_checkpoint, shipped_weights
+from gmaflow.weights.shipped import DEFAULT_MODEL, find_checkpoint, find_config, shipped_weights
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -15,6 +15,7 @@ __all__ = [
     "ModelCard",
     "describe",
     "find_checkpoint",
+    "find_config",
     "load_checkpoint",
     "save_checkpoint",
     "shipped_weights",

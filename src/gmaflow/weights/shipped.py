@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gmaflow.errors import WeightsError
-from gmaflow.model import MODELS, model_config
+from gmaflow.model import MODELS, NetworkConfig, model_config
 from gmaflow.weights.checkpoint import Checkpoint, load_checkpoint
 
 SHIPPED_FOLDER = Path(__file__).parent / "shipped"
@@ -13,6 +13,18 @@ DEFAULT_MODEL = "gma"
 def shipped_weights() -> dict[str, Path]:
     """Return the weights inside the package: their names, which are models' names, and files."""
     return {path.stem: path for path in sorted(SHIPPED_FOLDER.glob("*.safetensors"))}
+
+
+def find_config(model: str | None) -> NetworkConfig | None:
+    """Return a model's config by name; None stays None.
+
+    Raises:
+        WeightsError: There is no such model.
+    """
+    try:
+        return None if model is None else model_config(model)
+    except ValueError as err:
+        raise WeightsError(str(err)) from None
 
 
 def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:
@@ -25,10 +37,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     Raises:
         WeightsError: There are none, or they do not fit.
     """
-    try:
-        config = None if model is None else model_config(model)
-    except ValueError as err:
-        raise WeightsError(str(err)) from None
+    config = find_config(model)
     shipped = shipped_weights()
     name = str(weights or model or DEFAULT_MODEL)
     if name in shipped:

@@ -1,0 +1,5 @@
+"""`python -m gmaflow` is `gmaflow`."""
+
+from gmaflow.cli import main
+
+main()

@@ -1,0 +1,73 @@
+"""`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
+
+import json
+import time
+
+from gmaflow.cli.flow_folder import run_folder
+from gmaflow.cli.flow_options import FlowOptions
+from gmaflow.cli.main import say
+from gmaflow.cli.options import parse
+from gmaflow.cli.outputs import file_paths, folder_paths, is_folder, refuse_existing, write_parts
+from gmaflow.cli.pairs import estimate_pair, settings
+from gmaflow.errors import FlowError, ImageError
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(FlowOptions, args, verb="flow")
+    started = time.perf_counter()
+    if len(options.inputs) == 1:
+        report = run_folder(options)
+    elif len(options.inputs) == 2:
+        report = run_pair(options)
+    else:
+        raise FlowError(f"{len(options.inputs)} inputs were given; give two images, or one folder")
+    report["seconds"] = round(time.perf_counter() - started, 2)
+    print(json.dumps(report, indent=2) if options.json else sentence(report))  # noqa: T201
+
+
+def run_pair(options: FlowOptions) -> dict[str, object]:
+    """Estimate and write one pair."""
+    first, second = options.inputs
+    if options.warm_start or options.resume:
+        raise FlowError("--warm-start and --resume are for folders of frames, not for one pair")
+    for path in options.inputs:
+        if path.is_dir():
+            raise ImageError(f"{path} is a folder; give two images, or one folder alone")
+    points = options.points
+    wanted = {"backward": options.backward, "attention": bool(points)}
+    if is_folder(options.output):
+        paths = folder_paths(options.output, "flow", **wanted)
+    else:
+        paths = file_paths(options.output, **wanted)
+    refuse_existing(paths.values(), inputs=options.inputs, overwrite=options.overwrite)
+
+    from gmaflow.io import read_image
+
+    frames = read_image(first), read_image(second)
+    estimator = options.estimator.make()
+    result = estimate_pair(estimator, *frames, backward=options.backward, points=points)
+    write_parts(result, paths)
+    return {
+        **settings(estimator),
+        "inputs": [str(path) for path in options.inputs],
+        "outputs": {part.value: str(path) for part, path in paths.items()},
+        "statistics": result.flow.statistics().as_dict(),
+    }
+
+
+def sentence(report: dict[str, object]) -> str:
+    """Return a report as a person would say it."""
+    outputs = report["outputs"]
+    assert isinstance(outputs, dict)
+    written = ", ".join(outputs.values())
+    how = "{model}, {iters} iterations, {device}, {precision}, {seconds} s".format(**report)
+    statistics = report.get("statistics")
+    if isinstance(statistics, dict):
+        lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
+        return f"wrote {written}: {lengths} ({how})"
+    skipped = report["skipped"]
+    assert isinstance(skipped, list)
+    if skipped:
+        say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
+    return f"wrote {report['estimated']} of {report['pairs']} pairs to {written} ({how})"

@@ -1,0 +1,68 @@
+"""The options of `gmaflow flow`."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gmaflow.cli.options import Estimator, EstimatorOptions
+from gmaflow.errors import FlowError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """Estimate optical flow.
+
+    Two images, or a folder whose images are consecutive frames (in natural order). The output's
+    suffix picks the format: .flo .pfm .npy .npz .flo5 for numbers, .kitti.png for KITTI's format,
+    .png .jpg .webp for a picture. An output without suffix is a folder and gets everything: the
+    flow, its picture, the second frame warped back onto the first, and with --backward occlusion
+    (in-frame, out-of-frame) and confidence.
+
+    Examples:
+      gmaflow flow a.png b.png -o flow.png
+      gmaflow flow a.png b.png -o out.flo --weights gma-sintel.pth --iters 32
+      gmaflow flow a.png b.png -o out --backward --attention 120,80
+      gmaflow flow frames/ -o flow/ --warm-start --resume
+    """
+
+    inputs: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 | FOLDER")
+    ]
+    """Two images, or one folder of frames."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """A file, or a folder for everything."""
+    estimator: Estimator = field(default_factory=EstimatorOptions)
+    backward: bool = False
+    """Also estimate backward flow, and from both occlusion and confidence."""
+    warm_start: bool = False
+    """Folders: begin each pair with the flow of the pair before."""
+    attention: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
+    ] = ()
+    """Show what the pixel at x,y borrows motion from; may be given several times."""
+    resume: bool = False
+    """Folders: skip pairs that are finished."""
+    overwrite: bool = False
+    """Replace outputs that exist."""
+    json: bool = False
+    """Print a JSON object instead of a sentence."""
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """The points of --attention.
+
+        Raises:
+            FlowError: One of them is no point.
+        """
+        points = []
+        for text in self.attention:
+            try:
+                x, y = map(float, text.split(","))
+            except ValueError:
+                raise FlowError(
+                    f"--attention {text!r} is no point; give x,y such as 120,80"
+                ) from None
+            points.append((x, y))
+        return tuple(points)

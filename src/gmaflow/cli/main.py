@@ -1,0 +1,87 @@
+"""`gmaflow VERB ...`: find the verb, run it, turn errors into one sentence and exit code 2."""
+
+import difflib
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+
+from gmaflow.errors import FlowError
+from gmaflow.version import __version__
+
+VERBS = {
+    "flow": "estimate the flow of a pair of images, or of a folder of frames",
+    "demo": "see it work on a built-in scene whose true motion is known",
+    "weights": "list, show or convert network weights",
+}
+"""Each verb is the module of that name beside this one, with a function `main(args)`."""
+
+ABOUT = """
+Optical flow: the motion of every pixel between two frames, hidden ones too.
+"""
+EXAMPLES = """
+examples:
+  gmaflow demo -o demo                          see what it does
+  gmaflow flow a.png b.png -o flow.png          flow of two images, as a picture
+  gmaflow flow a.png b.png -o flow.flo          the same, as numbers
+  gmaflow flow frames/ -o flow/                 flow between consecutive frames"""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with 0, or 2 on bad input."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    try:
+        run(args)
+    except FlowError as err:
+        say(f"gmaflow: {err}")
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        say("gmaflow: interrupted; what was finished is kept")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`| head`); nobody is left to tell.
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def run(args: list[str]) -> None:
+    """Hand the arguments to the verb they name.
+
+    Raises:
+        FlowError: There is no such verb, or the verb refuses its input.
+    """
+    if args and args[0] in ("-V", "--version"):
+        print(f"gmaflow {__version__}")  # noqa: T201
+        return
+    verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
+    if verb is not None:
+        import_module(f"gmaflow.cli.{verb}").main(rest)
+
+
+def pick(
+    args: list[str], choices: Mapping[str, str], *, command: str, about: str = "", more: str = ""
+) -> tuple[str | None, list[str]]:
+    """Split off the first argument, one of the choices; None if help was asked for and printed.
+
+    Raises:
+        FlowError: It is not among the choices.
+    """
+    if not args or args[0] in ("-h", "--help", "help"):
+        listed = "\n".join(f"  {name:<9}{summary}" for name, summary in choices.items())
+        print(f"usage: {command} VERB ...\n{about}\nverbs:\n{listed}\n{more}")  # noqa: T201
+        print(f"\n{command} VERB --help tells the rest.")  # noqa: T201
+        return None, []
+    if args[0] not in choices:
+        near = difflib.get_close_matches(args[0], choices, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
+        raise FlowError(f"there is no verb {args[0]!r}; {hint}")
+    return args[0], args[1:]
+
+
+def say(text: str) -> None:
+    """Tell a person, beside the output proper."""
+    print(text, file=sys.stderr)  # noqa: T201

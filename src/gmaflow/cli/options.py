@@ -1,0 +1,56 @@
+"""Options that several verbs share."""
+
+import inspect
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+
+import tyro
+
+if TYPE_CHECKING:
+    from gmaflow.inference import FlowEstimator, Precision
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions:
+    """Which network, and where it runs."""
+
+    weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
+    iters: int = 12
+    """Refinements: more are slower and better."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    verbose: bool = False
+    """Say what is decided on the way."""
+
+    def make(self) -> "FlowEstimator":
+        """Load the estimator that these options describe."""
+        from gmaflow.inference import FlowEstimator
+
+        if self.verbose:
+            logging.getLogger("gmaflow").setLevel(logging.INFO)
+        return FlowEstimator(
+            self.weights,
+            model=self.model,
+            iters=self.iters,
+            device=self.device,
+            precision=cast("Precision", self.precision),
+        )
+
+
+Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
+
+
+def parse(options: type[Options], args: list[str], *, verb: str) -> Options:
+    """Read a verb's options; on wrong ones, says why and exits with 2."""
+    # The docstring as it stands: tyro by itself would drop the examples.
+    about = inspect.cleandoc(options.__doc__ or "")
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
+    return tyro.cli(options, args=args, prog=f"gmaflow {verb}", description=about, config=config)

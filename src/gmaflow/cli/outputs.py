@@ -1,0 +1,145 @@
+"""What is written for a pair, under which names."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmaflow.errors import OutputError
+from gmaflow.io import (
+    FLOW_SUFFIXES,
+    IMAGE_SUFFIXES,
+    ensure_can_write,
+    write_flow,
+    write_image,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gmaflow.inference import BidirectionalFlow, Flow
+
+KITTI = ".kitti.png"
+"""Ending that asks for KITTI's 16-bit flow rather than a picture."""
+
+
+class Part(StrEnum):
+    """One thing to know about a pair."""
+
+    FLOW = "flow"
+    PICTURE = "picture"
+    WARPED = "warped"
+    BACKWARD = "backward"
+    OCCLUSION = "occlusion"
+    CONFIDENCE = "confidence"
+    ATTENTION = "attention"
+
+
+# After the stem, in a folder. The flow itself comes last: once it is there, the pair is finished.
+FOLDER_NAMES = {
+    Part.PICTURE: ".png",
+    Part.WARPED: "-warped.png",
+    Part.BACKWARD: "-backward.flo",
+    Part.OCCLUSION: "-occlusion.png",
+    Part.CONFIDENCE: "-confidence.png",
+    Part.ATTENTION: "-attention.png",
+    Part.FLOW: ".flo",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class PairResult:
+    """Everything that was found out about a pair."""
+
+    image1: "np.ndarray"
+    image2: "np.ndarray"
+    flow: "Flow"
+    both: "BidirectionalFlow | None" = None
+    attention: "np.ndarray | None" = None
+    points: tuple[tuple[float, float], ...] = ()
+
+
+def is_folder(output: Path) -> bool:
+    """Tell whether an output is a folder: it is one, or its name has no suffix."""
+    return output.is_dir() or not output.suffix
+
+
+def folder_paths(folder: Path, stem: str, *, backward: bool, attention: bool) -> dict[Part, Path]:
+    """Return what is written for a pair in a folder: everything that is known."""
+    left_out = set() if backward else {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE}
+    if not attention:
+        left_out.add(Part.ATTENTION)
+    return {
+        part: folder / f"{stem}{ending}"
+        for part, ending in FOLDER_NAMES.items()
+        if part not in left_out
+    }
+
+
+def file_paths(output: Path, *, backward: bool, attention: bool) -> dict[Part, Path]:
+    """Return what is written for a single output file: that, and beside it what was asked for.
+
+    Raises:
+        OutputError: The suffix is no format.
+    """
+    suffix = output.suffix.lower()
+    if suffix not in FLOW_SUFFIXES | IMAGE_SUFFIXES:
+        known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
+        raise OutputError(
+            f"{output}: {suffix} is no format for flow; use {known}, .png for a picture, {KITTI} "
+            "for KITTI's format, or a folder for everything"
+        )
+    numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI)
+    stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
+    paths = folder_paths(output.parent, stem, backward=backward, attention=attention)
+    if numbers and backward:
+        paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")
+    for part in (Part.FLOW, Part.PICTURE, Part.WARPED):
+        del paths[part]
+    paths[Part.FLOW if numbers else Part.PICTURE] = output
+    return paths
+
+
+def refuse_existing(paths: Iterable[Path], *, inputs: Iterable[Path], overwrite: bool) -> None:
+    """Refuse outputs that exist and were not to be replaced, or that are inputs.
+
+    Raises:
+        OutputError: There is such an output.
+    """
+    sources = {path.resolve() for path in inputs}
+    for path in paths:
+        if path.resolve() in sources:
+            raise OutputError(f"{path} is an input; choose another output")
+        ensure_can_write(path, overwrite)
+
+
+def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
+    """Write what was asked for, the flow last."""
+    for part, path in paths.items():
+        if part is Part.FLOW:
+            result.flow.save(path)
+        elif part is Part.BACKWARD:
+            if result.both is not None:
+                write_flow(path, result.both.backward.array)
+        else:
+            write_image(path, draw(result, part))
+
+
+def draw(result: PairResult, part: Part) -> "np.ndarray":
+    """Draw one of the pictures."""
+    from gmaflow import viz
+
+    both = result.both
+    match part:
+        case Part.WARPED:
+            return result.flow.warp(result.image2)
+        case Part.OCCLUSION if both is not None:
+            return viz.occlusion_overlay(result.image1, both.occluded_in, both.occluded_out)
+        case Part.CONFIDENCE if both is not None:
+            return viz.confidence_map(both.confidence)
+        case Part.ATTENTION if result.attention is not None:
+            maps, points = list(result.attention), result.points
+            return viz.attention_panel(result.image1, maps, points, flow=result.flow.array)
+        case _:
+            return result.flow.picture()

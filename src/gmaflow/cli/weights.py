@@ -1,0 +1,138 @@
+"""`gmaflow weights`: list, show and convert network weights."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gmaflow.cli.main import pick
+from gmaflow.cli.options import parse
+
+ACTIONS = {
+    "list": "list the models, and which of them have weights that ship with gmaflow",
+    "show": "tell what a file of weights holds",
+    "convert": "convert weights between the authors' .pth and our .safetensors",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """List the models, and which of them have weights that ship with gmaflow."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """Tell what a file of weights holds.
+
+    Examples:
+      gmaflow weights show gma-sintel.pth
+      gmaflow weights show mine.safetensors --json
+    """
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """A .safetensors file, or a published .pth."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """What a published GMA file is: gma, gma-p or gma-p-only."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """Convert weights between the authors' .pth and our .safetensors, either way.
+
+    Examples:
+      gmaflow weights convert gma-sintel.pth gma-sintel.safetensors --half
+      gmaflow weights convert mine.safetensors for-the-published-code.pth
+    """
+
+    source: Annotated[Path, tyro.conf.Positional]
+    """The file to read."""
+    target: Annotated[Path, tyro.conf.Positional]
+    """The file to write: .safetensors or .pth."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """What a published GMA file is: gma, gma-p or gma-p-only."""
+    half: bool = False
+    """Store half precision, at half the size (.safetensors only)."""
+    overwrite: bool = False
+    """Replace the target if it exists."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    action, rest = pick(args, ACTIONS, command="gmaflow weights")
+    if action == "list":
+        list_models(parse(ListOptions, rest, verb="weights list"))
+    elif action == "show":
+        show(parse(ShowOptions, rest, verb="weights show"))
+    elif action == "convert":
+        convert(parse(ConvertOptions, rest, verb="weights convert"))
+
+
+def list_models(options: ListOptions) -> None:
+    """Print the models and their shipped weights."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from gmaflow.model import MODELS
+    from gmaflow.weights import shipped_weights
+
+    shipped = shipped_weights()
+    if options.json:
+        weights = {name: str(shipped[name]) if name in shipped else None for name in MODELS}
+        print(json.dumps(weights, indent=2))  # noqa: T201
+        return
+    table = Table("model", "attention compares", "weights that ship")
+    for name, config in MODELS.items():
+        table.add_row(name, config.attention, "yes" if name in shipped else "none yet")
+    Console().print(table)
+
+
+def show(options: ShowOptions) -> None:
+    """Print what a file holds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from gmaflow.weights import describe, find_config, load_checkpoint
+
+    checkpoint = load_checkpoint(options.file, model=find_config(options.model))
+    about = {
+        "file": str(options.file),
+        "model": describe(checkpoint.config),
+        "parameters": checkpoint.num_parameters,
+        "format": checkpoint.origin,
+        "config": asdict(checkpoint.config),
+        "card": asdict(checkpoint.card),
+    }
+    if options.json:
+        print(json.dumps(about, indent=2))  # noqa: T201
+        return
+    table = Table(show_header=False)
+    about["parameters"] = f"{checkpoint.num_parameters:,}"
+    for name, value in about.items():
+        table.add_row(name, as_text(value))
+    Console().print(table)
+
+
+def as_text(value: object) -> str:
+    """Write a value, or several by name, for a table."""
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {entry}" for key, entry in value.items())
+    return str(value)
+
+
+def convert(options: ConvertOptions) -> None:
+    """Write the weights of one file into another."""
+    from gmaflow.io import ensure_can_write
+    from gmaflow.weights import describe, find_config, load_checkpoint, save_checkpoint
+
+    ensure_can_write(options.target, options.overwrite)
+    checkpoint = load_checkpoint(options.source, model=find_config(options.model))
+    save_checkpoint(options.target, checkpoint, half=options.half)
+    size = options.target.stat().st_size / 2**20
+    print(f"wrote {options.target}: {describe(checkpoint.config)}, {size:.1f} MiB")  # noqa: T201

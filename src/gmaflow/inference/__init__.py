@@ -1,0 +1,19 @@
+"""Images in, flow out."""
+
+from gmaflow.inference.device import Precision
+from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
+from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
+from gmaflow.inference.images import ImageLike, load_image
+
+__all__ = [
+    "BatchEstimate",
+    "BidirectionalFlow",
+    "Flow",
+    "FlowEstimator",
+    "FlowStatistics",
+    "ImageLike",
+    "Precision",
+    "estimate",
+    "load_image",
+    "read_flow",
+]

@@ -1,0 +1,51 @@
+"""Where to compute, and in which precision."""
+
+from typing import Literal, get_args
+
+import torch
+
+from gmaflow.errors import FlowError
+
+Precision = Literal["auto", "fp32", "fp16", "bf16"]
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """Return the device asked for, or the best there is.
+
+    Raises:
+        FlowError: It is not known, or not there.
+    """
+    if str(device) == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        picked = torch.device(device)
+    except RuntimeError:
+        raise FlowError(f"device {device!r} is not known; give auto, cpu, cuda or mps") from None
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (picked.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if picked.type not in there:
+        raise FlowError(f"device {str(device)!r} is not supported; give auto, cpu, cuda or mps")
+    if not there[picked.type]:
+        raise FlowError(f"device {str(device)!r} is not there; use --device cpu, or auto")
+    return picked
+
+
+def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the type to compute in: half precision by itself on CUDA only, float32 elsewhere.
+
+    Raises:
+        FlowError: The precision is not known.
+    """
+    if precision not in get_args(Precision):
+        known = ", ".join(get_args(Precision))
+        raise FlowError(f"precision {precision!r} is not known; give one of {known}")
+    if precision == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    return DTYPES[precision]

@@ -1,0 +1,269 @@
+"""The door for programs: images in, flow out."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.device import Precision, pick_device, pick_dtype
+from gmaflow.inference.flow import BidirectionalFlow, Flow
+from gmaflow.inference.images import ImageArray, ImageLike, check_same_size, load_image, to_tensor
+from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
+from gmaflow.inference.padding import Padding
+from gmaflow.inference.visibility import check_visibility
+from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
+from gmaflow.weights import Checkpoint, find_checkpoint
+
+log = logging.getLogger(__name__)
+
+
+class BatchEstimate(NamedTuple):
+    """Flow of a batch of pairs, as tensors."""
+
+    flow: Float[Tensor, "b 2 H W"]
+    """In pixels, at the images' size."""
+    coarse: Float[Tensor, "b 2 h w"]
+    """On the padded 1/8 grid, in its pixels."""
+
+
+class FlowEstimator:
+    """Estimate optical flow, with one network on one device.
+
+    It holds nothing of the pairs it has seen, so threads may share it.
+
+    Args:
+        weights: A checkpoint file or the name of shipped weights; by default those of the model.
+        model: A model's name; by default what the weights are, or `gma`.
+        iters: Refinements for each pair: more are slower and better.
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+        precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
+        plan: What to keep in memory; by default whatever fits.
+
+    Raises:
+        FlowError: The weights, the device or another argument cannot be used; it says why.
+    """
+
+    def __init__(
+        self,
+        weights: str | Path | Checkpoint | None = None,
+        *,
+        model: str | None = None,
+        iters: int = 12,
+        device: str | torch.device = "auto",
+        precision: Precision = "auto",
+        plan: MemoryPlan | None = None,
+    ) -> None:
+        if iters < 1:
+            raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
+        self.iters = iters
+        self.device = pick_device(device)
+        self.dtype = pick_dtype(precision, self.device)
+        self.plan = plan
+        if not isinstance(weights, Checkpoint):
+            weights = find_checkpoint(weights, model=model)
+        self.network = weights.build().to(self.device)
+
+    @property
+    def config(self) -> NetworkConfig:
+        """What network this is."""
+        return self.network.config
+
+    def __call__(
+        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+    ) -> Flow:
+        """Estimate the flow from one image to another.
+
+        Args:
+            image1: The first frame: a path, an array or a PIL image.
+            image2: The second, of the same size.
+            previous: The flow of the pair before in a sequence, to start from (warm start).
+
+        Raises:
+            FlowError: An image cannot be read or used; it says why.
+        """
+        array1, array2 = self._load_pair(image1, image2)
+        start = None if previous is None else self._start_from(previous, array1.shape)
+        return self._to_flows(self.batch(*self._tensors(array1, array2), start=start))[0]
+
+    def bidirectional(
+        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+    ) -> BidirectionalFlow:
+        """Estimate flow both ways, and from it occlusion and confidence for the first frame.
+
+        A warm start (see `__call__`) is for the forward direction; backward begins at zero.
+        """
+        array1, array2 = self._load_pair(image1, image2)
+        tensor1, tensor2 = self._tensors(array1, array2)
+        start = None
+        if previous is not None:
+            ahead = self._start_from(previous, array1.shape)
+            start = torch.cat([ahead, torch.zeros_like(ahead)])
+        both = self.batch(torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start)
+        seen = check_visibility(both.flow[:1], both.flow[1:])
+        forward, backward = self._to_flows(both)
+        return BidirectionalFlow(
+            forward,
+            backward,
+            occluded_in=seen.occluded_in[0].cpu().numpy(),
+            occluded_out=seen.occluded_out[0].cpu().numpy(),
+            confidence=seen.confidence[0].cpu().numpy(),
+        )
+
+    def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
+        """Estimate the flow between consecutive frames, one pair at a time.
+
+        Args:
+            frames: Any number of images, read as they are needed.
+            warm_start: Begin each pair with the flow of the one before, moved along itself.
+        """
+        previous_frame, previous_flow = None, None
+        for frame in frames:
+            array = load_image(frame)
+            if previous_frame is not None:
+                start = previous_flow if warm_start else None
+                previous_flow = self(previous_frame, array, previous=start)
+                yield previous_flow
+            previous_frame = array
+
+    @torch.inference_mode()
+    def batch(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        *,
+        start: Float[Tensor, "b 2 h w"] | None = None,
+    ) -> BatchEstimate:
+        """Estimate the flow of a batch of pairs, tensors in and out.
+
+        Args:
+            image1: First frames, RGB in 0..1, any size from 16 px on.
+            image2: Second frames.
+            start: First guess on the padded 1/8 grid, in its pixels.
+        """
+        height, width = image1.shape[-2:]
+        padding = Padding.to_stride(height, width)
+        padded1, padded2 = (
+            padding.pad(image.to(self.device).float()) for image in (image1, image2)
+        )
+        plan = self.plan or self._plan(padded1)
+        result = self._run(padded1, padded2, start, plan, self.dtype)
+        if self.dtype != torch.float32 and not result.flow.isfinite().all():
+            log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
+            result = self._run(padded1, padded2, start, plan, torch.float32)
+        if not result.flow.isfinite().all():
+            raise FlowError("these weights give flow that is not finite; are they damaged?")
+        return BatchEstimate(padding.crop(result.flow), result.coarse)
+
+    @torch.inference_mode()
+    def attention(
+        self, image1: ImageLike, points: Sequence[tuple[float, float]]
+    ) -> Float32[np.ndarray, "k h w"]:
+        """Return for each point (x, y) how much it borrows from every pixel of the first frame.
+
+        The maps are at the image's size and sum to 1 on the 1/8 grid; heads are averaged.
+
+        Raises:
+            FlowError: The network has no attention, or a point lies outside the image.
+        """
+        if self.network.attention is None:
+            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
+        array = load_image(image1)
+        height, width = array.shape[:2]
+        for x, y in points:
+            if not (0 <= x < width and 0 <= y < height):
+                raise FlowError(
+                    f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
+                    f"{height - 1}"
+                )
+        padding = Padding.to_stride(height, width)
+        padded = padding.pad(to_tensor(array, self.device))
+        rows, columns = padded.shape[-2] // STRIDE, padded.shape[-1] // STRIDE
+        cells = [
+            int(y + padding.top) // STRIDE * columns + int(x + padding.left) // STRIDE
+            for x, y in points
+        ]
+        _, context = self.network.encode_context(padded)
+        # Only a few rows are wanted, so the matrix is never made.
+        weights = self.network.attention(context, store=False)
+        maps = weights.rows(torch.tensor(cells, device=self.device)).mean(dim=1)
+        maps = maps.unflatten(2, (rows, columns))
+        full = F.interpolate(maps, scale_factor=STRIDE, mode="bilinear", align_corners=False)
+        return padding.crop(full)[0].float().cpu().numpy()
+
+    def _run(
+        self,
+        padded1: Tensor,
+        padded2: Tensor,
+        start: Tensor | None,
+        plan: MemoryPlan,
+        dtype: torch.dtype,
+    ) -> BatchEstimate:
+        half = dtype != torch.float32
+        with (
+            out_of_memory_as_sentence(padded1.shape),
+            torch.autocast(self.device.type, dtype if half else None, enabled=half),
+        ):
+            found = self.network(padded1, padded2, iters=self.iters, flow_init=start, plan=plan)
+        return BatchEstimate(found.flow, found.low)
+
+    def _plan(self, padded: Tensor) -> MemoryPlan:
+        batch, _, height, width = padded.shape
+        plan = plan_memory(
+            self.config,
+            batch=batch,
+            height=height,
+            width=width,
+            budget=memory_budget(self.device),
+        )
+        log.info("%dx%d, batch %d: %s", height, width, batch, plan)
+        return plan
+
+    def _start_from(self, previous: Flow, shape: tuple[int, ...]) -> Float[Tensor, "1 2 h w"]:
+        if previous.array.shape[:2] != shape[:2]:
+            raise FlowError(
+                f"the previous flow is {'x'.join(map(str, previous.array.shape[:2]))}, the images "
+                f"are {'x'.join(map(str, shape[:2]))}; a warm start needs the same size"
+            )
+        if previous.coarse is not None:
+            coarse = torch.from_numpy(previous.coarse).permute(2, 0, 1)[None].to(self.device)
+        else:
+            full = torch.from_numpy(previous.array).permute(2, 0, 1)[None].to(self.device)
+            coarse = coarsen(Padding.to_stride(*shape[:2]).pad(full))
+        return forward_project(coarse)
+
+    def _load_pair(self, image1: ImageLike, image2: ImageLike) -> tuple[ImageArray, ImageArray]:
+        array1 = load_image(image1, name="the first image")
+        array2 = load_image(image2, name="the second image")
+        check_same_size(array1, array2)
+        return array1, array2
+
+    def _tensors(self, array1: ImageArray, array2: ImageArray) -> tuple[Tensor, Tensor]:
+        return to_tensor(array1, self.device), to_tensor(array2, self.device)
+
+    @staticmethod
+    def _to_flows(estimate: BatchEstimate) -> list[Flow]:
+        fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+        coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+        return [Flow(array, coarse=low) for array, low in zip(fine, coarse, strict=True)]
+
+
+def estimate(
+    image1: ImageLike,
+    image2: ImageLike,
+    *,
+    weights: str | Path | None = None,
+    model: str | None = None,
+) -> Flow:
+    """Estimate the flow from one image to another, for the hurried.
+
+    The network is loaded each time: for more than one pair make a `FlowEstimator`.
+    """
+    return FlowEstimator(weights, model=model)(image1, image2)

@@ -1,0 +1,122 @@
+"""What an estimate is: a value that can be saved, looked at and used."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float32, UInt8
+
+from gmaflow.io import read_flow as read_flow_arrays
+from gmaflow.io import write_flow, write_image
+from gmaflow.viz import add_legend, flow_to_image, warp_back
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowStatistics:
+    """A flow in a few numbers; lengths in pixels, over the valid pixels."""
+
+    height: int
+    width: int
+    mean_length: float
+    median_length: float
+    p95_length: float
+    max_length: float
+    mean_x: float
+    mean_y: float
+    valid_share: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the numbers by name, as JSON wants them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """The motion of every pixel, from the first frame to the second."""
+
+    array: Float32[np.ndarray, "h w 2"]
+    """In pixels, x to the right, then y down."""
+    valid: Bool[np.ndarray, "h w"] | None = None
+    """Where the flow is known; None: everywhere, as in all estimates."""
+    coarse: Float32[np.ndarray, "h8 w8 2"] | None = None
+    """The network's own flow on its padded 1/8 grid, which a warm start begins from."""
+
+    @property
+    def length(self) -> Float32[np.ndarray, "h w"]:
+        """How far each pixel moves."""
+        return np.hypot(self.array[..., 0], self.array[..., 1])
+
+    def save(self, path: str | Path) -> None:
+        """Write the flow; the suffix picks the format (.flo .pfm .npy .npz .flo5, KITTI .png)."""
+        write_flow(path, self.array, self.valid)
+
+    def picture(
+        self, *, max_length: float | None = None, legend: bool = False
+    ) -> UInt8[np.ndarray, "h w 3"]:
+        """Draw the flow by the Middlebury colour wheel.
+
+        Args:
+            max_length: The length shown at full saturation; the longest by default.
+            legend: Add the wheel and its scale in a corner.
+        """
+        shown = max_length or self.statistics().max_length
+        colours = flow_to_image(self.array, max_length=max_length, valid=self.valid)
+        return add_legend(colours, shown) if legend and shown > 0 else colours
+
+    def save_picture(self, path: str | Path, *, max_length: float | None = None) -> None:
+        """Draw the flow into an image file."""
+        write_image(path, self.picture(max_length=max_length))
+
+    def warp(self, image2: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
+        """Bring the second frame back onto the first; the better the flow, the more alike."""
+        return warp_back(image2, self.array)
+
+    def statistics(self) -> FlowStatistics:
+        """Return the flow in a few numbers."""
+        known = np.isfinite(self.array).all(axis=2)
+        if self.valid is not None:
+            known &= self.valid
+        vectors = self.array[known].astype(np.float64)
+        if len(vectors) == 0:
+            vectors = np.zeros((1, 2))
+        length = np.hypot(vectors[:, 0], vectors[:, 1])
+        return FlowStatistics(
+            height=self.array.shape[0],
+            width=self.array.shape[1],
+            mean_length=float(length.mean()),
+            median_length=float(np.median(length)),
+            p95_length=float(np.quantile(length, 0.95)),
+            max_length=float(length.max()),
+            mean_x=float(vectors[:, 0].mean()),
+            mean_y=float(vectors[:, 1].mean()),
+            valid_share=float(known.mean()),
+        )
+
+
+def read_flow(path: str | Path) -> Flow:
+    """Read a flow file of any known format.
+
+    Raises:
+        FlowFileError: It is no flow file, or a broken one.
+    """
+    array, valid = read_flow_arrays(path)
+    return Flow(array, None if valid.all() else valid)
+
+
+@dataclass(frozen=True, eq=False)
+class BidirectionalFlow:
+    """Flow both ways, and what follows from it about the first frame's pixels."""
+
+    forward: Flow
+    backward: Flow
+    occluded_in: Bool[np.ndarray, "h w"]
+    """Hidden in the second frame by something else."""
+    occluded_out: Bool[np.ndarray, "h w"]
+    """Gone from the second frame."""
+    confidence: Float32[np.ndarray, "h w"]
+    """How well the two directions agree: 1 exactly, below 0.5 occluded, 0 out of the frame."""
+
+    @property
+    def occluded(self) -> Bool[np.ndarray, "h w"]:
+        """Not visible in the second frame, for either reason."""
+        return self.occluded_in | self.occluded_out

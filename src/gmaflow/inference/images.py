@@ -1,0 +1,95 @@
+"""Whatever people call an image, to tensors in 0..1."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, UInt8
+from torch import Tensor
+
+from gmaflow.errors import ImageError
+from gmaflow.io import image_to_array, read_image
+from gmaflow.model import MIN_SIDE
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
+"""A path, an array `H x W x 3` (uint8, or float in 0..1; grey too) or a PIL image."""
+
+ImageArray: TypeAlias = UInt8[np.ndarray, "h w 3"] | Float32[np.ndarray, "h w 3"]
+"""An image that was checked; floats are in 0..1."""
+
+ROUNDING = 1e-4
+"""How far float images may overshoot 0..1, as resizing and colour conversion leave them."""
+
+
+def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
+    """Return an image as an array `H x W x 3`, uint8 or float32 in 0..1.
+
+    Raises:
+        ImageError: It cannot be read, or is no image that flow can be estimated on.
+    """
+    if isinstance(image, str | Path):
+        array, name = read_image(image), str(image)
+    elif isinstance(image, np.ndarray):
+        array = check_array(image, name)
+    elif hasattr(image, "getbands"):
+        array = image_to_array(image)
+    else:
+        raise ImageError(
+            f"{name} is a {type(image).__name__}; give a path, a numpy array or a PIL image"
+        )
+    height, width = array.shape[:2]
+    if min(height, width) < MIN_SIDE:
+        raise ImageError(
+            f"{name} is {height}x{width}; flow needs at least {MIN_SIDE} pixels in height and width"
+        )
+    return array
+
+
+def check_array(array: np.ndarray, name: str) -> ImageArray:
+    """Return an array of any accepted kind as `H x W x 3`, uint8 or float32 in 0..1."""
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
+        raise ImageError(
+            f"{name} has shape {array.shape}; give height x width x 3 (or grey, height x width)"
+        )
+    if array.dtype == np.uint8:
+        pass
+    elif np.issubdtype(array.dtype, np.floating):
+        array = check_floats(array, name)
+    else:
+        raise ImageError(f"{name} is {array.dtype}; give uint8, or float in 0..1")
+    return np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
+
+
+def check_floats(array: np.ndarray, name: str) -> np.ndarray:
+    """Refuse float images that are not finite or not in 0..1."""
+    if not np.isfinite(array).all():
+        raise ImageError(f"{name} has pixels that are NaN or infinite; replace them first")
+    low, high = float(array.min(initial=0)), float(array.max(initial=0))
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        raise ImageError(
+            f"{name} is a float image with values from {low:g} to {high:g}; scale it to 0..1, or "
+            "give uint8"
+        )
+    return array.astype(np.float32).clip(0, 1)
+
+
+def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w"]:
+    """Return a loaded image as a batch of one on the device, in 0..1."""
+    tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
+    return tensor / 255 if array.dtype == np.uint8 else tensor
+
+
+def check_same_size(array1: ImageArray, array2: ImageArray) -> None:
+    """Refuse a pair of two sizes."""
+    if array1.shape != array2.shape:
+        first, second = ("x".join(map(str, array.shape[:2])) for array in (array1, array2))
+        raise ImageError(
+            f"the two images differ in size: the first is {first}, the second {second} (height x "
+            "width); crop or resize one of them"
+        )

@@ -1,0 +1,34 @@
+"""Any size to multiples of 8 and back."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.model import STRIDE
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How many rows and columns were added on each side."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    @classmethod
+    def to_stride(cls, height: int, width: int) -> "Padding":
+        """Split what is missing to multiples of 8 over both sides, as published for Sintel."""
+        rows, columns = -height % STRIDE, -width % STRIDE
+        return cls(columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+
+    def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
+        """Repeat the border outwards."""
+        return F.pad(images, (self.left, self.right, self.top, self.bottom), mode="replicate")
+
+    def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
+        """Undo `pad`."""
+        height, width = padded.shape[-2:]
+        return padded[..., self.top : height - self.bottom, self.left : width - self.right]

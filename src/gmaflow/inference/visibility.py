@@ -1,0 +1,49 @@
+"""Which pixels of the first frame the second one still shows, from flow in both directions.
+
+Legend: b batch, H W rows and columns.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+RELATIVE_TOLERANCE = 0.01
+ABSOLUTE_TOLERANCE = 0.5  # square pixels
+"""A pixel is occluded where |forward + backward|^2 exceeds 0.01 (|forward|^2 + |backward|^2) + 0.5,
+the check of Sundaram et al. (2010) with its usual values."""
+
+
+class Visibility(NamedTuple):
+    """What happens to each pixel of the first frame."""
+
+    occluded_in: Bool[Tensor, "b H W"]
+    """Its target is inside the second frame, but shows something else."""
+    occluded_out: Bool[Tensor, "b H W"]
+    """Its target is outside the second frame."""
+    confidence: Float[Tensor, "b H W"]
+    """1 where both directions agree exactly, 0.5 where a pixel begins to count as occluded, 0 for
+    those that leave the frame."""
+
+
+def check_visibility(
+    forward: Float[Tensor, "b 2 H W"], backward: Float[Tensor, "b 2 H W"]
+) -> Visibility:
+    """Follow each pixel forward and back again: whoever does not come home is occluded."""
+    height, width = forward.shape[-2:]
+    y = torch.arange(height, device=forward.device, dtype=forward.dtype)[:, None]
+    x = torch.arange(width, device=forward.device, dtype=forward.dtype)
+    target_x, target_y = x + forward[:, 0], y + forward[:, 1]
+    # Pixels are unit squares around their centres, so the frame reaches half a pixel further.
+    out = (target_x < -0.5) | (target_x > width - 0.5)
+    out |= (target_y < -0.5) | (target_y > height - 0.5)
+
+    grid = torch.stack([(2 * target_x + 1) / width - 1, (2 * target_y + 1) / height - 1], dim=-1)
+    back = F.grid_sample(backward, grid, padding_mode="border", align_corners=False)
+    mismatch = (forward + back).square().sum(dim=1)
+    lengths = forward.square().sum(dim=1) + back.square().sum(dim=1)
+    ratio = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
+    confidence = torch.exp2(-ratio).masked_fill(out, 0)
+    return Visibility((ratio > 1) & ~out, out, confidence)

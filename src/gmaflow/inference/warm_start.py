@@ -1,0 +1,48 @@
+"""Warm start: carry the last pair's flow along itself, as a first guess for the next pair.
+
+Legend: b batch, h w rows and columns at 1/8.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.model import STRIDE
+
+CHUNK = 2**24
+"""Distances computed at once."""
+
+
+def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:
+    """Move every vector to where it points; each pixel takes the vector that landed nearest.
+
+    As published (there with scipy's nearest-neighbour interpolation): vectors that leave the frame,
+    or land on its very border, are dropped.
+    """
+    return torch.stack([project_one(single) for single in flow])
+
+
+def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
+    """Project the flow of one pair."""
+    _, height, width = flow.shape
+    y = torch.arange(height, device=flow.device, dtype=flow.dtype)
+    x = torch.arange(width, device=flow.device, dtype=flow.dtype)
+    grid = torch.stack(torch.meshgrid(x, y, indexing="xy")).flatten(1).T  # [h * w, 2]
+    vectors = flow.flatten(1).T
+    landed = grid + vectors
+    limit = landed.new_tensor([width, height])
+    kept = ((landed > 0) & (landed < limit)).all(dim=1)
+    landed, vectors = landed[kept], vectors[kept]
+    if len(landed) == 0:
+        return torch.zeros_like(flow)
+    nearest = [
+        # Not by matrix products: their rounding picks wrong neighbours.
+        torch.cdist(part, landed, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
+        for part in grid.split(max(1, CHUNK // len(landed)))
+    ]
+    return vectors[torch.cat(nearest)].T.reshape(flow.shape)
+
+
+def coarsen(flow: Float[Tensor, "b 2 H W"]) -> Float[Tensor, "b 2 h w"]:
+    """Return a full-size flow on the 1/8 grid, in that grid's pixels."""
+    return torch.nn.functional.avg_pool2d(flow, STRIDE) / STRIDE

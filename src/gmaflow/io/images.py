@@ -1,0 +1,187 @@
+"""Pictures: files <-> uint8 arrays."""
+
+import struct
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Int, UInt8, UInt16
+
+from gmaflow.errors import ImageError, OutputError
+from gmaflow.io.atomic import atomic_write
+from gmaflow.io.paths import PathLike, require_file
+
+if TYPE_CHECKING:
+    import PIL.Image
+
+# Only these decoders are tried: Pillow knows forty, and some start other programs (EPS).
+_DECODERS = ("PNG", "JPEG", "PPM", "WEBP", "TIFF", "BMP", "GIF")
+IMAGE_SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pbm", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
+)
+
+# GIF is not among them: 256 colours would change the picture without a word.
+_ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".png": ("PNG", {}),
+    ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
+    ".jpeg": ("JPEG", {"quality": 95, "subsampling": 0}),
+    ".webp": ("WEBP", {"lossless": True}),
+    ".tif": ("TIFF", {"compression": "tiff_adobe_deflate"}),
+    ".tiff": ("TIFF", {"compression": "tiff_adobe_deflate"}),
+    ".bmp": ("BMP", {}),
+    ".ppm": ("PPM", {}),
+}
+
+# What Pillow raises on broken files, found by feeding it some. Warnings: they are raised where the
+# program's filters say so.
+_BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+    Warning,
+)
+_ORIENTATION = 0x0112  # the EXIF tag
+_TOO_LARGE = (
+    "{path} has more pixels than is safe to decode; shrink it, "
+    "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
+)
+
+
+def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
+    """Read a picture as upright 8-bit RGB.
+
+    Grey is repeated, palettes are looked up and the EXIF orientation is applied. Alpha is dropped,
+    not composited: the colours under it are kept as they are. 16-bit grey is scaled by 1/257 and
+    rounded; of 16-bit colour Pillow keeps the high byte, which differs from that by at most one.
+    Of an animation the first frame is read. The format is known by content, not by suffix.
+
+    Raises:
+        ImageError: there is no such picture, it is broken, or it is too large to be safe.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    path = require_file(path, ImageError, "an image file")
+    if path.stat().st_size == 0:
+        raise ImageError(f"{path} is empty; give an image file")
+    try:
+        with Image.open(path, formats=_DECODERS) as image:
+            limit = Image.MAX_IMAGE_PIXELS
+            # Between once and twice its limit Pillow only warns.
+            if limit is not None and image.width * image.height > limit:
+                raise ImageError(_TOO_LARGE.format(path=path))
+            image.load()
+            return _upright(_to_rgb(image, path), _orientation(image))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as err:
+        raise ImageError(_TOO_LARGE.format(path=path)) from err
+    except ImageError:
+        raise
+    except UnidentifiedImageError as err:
+        raise ImageError(
+            f"{path} is not an image that can be read; give one of {', '.join(_DECODERS)}"
+        ) from err
+    except _BROKEN as err:
+        raise ImageError(f"{path} cannot be read ({err}); save it again or leave it out") from err
+
+
+def image_to_array(
+    image: "PIL.Image.Image", *, name: str = "the image"
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Return a PIL image as upright 8-bit RGB, as `read_image` would.
+
+    Raises:
+        ImageError: it holds values that are no colours.
+    """
+    return _upright(_to_rgb(image, Path(name)), _orientation(image))
+
+
+def write_image(
+    path: PathLike,
+    image: UInt8[np.ndarray, "h w"] | UInt8[np.ndarray, "h w 3"] | UInt8[np.ndarray, "h w 4"],
+) -> None:
+    """Write a grey, RGB or RGBA picture; the suffix of `path` chooses the format.
+
+    All formats but JPEG keep every value. Alpha goes into PNG only.
+
+    Raises:
+        OutputError: the suffix is unknown, the picture does not fit the format, or the place cannot
+            be written to.
+    """
+    from PIL import Image
+
+    path = Path(path)
+    encoder, options = _ENCODERS.get(path.suffix.lower(), ("", {}))
+    if not encoder:
+        raise OutputError(
+            f"{path}: no image format is called {path.suffix!r}; use one of {', '.join(_ENCODERS)}"
+        )
+    check_picture(path, image, alpha=encoder == "PNG")
+    with atomic_write(path) as temporary:
+        try:
+            Image.fromarray(np.ascontiguousarray(image)).save(temporary, encoder, **options)
+        except (ValueError, struct.error) as err:
+            raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
+        except OSError as err:
+            if err.errno is not None:  # the disk's complaint, which atomic_write words
+                raise
+            raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
+
+
+def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
+    """Refuse arrays that are no picture, or have an alpha that the format would drop."""
+    shaped = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
+    if image.dtype != np.uint8 or not shaped or 0 in image.shape:
+        raise OutputError(
+            f"{path}: got an array of {image.dtype} and shape {image.shape}; "
+            "a picture is uint8 of height x width, or with 3 or 4 channels"
+        )
+    if image.shape[2:] == (4,) and not alpha:
+        raise OutputError(f"{path}: only PNG keeps alpha; use .png or drop the fourth channel")
+
+
+def _to_rgb(image: "PIL.Image.Image", path: Path) -> UInt8[np.ndarray, "h w 3"]:
+    if image.mode == "F":
+        raise ImageError(f"{path} holds floating-point values; save it with 8 or 16 bits a channel")
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        return np.repeat(_to_8_bit(np.asarray(image), path)[..., None], 3, axis=2)
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        # By way of RGBA, since Pillow's direct way to RGB warns of palettes with alpha.
+        return np.asarray(image.convert("RGBA"))[..., :3].copy()
+    # A copy, because the picture's own memory is read-only.
+    return np.array(image.convert("RGB"))
+
+
+def _to_8_bit(
+    grey: UInt16[np.ndarray, "h w"] | Int[np.ndarray, "h w"], path: Path
+) -> UInt8[np.ndarray, "h w"]:
+    if grey.min() < 0 or grey.max() > 65535:
+        raise ImageError(f"{path} holds 32-bit values; save it with 8 or 16 bits a channel")
+    table = ((np.arange(65536) + 128) // 257).astype(np.uint8)
+    rounded: np.ndarray = table[grey]
+    return rounded
+
+
+def _orientation(image: "PIL.Image.Image") -> int:
+    # After load(): Pillow turns TIFFs itself while loading, and then takes the tag away.
+    try:
+        return int(image.getexif().get(_ORIENTATION, 1))
+    except _BROKEN:
+        return 1  # a broken note beside a sound picture is no reason to refuse the picture
+
+
+def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.ndarray, "h2 w2 3"]:
+    if orientation in (5, 6, 7, 8):
+        image = image.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return np.ascontiguousarray(image)

@@ -1,0 +1,30 @@
+"""Flow, and what belongs to it, as pictures to look at.
+
+Numpy arrays in, `uint8` RGB pictures out; every function is pure and leaves its inputs alone.
+"""
+
+from gmaflow.viz.arrows import flow_arrows
+from gmaflow.viz.attention import attention_overlay, attention_panel
+from gmaflow.viz.color import color_wheel, flow_to_image, largest_length
+from gmaflow.viz.legend import add_legend
+from gmaflow.viz.maps import confidence_map, error_legend, error_map
+from gmaflow.viz.occlusion import occlusion_overlay
+from gmaflow.viz.panels import panel
+from gmaflow.viz.warp import sample_bilinear, warp_back
+
+__all__ = [
+    "add_legend",
+    "attention_overlay",
+    "attention_panel",
+    "color_wheel",
+    "confidence_map",
+    "error_legend",
+    "error_map",
+    "flow_arrows",
+    "flow_to_image",
+    "largest_length",
+    "occlusion_overlay",
+    "panel",
+    "sample_bilinear",
+    "warp_back",
+]

@@ -1,0 +1,38 @@
+"""What of the first frame cannot be seen in the second."""
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+from gmaflow.viz._checks import check_image, check_same_size
+from gmaflow.viz._draw import blend
+
+# Orange and blue are told apart by nearly everyone, with any colour vision.
+_IN_FRAME = (255, 140, 0)
+_OUT_OF_FRAME = (30, 120, 255)
+_OPACITY = 0.6
+
+
+def occlusion_overlay(
+    image: UInt8[np.ndarray, "h w 3"],
+    occluded_in: Bool[np.ndarray, "h w"],
+    occluded_out: Bool[np.ndarray, "h w"],
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Tint the occluded pixels: orange in frame, blue where they leave it.
+
+    Args:
+        image: the first frame.
+        occluded_in: hidden behind something in the second frame.
+        occluded_out: gone out of the second frame; this wins where a pixel is in both masks.
+
+    Returns:
+        The picture.
+    """
+    check_image(image)
+    check_same_size(
+        image=image, **{"occluded-in mask": occluded_in, "occluded-out mask": occluded_out}
+    )
+    tints = np.zeros_like(image)
+    tints[occluded_in] = _IN_FRAME
+    tints[occluded_out] = _OUT_OF_FRAME
+    hidden = (occluded_in | occluded_out)[..., None]
+    return blend(image, tints, hidden * np.float32(_OPACITY))
