@@ -35,14 +35,12 @@ def draw(name: str, shape: list[int]) -> np.ndarray:
     """Follow the fixtures' rule for one tensor."""
     random = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
     x = random.standard_normal(shape, dtype=np.float32)
+    one, tenth = np.float32(1), np.float32(0.1)
     if name.endswith("gamma"):
         return np.full(shape, 0.7, np.float32)
     if "norm" in name or ".downsample.1." in name:
-        if name.endswith("running_var"):
-            return np.float32(1) + np.float32(0.1) * np.abs(x)
-        if name.endswith("weight"):
-            return np.float32(1) + np.float32(0.1) * x
-        return np.float32(0.1) * x
+        around_one = {"running_var": one + tenth * np.abs(x), "weight": one + tenth * x}
+        return around_one.get(name.rpartition(".")[2], tenth * x)
     if ".rel_height." in name or ".rel_width." in name:
         return np.float32(0.3) * x
     if name.endswith("bias"):

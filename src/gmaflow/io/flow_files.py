@@ -59,8 +59,8 @@ def write_flow(
 
     Args:
         path: where to; an existing file is replaced.
-        array: the flow in pixels. NaN and infinity are written as unknown, and so are magnitudes
-            above 1e9 read back from .flo.
+        array: the flow in pixels. NaN and infinity are written as unknown; in .flo so is whatever
+            exceeds 1e9.
         valid: where the flow is known; everywhere if None.
 
     Raises:

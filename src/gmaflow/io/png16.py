@@ -99,9 +99,9 @@ def _inflate(path: Path, packed: bytes, length: int) -> bytes:
 def _unfilter(path: Path, rows: bytes, height: int, width: int) -> UInt16[np.ndarray, "h w 3"]:
     """Undo the row filters.
 
-    They run from pixel to pixel, so that Python is too slow (twice the time with the best diagonal
-    sweep of numpy). Pillow's zip decoder undoes them in C. It keeps 8 of 16 bits, but can be told
-    to take them for big- or little-endian: once it keeps the high bytes and once the low ones.
+    They run from pixel to pixel, so that Python is slow (even a diagonal sweep in numpy takes three
+    times as long). Pillow's zip decoder undoes them in C. It keeps 8 of 16 bits, but can be told to
+    take them for big- or little-endian: once it keeps the high bytes and once the low ones.
     """
     from PIL import Image
 

@@ -41,8 +41,6 @@ class Prediction(NamedTuple):
     """Full-size flow: of the last iteration only, or of all, the last one last."""
     low: Float[Tensor, "b 2 h w"]
     """The last flow on the 1/8 grid, in its pixels; what a warm start begins from."""
-    attention: AttentionWeights | None
-    """Who borrowed motion from whom, on the 1/8 grid of the first image; None for RAFT."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -137,7 +135,7 @@ class FlowNetwork(nn.Module):
             flow = flow + change.float()
             if all_iterations or iteration == iters - 1:
                 flows.append(self.upsample(flow, hidden))
-        return Prediction(flows, flow, attention)
+        return Prediction(flows, flow)
 
     def encode(
         self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]

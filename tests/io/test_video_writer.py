@@ -1,0 +1,73 @@
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.errors import OutputError
+from gmaflow.io import VideoWriter, probe_video, read_frames
+
+pytest.importorskip("av")
+
+FRAME = np.zeros((16, 16, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 48), (33, 47), (1, 1)])
+def test_odd_sizes_repeat_the_last_row_and_column(tmp_path: Path, height: int, width: int) -> None:
+    color = (200, 60, 30)
+    with VideoWriter(tmp_path / "a.mp4", fps=12.5) as video:
+        for _ in range(3):
+            video.write(np.full((height, width, 3), color, np.uint8))
+    info = probe_video(tmp_path / "a.mp4")
+    assert (info.height, info.width) == (height + height % 2, width + width % 2)
+    assert info.fps == Fraction(25, 2)
+    for frame in read_frames(tmp_path / "a.mp4"):
+        assert np.abs(frame.astype(int) - color).max() <= 4
+
+
+def test_the_video_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.mp4"
+    with VideoWriter(path) as video:
+        video.write(FRAME)
+        assert not path.exists()
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("frames", [0, 3])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_nothing_behind(
+    tmp_path: Path, error: type[BaseException], frames: int
+) -> None:
+    def fail() -> None:
+        with VideoWriter(tmp_path / "a.mp4") as video:
+            for _ in range(frames):
+                video.write(FRAME)
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_makes_no_video_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match="no frames were written"),
+        VideoWriter(tmp_path / "a.mp4"),
+    ):
+        pass
+    with VideoWriter(tmp_path / "b.mp4") as video:
+        video.write(FRAME)
+        with pytest.raises(OutputError, match="8 x 16 after frames of 16 x 16"):
+            video.write(FRAME[:8])
+    (tmp_path / "b.mp4").unlink()
+    with pytest.raises(OutputError, match="use that suffix"):
+        VideoWriter(tmp_path / "a.gif")
+    for fps in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(OutputError, match="frames per second"):
+            VideoWriter(tmp_path / "a.mp4", fps=fps)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writing_outside_the_block_is_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="with block"):
+        VideoWriter(tmp_path / "a.mp4").write(FRAME)

@@ -1,0 +1,69 @@
+from dataclasses import FrozenInstanceError, asdict, replace
+
+import pytest
+
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
+
+
+def count_parameters(config: NetworkConfig) -> int:
+    return sum(parameter.numel() for parameter in FlowNetwork(config).parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "published"),
+    [
+        ("gma", 5_879_873),
+        ("gma-p", 5_879_873),
+        ("gma-p-only", 5_879_873),
+        ("raft", 5_257_536),
+        ("raft-small", 990_162),
+    ],
+)
+def test_models_have_as_many_parameters_as_published(model: str, published: int) -> None:
+    assert count_parameters(model_config(model)) == published
+
+
+@pytest.mark.parametrize(("heads", "published"), [(2, 5_961_793), (4, 6_092_865)])
+def test_heads_add_as_many_parameters_as_published(heads: int, published: int) -> None:
+    assert count_parameters(replace(MODELS["gma"], num_heads=heads)) == published
+
+
+def test_ablations_change_what_the_paper_changes() -> None:
+    whole = count_parameters(MODELS["gma"])
+    assert count_parameters(replace(MODELS["gma"], learned_alpha=False)) == whole - 1
+    assert count_parameters(replace(MODELS["gma"], residual=False)) == whole
+    # Replacing leaves the recurrent unit as wide as RAFT's: 6 convolutions lose 128 inputs.
+    replaced = count_parameters(replace(MODELS["gma"], combination="replace"))
+    assert replaced == whole - 6 * 128 * 128 * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"num_heads": 0}, "at least 1"),
+        ({"small": True}, "has no attention"),
+        ({"attention": "none", "num_heads": 2}, "no heads"),
+    ],
+)
+def test_nonsense_is_refused(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        NetworkConfig(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"attention": "looks"}, {"combination": "add"}])
+def test_unknown_choices_list_the_known_ones(options: dict[str, str]) -> None:
+    # Behind the annotations, which the tests' type checker enforces and users' programs do not.
+    config = object.__new__(NetworkConfig)
+    vars(config).update({**asdict(MODELS["gma"]), **options})
+    with pytest.raises(ValueError, match="is not known; choose one of"):
+        config.__post_init__()
+
+
+def test_an_unknown_model_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="'gmaa'; there are gma, gma-p, gma-p-only, raft"):
+        model_config("gmaa")
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        MODELS["gma"].num_heads = 2  # type: ignore[misc]

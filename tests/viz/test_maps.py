@@ -1,0 +1,107 @@
+import inspect
+
+import numpy as np
+import pytest
+from jaxtyping import Float32, UInt8
+
+from gmaflow.errors import FlowError
+from gmaflow.viz.maps import confidence_map, error_legend, error_map
+
+
+def errors_of(*errors: float) -> Float32[np.ndarray, "1 n 2"]:
+    """A flow that is wrong by these lengths, if the truth is zero."""
+    return np.array([[(0.6 * error, -0.8 * error) for error in errors]], np.float32)
+
+
+def brightness(picture: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "h w"]:
+    return ((picture / 255.0) ** 2.2 @ [0.2126, 0.7152, 0.0722]).astype(np.float32)
+
+
+def test_a_larger_error_is_never_darker() -> None:
+    flow = errors_of(*np.linspace(0, 80, 200))
+    light = brightness(error_map(flow, np.zeros_like(flow)))[0]
+    assert np.all(np.diff(light) >= 0)
+    assert light[-1] > 10 * light[0]
+
+
+def test_small_errors_and_large_ones_can_be_told_apart_in_one_picture() -> None:
+    flow = errors_of(0, 0.5, 1, 3, 10, 30, 100)
+    colors = error_map(flow, np.zeros_like(flow))[0].astype(int)
+    assert np.abs(np.diff(colors, axis=0)).max(axis=1).min() > 20
+
+
+def test_only_the_difference_counts() -> None:
+    truth = np.random.default_rng(0).normal(size=(1, 4, 2)).astype(np.float32)
+    wrong = errors_of(0, 1, 2, 4)
+    expected = error_map(wrong, np.zeros_like(wrong), max_error=8.0)
+    assert np.abs(error_map(truth + wrong, truth, max_error=8.0).astype(int) - expected).max() <= 1
+
+
+def test_the_default_scale_ends_at_the_largest_error_or_at_one() -> None:
+    zero = np.zeros((1, 2, 2), np.float32)
+    for errors, last in (((1, 20), 20.0), ((0.1, 0.2), 1.0), ((0, 0), 1.0)):
+        flow = errors_of(*errors)
+        expected = error_map(flow, zero, max_error=last).astype(int)
+        assert np.abs(error_map(flow, zero) - expected).max() <= 1
+
+
+def test_unknown_pixels_are_black_on_either_side() -> None:
+    flow, truth = errors_of(0, 1, 2, 3), errors_of(0, 0, 0, 0)
+    flow[0, 0, 0], truth[0, 1, 1], truth[0, 2, 0] = np.nan, np.inf, 1e10
+    valid = np.array([[True, True, True, False]])
+    assert not error_map(flow, truth, valid=valid).any()
+    assert error_map(flow, truth)[0, 3].any()
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 4), (1, 1)])
+def test_tiny_pictures_are_no_exception(size: tuple[int, int]) -> None:
+    flow = np.zeros((*size, 2), np.float32)
+    assert error_map(flow, flow).shape == (*size, 3)
+    assert confidence_map(np.zeros(size, np.float32)).shape == (*size, 3)
+
+
+@pytest.mark.parametrize("max_error", [0.0, -3.0, float("nan")])
+def test_the_scale_must_be_positive(max_error: float) -> None:
+    flow = errors_of(1)
+    with pytest.raises(FlowError, match="max_error"):
+        error_map(flow, flow, max_error=max_error)
+    with pytest.raises(FlowError, match="max_error"):
+        error_legend(max_error)
+
+
+@pytest.mark.parametrize("width", [64, 100, 480, 1024])
+@pytest.mark.parametrize("max_error", [0.01, 1.0, 3.0, 22.5, 150.0, 4000.0])
+def test_the_legend_has_words_inside_its_borders(width: int, max_error: float) -> None:
+    legend = error_legend(max_error, width=width)
+    assert legend.shape[1] == width
+    border = np.concatenate([legend[:, 0], legend[:, -1], legend[0], legend[-1]])
+    assert (border == 255).all()
+    assert (legend.max(axis=2) < 100).any()
+
+
+def test_the_legend_has_the_colors_of_the_map() -> None:
+    legend = error_legend(10.0, width=400)
+    flow = errors_of(0, 10)
+    first, last = error_map(flow, np.zeros_like(flow), max_error=10.0)[0].tolist()
+    shown = legend.reshape(-1, 3).tolist()
+    assert first in shown
+    assert last in shown
+
+
+def test_a_legend_too_narrow_to_read_is_refused() -> None:
+    with pytest.raises(FlowError, match="63 pixels wide"):
+        error_legend(1.0, width=63)
+
+
+def test_more_confidence_is_lighter_and_nan_is_black() -> None:
+    confidence = np.linspace(0, 1, 50, dtype=np.float32)[None]
+    assert np.all(np.diff(brightness(confidence_map(confidence))[0]) > 0)
+    unknown = np.array([[np.nan, -1, 2]], np.float32)
+    picture = confidence_map(unknown)[0].tolist()
+    ends = confidence_map(np.array([[0, 1]], np.float32))[0].tolist()
+    assert picture == [[0, 0, 0], *ends]
+
+
+def test_a_confidence_with_channels_is_refused() -> None:
+    with pytest.raises(FlowError, match=r"confidence of shape \(2, 3, 1\)"):
+        inspect.unwrap(confidence_map)(np.zeros((2, 3, 1), np.float32))

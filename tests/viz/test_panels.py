@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import UInt8
+
+from gmaflow.errors import FlowError
+from gmaflow.viz.panels import panel
+
+GUTTER = 4  # for cells as small as these
+
+
+def picture(height: int, width: int, level: int = 0) -> UInt8[np.ndarray, "h w 3"]:
+    return np.full((height, width, 3), level, np.uint8)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 7), st.integers(1, 9), st.integers(1, 40), st.integers(1, 40))
+def test_the_size_is_that_of_cells_and_gutters(n: int, columns: int, h: int, w: int) -> None:
+    columns_used = min(n, columns)
+    rows = -(-n // columns_used)
+    whole = panel([picture(h, w)] * n, columns=columns)
+    assert whole.shape == (
+        rows * (h + GUTTER) + GUTTER,
+        columns_used * (w + GUTTER) + GUTTER,
+        3,
+    )
+    assert (whole == 0).all(axis=2).sum() == n * h * w
+
+
+@pytest.mark.parametrize(("n", "columns"), [(1, 1), (4, 4), (5, 3), (9, 3), (10, 4)])
+def test_up_to_four_stand_in_a_row_and_more_in_a_square(n: int, columns: int) -> None:
+    assert panel([picture(6, 6)] * n).shape[1] == columns * 10 + 4
+
+
+def test_a_picture_of_the_cells_size_is_not_resampled() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype(np.uint8)
+    assert np.array_equal(panel([noise])[4:24, 4:34], noise)
+
+
+def test_a_smaller_picture_fills_its_cell_and_keeps_its_shape() -> None:
+    whole = panel([picture(40, 60), picture(10, 30)], background=(255, 255, 255))
+    second = whole[4:44, 68:128]
+    assert (second[:10] == 255).all()
+    assert (second[10:30] == 0).all()
+    assert (second[30:] == 255).all()
+
+
+def test_captions_add_a_line_to_each_row_and_stay_over_their_picture() -> None:
+    words = "a caption far too long for the narrow cell that it was given"
+    plain = panel([picture(50, 80, 255)] * 4, columns=2)
+    whole = panel([picture(50, 80, 255)] * 4, [words] * 4, columns=2)
+    line = (whole.shape[0] - plain.shape[0]) // 2
+    assert whole.shape == (plain.shape[0] + 2 * line, plain.shape[1], 3)
+    assert line > 11
+
+    ink = whole.min(axis=2) < 200
+    columns = np.flatnonzero(ink.any(axis=0))
+    assert set(columns) <= {*range(4, 84), *range(88, 168)}
+    rows = np.flatnonzero(ink.any(axis=1))
+    assert set(rows) <= {*range(4, 4 + line), *range(58 + line, 58 + 2 * line)}
+
+
+def test_captions_can_be_read_on_any_background() -> None:
+    for background, ink in (((255, 255, 255), "dark"), ((0, 0, 0), "light")):
+        whole = panel([picture(50, 80, background[0])], ["Flow"], background=background)
+        assert (whole < 60).any() if ink == "dark" else (whole > 200).any()
+
+
+def test_captions_without_room_are_left_out() -> None:
+    assert panel([picture(1, 1)], ["Flow"]).shape[1] == 9
+
+
+def test_an_empty_picture_leaves_its_cell_empty() -> None:
+    whole = panel([picture(0, 0), picture(5, 5)])
+    assert (whole[4:9, 4:9] == 255).all()
+    assert panel([picture(0, 0)]).shape == (8, 8, 3)
+
+
+def test_what_cannot_be_laid_out_is_refused() -> None:
+    with pytest.raises(FlowError, match="no pictures"):
+        panel([])
+    with pytest.raises(FlowError, match="1 captions for 2 pictures"):
+        panel([picture(2, 2)] * 2, ["one"])
+    with pytest.raises(FlowError, match="0 columns"):
+        panel([picture(2, 2)], columns=0)
