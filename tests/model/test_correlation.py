@@ -54,7 +54,7 @@ def test_lookup_is_the_definition(store: bool, height: int, width: int) -> None:
 def test_streaming_in_small_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second, coords = make(10, 12, reach=3)
     whole = correlate(first, second, num_levels=4, radius=3, store=False).lookup(coords)
-    monkeypatch.setattr(correlation, "STREAM_BYTES", 20_000)
+    monkeypatch.setitem(correlation.STREAM_BYTES, "cpu", 20_000)
     parts = correlate(first, second, num_levels=4, radius=3, store=False).lookup(coords)
     torch.testing.assert_close(parts, whole)
 

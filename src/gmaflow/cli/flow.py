@@ -2,10 +2,11 @@
 
 import json
 import time
+from dataclasses import asdict
 
+from gmaflow.cli.app import say
 from gmaflow.cli.flow_folder import run_folder
 from gmaflow.cli.flow_options import FlowOptions
-from gmaflow.cli.main import say
 from gmaflow.cli.options import parse
 from gmaflow.cli.outputs import file_paths, folder_paths, is_folder, refuse_existing, write_parts
 from gmaflow.cli.pairs import estimate_pair, settings
@@ -52,7 +53,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         **settings(estimator),
         "inputs": [str(path) for path in options.inputs],
         "outputs": {part.value: str(path) for part, path in paths.items()},
-        "statistics": result.flow.statistics().as_dict(),
+        "statistics": asdict(result.flow.statistics()),
     }
 
 

@@ -3,12 +3,12 @@
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 
 if TYPE_CHECKING:
-    from gmaflow.inference import FlowEstimator, Precision
+    from gmaflow.inference import FlowEstimator
 
 Options = TypeVar("Options")
 
@@ -32,7 +32,7 @@ class EstimatorOptions:
 
     def make(self) -> "FlowEstimator":
         """Load the estimator that these options describe."""
-        from gmaflow.inference import FlowEstimator
+        from gmaflow.inference import FlowEstimator, as_precision
 
         if self.verbose:
             logging.getLogger("gmaflow").setLevel(logging.INFO)
@@ -41,7 +41,7 @@ class EstimatorOptions:
             model=self.model,
             iters=self.iters,
             device=self.device,
-            precision=cast("Precision", self.precision),
+            precision=as_precision(self.precision),
         )
 
 

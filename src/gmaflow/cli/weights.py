@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.main import pick
+from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
 
 ACTIONS = {

@@ -1,6 +1,6 @@
 """Images in, flow out."""
 
-from gmaflow.inference.device import Precision
+from gmaflow.inference.device import Precision, as_precision
 from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import ImageLike, load_image
@@ -13,6 +13,7 @@ __all__ = [
     "FlowStatistics",
     "ImageLike",
     "Precision",
+    "as_precision",
     "estimate",
     "load_image",
     "read_flow",

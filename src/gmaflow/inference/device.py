@@ -1,6 +1,6 @@
 """Where to compute, and in which precision."""
 
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 
@@ -37,15 +37,20 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     return picked
 
 
-def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the type to compute in: half precision by itself on CUDA only, float32 elsewhere.
+def as_precision(text: str) -> Precision:
+    """Return a text as a precision.
 
     Raises:
-        FlowError: The precision is not known.
+        FlowError: It is none.
     """
-    if precision not in get_args(Precision):
+    if text not in get_args(Precision):
         known = ", ".join(get_args(Precision))
-        raise FlowError(f"precision {precision!r} is not known; give one of {known}")
-    if precision == "auto":
+        raise FlowError(f"precision {text!r} is not known; give one of {known}")
+    return cast("Precision", text)
+
+
+def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the type to compute in: half precision by itself on CUDA only, float32 elsewhere."""
+    if as_precision(precision) == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     return DTYPES[precision]

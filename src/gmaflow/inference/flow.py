@@ -1,6 +1,6 @@
 """What an estimate is: a value that can be saved, looked at and used."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +24,6 @@ class FlowStatistics:
     mean_x: float
     mean_y: float
     valid_share: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the numbers by name, as JSON wants them."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
 """A path, an array `H x W x 3` (uint8, or float in 0..1; grey too) or a PIL image."""
 
-ImageArray: TypeAlias = UInt8[np.ndarray, "h w 3"] | Float32[np.ndarray, "h w 3"]
+ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
 
 ROUNDING = 1e-4

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-STREAM_BYTES = 64 * 2**20
-"""Largest intermediate that a streamed lookup makes at once."""
+STREAM_BYTES = {"cpu": 4 * 2**20, "other": 256 * 2**20}
+"""Largest intermediate of a streamed lookup. A CPU is fastest on what its caches hold (4 MiB take
+a third of the time of 64), a GPU on what keeps all of it busy."""
 
 
 @runtime_checkable
@@ -132,12 +133,13 @@ class StreamedCorrelation:
         rows1 = self.features1.flatten(2).transpose(1, 2)
         rows2 = features2.flatten(2).transpose(1, 2).contiguous()
         bytes_per_pixel = index.shape[-1] * rows2.shape[-1] * rows2.element_size()
-        chunk = max(1, STREAM_BYTES // bytes_per_pixel)
+        limit = STREAM_BYTES["cpu" if index.device.type == "cpu" else "other"]
+        chunk = max(1, limit // bytes_per_pixel)
         found = index.new_zeros(index.shape, dtype=rows1.dtype)
         for item in range(len(rows2)):
             for start in range(0, index.shape[1], chunk):
                 part = slice(start, start + chunk)
-                seen = rows2[item][index[item, part]]
+                seen = F.embedding(index[item, part], rows2[item])
                 found[item, part] = torch.einsum("nkc,nc->nk", seen, rows1[item, part])
         return found
 

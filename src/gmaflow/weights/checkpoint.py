@@ -6,6 +6,8 @@ but tensors.
 
 import json
 import logging
+import pickle
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -165,10 +167,11 @@ def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
 
 def load_tensors_only(path: Path) -> Any:  # noqa: ANN401  whatever was saved
     """Let torch read a `.pth` file, nothing but tensors and plain containers in it."""
-    import pickle
-
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # torch comments on odd pickles before it refuses them; our sentence is enough.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as err:
         if "Unsupported" in str(err) or "Weights only load failed" in str(err):
             raise WeightsError(

@@ -1,0 +1,83 @@
+"""What the tests of the command line share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gmaflow.cli import main
+from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.weights import Checkpoint, save_checkpoint
+from tests.conftest import random_images
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of the command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process."""
+
+    def call(*args: str | Path) -> Outcome:
+        code = 0
+        try:
+            main([str(arg) for arg in args])
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        shown = capsys.readouterr()
+        return Outcome(code, shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files of random weights, ours and in the authors' format."""
+    folder = tmp_path_factory.mktemp("weights")
+    files = {}
+    for model in ("raft-small", "gma"):
+        torch.manual_seed(0)
+        tensors = FlowNetwork(MODELS[model]).state_dict()
+        files[model] = folder / f"{model}.safetensors"
+        save_checkpoint(files[model], Checkpoint(config=MODELS[model], tensors=tensors))
+        files[f"{model}.pth"] = folder / f"{model}.pth"
+        save_checkpoint(files[f"{model}.pth"], Checkpoint(config=MODELS[model], tensors=tensors))
+    return files
+
+
+def write_frames(folder: Path, count: int, *, size: tuple[int, int] = (40, 56)) -> list[Path]:
+    """Write random frames and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number in range(count):
+        frame = random_images(1, *size, seed=number)[0][0].permute(1, 2, 0)
+        paths.append(folder / f"frame{number}.png")
+        Image.fromarray((255 * frame).byte().numpy()).save(paths[-1])
+    return paths
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Two small images on disk."""
+    first, second = write_frames(tmp_path / "pair", 2)
+    return first, second
+
+
+def is_picture(path: Path, size: tuple[int, int]) -> bool:
+    """Tell whether a file is a picture of that height and width that shows something."""
+    with Image.open(path) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    return pixels.shape[:2] == size and bool(pixels.std() > 0)

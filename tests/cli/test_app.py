@@ -1,0 +1,70 @@
+import subprocess
+import sys
+
+import pytest
+
+from gmaflow.cli.app import VERBS, main
+from gmaflow.version import __version__
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",)])
+def test_help_lists_every_verb(args: tuple[str, ...], run: Run) -> None:
+    outcome = run(*args)
+    assert outcome.code == 0
+    assert all(f"  {verb}" in outcome.out for verb in VERBS)
+    assert "gmaflow flow a.png b.png" in outcome.out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb: str, run: Run) -> None:
+    outcome = run(verb, "--help")
+    assert outcome.code == 0
+    assert f"gmaflow {verb}" in outcome.out
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"gmaflow {__version__}\n"
+
+
+def test_a_misspelt_verb_is_guessed(run: Run) -> None:
+    outcome = run("flwo", "a", "b")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "gmaflow: there is no verb 'flwo'; did you mean flow?\n"
+    assert "there are flow, " in run("xyz").err
+
+
+def test_an_unknown_option_is_refused(run: Run) -> None:
+    outcome = run("flow", "a.png", "b.png", "-o", "x.flo", "--speed", "9")
+    assert outcome.code == 2
+    assert "--speed" in outcome.err
+
+
+def test_an_interrupt_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(args: list[str]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gmaflow.cli.app.run", interrupt)
+    with pytest.raises(SystemExit) as exit_:
+        main(["flow"])
+    assert exit_.value.code == 130
+    assert capsys.readouterr().err == "gmaflow: interrupted; what was finished is kept\n"
+
+
+def test_help_comes_before_torch() -> None:
+    program = (
+        "import sys; from gmaflow.cli import main; main(['--help']); print('torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("False\n")
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gmaflow", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"gmaflow {__version__}\n"

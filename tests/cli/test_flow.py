@@ -1,0 +1,187 @@
+"""One pair: `gmaflow flow A B -o OUT`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import read_flow
+from tests.cli.conftest import Run, is_picture, write_frames
+
+Pair = tuple[Path, Path]
+SIZE = (40, 56)
+
+
+@pytest.fixture
+def fast(weights: dict[str, Path]) -> list[str]:
+    return ["--weights", str(weights["raft-small"]), "--iters", "2", "--device", "cpu"]
+
+
+def without(options: list[str], given: list[Path | str]) -> list[str]:
+    """Leave out the options that are given otherwise."""
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return [part for pair in pairs if pair[0] not in given for part in pair]
+
+
+@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".kitti.png"])
+def test_numbers_in_every_format(
+    suffix: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    target = tmp_path / f"out{suffix}"
+    outcome = run("flow", *pair, "-o", target, *fast)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"wrote {target}: mean " in outcome.out
+    expected = FlowEstimator(fast[1], iters=2, device="cpu")(*pair).array
+    np.testing.assert_allclose(read_flow(target).array, expected, atol=0.01)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp"])
+def test_pictures(suffix: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+    assert run("flow", *pair, "-o", tmp_path / f"out{suffix}", *fast).code == 0
+    assert is_picture(tmp_path / f"out{suffix}", SIZE)
+
+
+def test_the_documented_call(
+    run: Run, pair: Pair, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    call = ["flow", *pair, "-o", tmp_path / "out.flo", "--weights", weights["raft-small.pth"]]
+    outcome = run(*call, "--iters", "12", "--device", "cpu", "--precision", "fp32")
+    assert outcome.code == 0
+    assert read_flow(tmp_path / "out.flo").array.shape == (*SIZE, 2)
+
+
+def test_a_folder_gets_everything(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+    assert run("flow", *pair, "-o", tmp_path / "out", *fast, "--backward").code == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {
+        "flow.flo",
+        "flow.png",
+        "flow-warped.png",
+        "flow-backward.flo",
+        "flow-occlusion.png",
+        "flow-confidence.png",
+    }
+    for name in names:
+        if name.endswith(".png"):
+            assert is_picture(tmp_path / "out" / name, SIZE)
+    both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*pair)
+    backward = read_flow(tmp_path / "out" / "flow-backward.flo").array
+    np.testing.assert_allclose(backward, both.backward.array, atol=1e-4)
+
+
+def test_attention_is_drawn_beside_the_output(
+    run: Run, pair: Pair, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    call = ["flow", *pair, "-o", tmp_path / "out.flo", "--weights", weights["gma"], "--iters", "1"]
+    assert run(*call, "--attention", "5,6", "--attention", "50,30").code == 0
+    assert {path.name for path in tmp_path.glob("out*")} == {"out.flo", "out-attention.png"}
+
+
+def test_json_for_machines(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+    outcome = run("flow", *pair, "-o", tmp_path / "out.flo", *fast, "--json")
+    report = json.loads(outcome.out)
+    assert report["outputs"] == {"flow": str(tmp_path / "out.flo")}
+    assert (report["model"], report["iters"], report["precision"]) == ("raft-small", 2, "float32")
+    assert report["statistics"]["height"] == SIZE[0]
+    assert report["seconds"] > 0
+
+
+def test_verbose_says_what_was_decided(
+    run: Run,
+    pair: Pair,
+    fast: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert run("flow", *pair, "-o", tmp_path / "out.flo", *fast, "--verbose").code == 0
+    assert "MemoryPlan(store_correlation=True" in caplog.text
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
+    """Calls that must be refused, by what is wrong with them; -o comes later."""
+    content = good.read_bytes()
+    other = write_frames(tmp_path / "other", 1, size=(40, 64))[0]
+    tiny = tmp_path / "tiny.png"
+    Image.fromarray(np.zeros((1, 1, 3), np.uint8)).save(tiny)
+    floats = tmp_path / "floats.tiff"
+    Image.fromarray(np.full((40, 56), np.nan, np.float32)).save(floats)
+    (tmp_path / "empty").mkdir()
+    return {
+        "differ in size": [good, other],
+        "empty.png is empty": [good, write(tmp_path / "empty.png", b"")],
+        "cut.png cannot be read": [good, write(tmp_path / "cut.png", content[: len(content) // 2])],
+        "text.png is not an image": [good, write(tmp_path / "text.png", b"hello\n" * 100)],
+        "flow needs at least 16 pixels": [tiny, tiny],
+        "floating-point values": [good, floats],
+        "nowhere.png": [good, tmp_path / "nowhere.png"],
+        "is a folder": [good, tmp_path / "empty"],
+        "no images": [tmp_path / "empty"],
+        "is one image": [good],
+        "3 inputs were given": [good, good, good],
+        "0 inputs were given": [],
+        "iters is 0": [good, good, "--iters", "0"],
+        "no model is called 'pwc'": [good, good, "--model", "pwc"],
+        "device 'tpu' is not": [good, good, "--device", "tpu"],
+        "precision 'fp8' is not known": [good, good, "--precision", "fp8"],
+        "is no point": [good, good, "--attention", "here"],
+        "raft has no attention": [good, good, "--attention", "1,1"],
+        "for folders of frames": [good, good, "--resume"],
+        "does not exist; give a .safetensors": [good, good, "--weights", "nowhere.pth"],
+    }
+
+
+def test_bad_input_is_one_sentence_and_nothing_is_left(
+    run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "results" / "out.flo"
+    for complaint, inputs in spoiled(tmp_path, pair[0]).items():
+        outcome = run("flow", *inputs, "-o", target, *without(fast, inputs))
+        assert outcome.code == 2, complaint
+        assert complaint in outcome.err
+        assert outcome.err.startswith("gmaflow: ")
+        assert outcome.err.count("\n") == 1, outcome.err
+        assert outcome.out == ""
+        assert not target.parent.exists() or not list(target.parent.iterdir())
+
+
+@pytest.mark.parametrize("name", ["out.flo", "folder/flow.flo"])
+def test_existing_outputs_are_kept(
+    name: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    target = tmp_path / name
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("precious")
+    output = target.parent if "/" in name else target
+    outcome = run("flow", *pair, "-o", output, *fast)
+    assert outcome.code == 2
+    assert f"{target} exists; add --overwrite to replace it" in outcome.err
+    assert target.read_text() == "precious"
+    assert run("flow", *pair, "-o", output, *fast, "--overwrite").code == 0
+    assert read_flow(target).array.shape == (*SIZE, 2)
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        ("pair/frame0.png", "is an input; choose another output"),
+        ("pair/frame0.png/out.flo", "cannot be written"),
+        ("out.xyz", ".xyz is no format for flow; use .flo, .flo5, .npy, .npz, .pfm, .png for a"),
+    ],
+)
+def test_outputs_that_cannot_be_are_refused(
+    output: str, complaint: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    before = pair[0].read_bytes()
+    outcome = run("flow", *pair, "-o", tmp_path / output, *fast, "--overwrite")
+    assert outcome.code == 2
+    assert complaint in outcome.err
+    assert pair[0].read_bytes() == before

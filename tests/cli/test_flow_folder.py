@@ -1,0 +1,97 @@
+"""A folder of frames: `gmaflow flow FOLDER -o DIR`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import read_flow
+from tests.cli.conftest import Run, write_frames
+
+
+@pytest.fixture
+def fast(weights: dict[str, Path]) -> list[str]:
+    return ["--weights", str(weights["raft-small"]), "--iters", "2", "--device", "cpu"]
+
+
+def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "in", 12)
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
+    assert outcome.code == 0
+    assert "wrote 11 of 11 pairs" in outcome.out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    expected = {f"frame{n}{end}" for n in range(11) for end in (".flo", ".png", "-warped.png")}
+    assert names == expected
+    estimator = FlowEstimator(fast[1], iters=2, device="cpu")
+    flow = read_flow(tmp_path / "out" / "frame9.flo").array
+    np.testing.assert_allclose(flow, estimator(frames[9], frames[10]).array, atol=1e-4)
+
+
+def test_a_warm_start_uses_the_pair_before(run: Run, fast: list[str], tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "in", 3)
+    assert run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--warm-start").code == 0
+    estimator = FlowEstimator(fast[1], iters=2, device="cpu")
+    warm = list(estimator.sequence(frames, warm_start=True))
+    for number, flow in enumerate(warm):
+        written = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        np.testing.assert_allclose(written, flow.array, atol=1e-4)
+
+
+def test_one_bad_frame_is_reported_and_not_fatal(run: Run, fast: list[str], tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "in", 5)
+    frames[2].write_text("no image")
+    write_frames(tmp_path / "odd", 1, size=(64, 64))[0].replace(frames[4])
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
+    assert outcome.code == 0
+    report = json.loads(outcome.out)
+    assert (report["pairs"], report["estimated"]) == (4, 1)
+    assert [entry.split(":")[0] for entry in report["skipped"]] == [
+        "frame1.png -> frame2.png",
+        "frame2.png -> frame3.png",
+        "frame3.png -> frame4.png",
+    ]
+    assert "differ in size" in report["skipped"][2]
+    assert {path.stem for path in (tmp_path / "out").glob("*.flo")} == {"frame0"}
+    told = run("flow", tmp_path / "in", "-o", tmp_path / "again", *fast)
+    assert "3 of 4 pairs were skipped" in told.err
+
+
+def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "in", 4)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
+    assert run(*call).code == 0
+    out = tmp_path / "out"
+    (out / "frame1.flo").unlink()
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("frame[02]*")}
+    refused = run(*call)
+    assert refused.code == 2
+    assert "exists; add --overwrite" in refused.err
+    outcome = run(*call, "--resume", "--json")
+    assert json.loads(outcome.out)["estimated"] == 1
+    assert (out / "frame1.flo").exists()
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_resume_finishes_what_more_was_asked_for(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "in", 2)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
+    assert run(*call).code == 0
+    assert json.loads(run(*call, "--resume", "--backward", "--json").out)["estimated"] == 1
+    assert (tmp_path / "out" / "frame0-occlusion.png").exists()
+
+
+def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "single", 1)
+    outcome = run("flow", tmp_path / "single", "-o", tmp_path / "out", *fast)
+    assert (outcome.code, "at least two frames" in outcome.err) == (2, True)
+    frames = write_frames(tmp_path / "in", 3)
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out.flo", *fast)
+    assert (outcome.code, "needs a folder; drop the suffix" in outcome.err) == (2, True)
+    frames[1].with_suffix(".jpg").write_bytes(frames[1].read_bytes())
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
+    assert (outcome.code, "would both be written to frame1" in outcome.err) == (2, True)
+    into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
+    assert into_itself.code == 2
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,70 @@
+import json
+from pathlib import Path
+
+from gmaflow.weights import load_checkpoint
+from tests.cli.conftest import Run
+
+
+def test_list_names_every_model(run: Run) -> None:
+    outcome = run("weights", "list")
+    assert outcome.code == 0
+    assert "gma-p-only" in outcome.out
+    assert "raft-small" in json.loads(run("weights", "list", "--json").out)
+
+
+def test_show_tells_what_a_file_holds(run: Run, weights: dict[str, Path]) -> None:
+    about = json.loads(run("weights", "show", weights["gma"], "--json").out)
+    assert (about["model"], about["parameters"], about["format"]) == ("gma", 5_879_873, "gmaflow")
+    assert about["config"]["num_heads"] == 1
+    outcome = run("weights", "show", weights["raft-small.pth"])
+    assert "raft-small" in outcome.out
+    assert "990,162" in outcome.out
+    assert "published" in outcome.out
+
+
+def test_convert_there_and_back(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "a.safetensors", tmp_path / "b.pth"
+    outcome = run("weights", "convert", weights["raft-small.pth"], ours)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "raft-small" in outcome.out
+    assert run("weights", "convert", ours, theirs).code == 0
+    first, last = load_checkpoint(weights["raft-small.pth"]), load_checkpoint(theirs)
+    assert all(first.tensors[name].equal(last.tensors[name]) for name in first.tensors)
+
+
+def test_convert_to_the_model_that_it_is(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "a.safetensors"
+    assert run("weights", "convert", weights["gma.pth"], target, "--model", "gma-p").code == 0
+    assert load_checkpoint(target).config.attention == "content+position"
+
+
+def test_convert_keeps_what_is_there(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    target = tmp_path / "a.safetensors"
+    target.write_text("precious")
+    outcome = run("weights", "convert", weights["raft-small"], target)
+    assert outcome.code == 2
+    assert "exists; add --overwrite" in outcome.err
+    assert target.read_text() == "precious"
+    assert (
+        run("weights", "convert", weights["raft-small"], target, "--overwrite", "--half").code == 0
+    )
+
+
+def test_bad_files_are_one_sentence(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pth"
+    broken.write_bytes(weights["raft-small.pth"].read_bytes()[:10_000])
+    for args in (
+        ("weights", "show", broken),
+        ("weights", "show", tmp_path / "nowhere"),
+        ("weights", "show", weights["gma"], "--model", "gmaa"),
+        ("weights", "convert", weights["gma"], tmp_path / "a.onnx"),
+        ("weights", "lst"),
+    ):
+        outcome = run(*args)
+        assert outcome.code == 2
+        assert outcome.out == ""
+        assert outcome.err.startswith("gmaflow: ")
+        assert outcome.err.count("\n") == 1
+    assert not (tmp_path / "a.onnx").exists()

@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.inference import Flow, FlowEstimator, estimate
+from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
+from gmaflow.weights import Checkpoint, save_checkpoint
+from tests.conftest import random_images
+
+STREAMED = MemoryPlan(store_correlation=False, store_attention=False)
+
+
+def checkpoint(model: str = "raft-small", *, spoil: float | None = None) -> Checkpoint:
+    torch.manual_seed(0)
+    network = FlowNetwork(MODELS[model])
+    if spoil is not None:
+        torch.nn.init.constant_(network.features.conv_in.weight, spoil)
+    return Checkpoint(config=MODELS[model], tensors=network.state_dict())
+
+
+def arrays(height: int, width: int, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    pair = random_images(1, height, width, seed=seed)
+    first, second = ((255 * x[0].permute(1, 2, 0)).byte().numpy() for x in pair)
+    return first, second
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 50), (61, 43), (128, 131)])
+def test_flow_has_the_size_of_the_images(height: int, width: int) -> None:
+    flow = FlowEstimator(checkpoint(), iters=2, device="cpu")(*arrays(height, width))
+    assert flow.array.shape == (height, width, 2)
+    assert flow.array.dtype == np.float32
+    assert np.isfinite(flow.array).all()
+
+
+def test_the_array_door_and_the_tensor_door_agree() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
+    pairs = [arrays(40, 52, seed=seed) for seed in range(3)]
+    tensors = [
+        torch.stack([torch.from_numpy(pair[i]).permute(2, 0, 1) for pair in pairs]).float() / 255
+        for i in (0, 1)
+    ]
+    together = estimator.batch(*tensors).flow.permute(0, 2, 3, 1).numpy()
+    for pair, flow in zip(pairs, together, strict=True):
+        np.testing.assert_allclose(estimator(*pair).array, flow, atol=1e-4)
+
+
+def test_the_hurried_door(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a.safetensors", checkpoint())
+    pair = arrays(32, 40)
+    flow = estimate(*pair, weights=tmp_path / "a.safetensors")
+    expected = FlowEstimator(checkpoint())(*pair)
+    np.testing.assert_allclose(flow.array, expected.array, atol=1e-4)
+
+
+def test_forward_and_backward_in_one_call() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
+    first, second = arrays(40, 52)
+    both = estimator.bidirectional(first, second)
+    np.testing.assert_allclose(both.forward.array, estimator(first, second).array, atol=1e-4)
+    np.testing.assert_allclose(both.backward.array, estimator(second, first).array, atol=1e-4)
+    assert both.occluded.shape == both.confidence.shape == (40, 52)
+    assert not (both.occluded_in & both.occluded_out).any()
+    assert (both.confidence[both.occluded] < 0.5).all()
+    assert (both.confidence[~both.occluded] >= 0.5).all()
+
+
+def test_a_sequence_is_its_pairs() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
+    flows = list(estimator.sequence(iter(frames)))
+    assert len(flows) == 3
+    assert np.array_equal(flows[1].array, estimator(frames[1], frames[2]).array)
+
+
+def test_a_warm_sequence_starts_from_the_pair_before() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(3)]
+    warm = list(estimator.sequence(frames, warm_start=True))
+    assert np.array_equal(warm[0].array, estimator(frames[0], frames[1]).array)
+    by_hand = estimator(frames[1], frames[2], previous=warm[0])
+    assert np.array_equal(warm[1].array, by_hand.array)
+    assert not np.array_equal(warm[1].array, estimator(frames[1], frames[2]).array)
+    from_file = estimator(frames[1], frames[2], previous=Flow(warm[0].array))
+    assert np.isfinite(from_file.array).all()
+
+
+def test_a_warm_start_of_another_size_is_refused() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    previous = Flow(np.zeros((64, 64, 2), np.float32))
+    with pytest.raises(FlowError, match="the previous flow is 64x64, the images are 32x40"):
+        estimator(*arrays(32, 40), previous=previous)
+
+
+def test_attention_maps_are_where_the_image_is() -> None:
+    estimator = FlowEstimator(checkpoint("gma"), device="cpu")
+    image, _ = arrays(45, 60)
+    maps = estimator.attention(image, [(0.0, 0.0), (59.0, 44.0), (30.5, 20.0)])
+    assert maps.shape == (3, 45, 60)
+    assert (maps >= 0).all()
+    # Each cell of the 1/8 grid is 64 pixels here, and the cells' shares sum to 1.
+    padded_share = 45 * 60 / (48 * 64)
+    assert maps.sum(axis=(1, 2)) / 64 == pytest.approx([padded_share] * 3, rel=0.1)
+
+
+@pytest.mark.parametrize("point", [(60.0, 0.0), (-1.0, 3.0), (0.0, 45.0)])
+def test_points_outside_the_image_are_refused(point: tuple[float, float]) -> None:
+    estimator = FlowEstimator(checkpoint("gma"), device="cpu")
+    with pytest.raises(FlowError, match="outside the image; x goes to 59, y to 44"):
+        estimator.attention(arrays(45, 60)[0], [point])
+
+
+def test_raft_has_no_attention_to_show() -> None:
+    with pytest.raises(FlowError, match="raft has no attention"):
+        FlowEstimator(checkpoint(), device="cpu").attention(arrays(32, 40)[0], [(1.0, 1.0)])
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_half_precision_is_close(precision: str) -> None:
+    pair = arrays(64, 80)
+    whole = FlowEstimator(checkpoint("gma"), iters=3, device="cpu", precision="fp32")(*pair)
+    half = FlowEstimator(checkpoint("gma"), iters=3, device="cpu", precision=precision)(*pair)  # type: ignore[arg-type]
+    assert half.array.dtype == np.float32
+    assert np.abs(half.array - whole.array).mean() < 0.05 * np.abs(whole.array).mean() + 0.05
+
+
+def test_memory_plans_change_only_memory() -> None:
+    pair = arrays(64, 80)
+    stored = FlowEstimator(checkpoint("gma"), iters=3, device="cpu", plan=MemoryPlan())(*pair)
+    streamed = FlowEstimator(checkpoint("gma"), iters=3, device="cpu", plan=STREAMED)(*pair)
+    np.testing.assert_allclose(streamed.array, stored.array, atol=1e-3)
+
+
+def test_weights_that_give_nonsense_are_named() -> None:
+    estimator = FlowEstimator(checkpoint(spoil=float("nan")), iters=1, device="cpu")
+    with pytest.raises(FlowError, match="not finite; are they damaged"):
+        estimator(*arrays(32, 40))
+
+
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(FlowError, match="iters is 0; give at least 1"):
+        FlowEstimator(checkpoint(), iters=0)
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    with pytest.raises(ImageError, match="differ in size"):
+        estimator(arrays(32, 40)[0], arrays(32, 48)[0])
+
+
+@pytest.mark.slow
+def test_4k_works_on_a_small_machine() -> None:
+    """Untiled, in a plan that fits; the stored volume alone would take 90 GB."""
+    pair = random_images(1, 2160, 3840)
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", plan=STREAMED)
+    assert estimator.batch(*pair).flow.shape == (1, 2, 2160, 3840)

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.inference import Flow, read_flow
+
+
+def make_flow() -> Flow:
+    array = np.zeros((20, 30, 2), np.float32)
+    array[:, :15] = (3, 4)
+    return Flow(array)
+
+
+def test_statistics_are_what_they_say() -> None:
+    statistics = make_flow().statistics()
+    assert (statistics.height, statistics.width) == (20, 30)
+    assert statistics.mean_length == 2.5
+    assert statistics.max_length == statistics.p95_length == 5
+    assert (statistics.mean_x, statistics.mean_y) == (1.5, 2)
+    assert statistics.valid_share == 1
+
+
+def test_statistics_leave_the_unknown_out() -> None:
+    array = make_flow().array
+    valid = np.zeros((20, 30), bool)
+    valid[:, :10] = True
+    array[0, 0] = np.nan
+    statistics = Flow(array, valid).statistics()
+    assert statistics.mean_length == 5
+    assert statistics.valid_share == pytest.approx(199 / 600)
+    nothing = Flow(array, np.zeros((20, 30), bool)).statistics()
+    assert nothing.max_length == nothing.valid_share == 0
+
+
+@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".png"])
+def test_what_is_saved_is_read(suffix: str, tmp_path: Path) -> None:
+    flow = make_flow()
+    flow.save(tmp_path / f"a{suffix}")
+    again = read_flow(tmp_path / f"a{suffix}")
+    assert np.array_equal(again.array, flow.array)
+    assert again.valid is None
+
+
+def test_validity_is_kept(tmp_path: Path) -> None:
+    valid = np.ones((20, 30), bool)
+    valid[3, 4] = False
+    Flow(make_flow().array, valid).save(tmp_path / "a.flo")
+    again = read_flow(tmp_path / "a.flo")
+    assert again.valid is not None
+    assert np.array_equal(again.valid, valid)
+
+
+def test_pictures_have_the_size_of_the_flow(tmp_path: Path) -> None:
+    flow = Flow(np.full((200, 300, 2), 2, np.float32))
+    assert flow.picture().shape == (200, 300, 3)
+    assert (flow.picture(legend=True) != flow.picture()).any()
+    flow.save_picture(tmp_path / "a.png", max_length=10.0)
+    assert (tmp_path / "a.png").stat().st_size > 0
+
+
+def test_warping_undoes_a_shift() -> None:
+    random = np.random.default_rng(0)
+    image1 = random.integers(0, 256, (20, 30, 3), np.uint8)
+    image2 = np.roll(image1, (2, 3), axis=(0, 1))
+    flow = Flow(np.tile(np.array([3, 2], np.float32), (20, 30, 1)))
+    assert np.array_equal(flow.warp(image2)[:18, :27], image1[:18, :27])

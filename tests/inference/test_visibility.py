@@ -1,0 +1,38 @@
+import torch
+
+from gmaflow.inference.visibility import check_visibility
+
+
+def shift(x: float, y: float, height: int = 10, width: int = 12) -> torch.Tensor:
+    return torch.tensor([float(x), float(y)]).view(1, 2, 1, 1).expand(1, 2, height, width).clone()
+
+
+def test_flow_that_comes_home_is_visible() -> None:
+    seen = check_visibility(shift(2, 0), shift(-2, 0))
+    assert not seen.occluded_in.any()
+    assert seen.occluded_out[0, :, -2:].all()
+    assert not seen.occluded_out[0, :, :-2].any()
+    assert seen.confidence[0, :, :-2].eq(1).all()
+    assert seen.confidence[0, :, -2:].eq(0).all()
+
+
+def test_flow_that_does_not_come_home_is_occluded() -> None:
+    seen = check_visibility(shift(2, 0), shift(3, 0))
+    assert seen.occluded_in[0, :, :-2].all()
+    assert seen.confidence.max() < 0.5
+
+
+def test_confidence_is_one_half_at_the_threshold() -> None:
+    # Forward 0, backward d: |d|^2 = 0.01 |d|^2 + 0.5 at the threshold.
+    at = (0.5 / 0.99) ** 0.5
+    below = check_visibility(shift(0, 0), shift(at - 1e-3, 0))
+    above = check_visibility(shift(0, 0), shift(at + 1e-3, 0))
+    assert not below.occluded_in.any()
+    assert above.occluded_in.all()
+    assert abs(below.confidence.mean() - 0.5) < 0.01
+
+
+def test_half_a_pixel_beyond_the_border_is_still_inside() -> None:
+    inside, outside = check_visibility(shift(0.4, 0), shift(-0.4, 0)), shift(0.6, 0)
+    assert not inside.occluded_out.any()
+    assert check_visibility(outside, -outside).occluded_out[0, :, -1].all()

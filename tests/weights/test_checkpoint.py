@@ -1,0 +1,174 @@
+import json
+import logging
+import os
+import pickle
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gmaflow.errors import WeightsError
+from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.weights import Checkpoint, ModelCard, describe, load_checkpoint, save_checkpoint
+from gmaflow.weights.published import to_published
+from tests.conftest import random_images
+
+CARD = ModelCard(title="a test", trained_on="nothing", licence="BSD-3-Clause", figures={"x": 1.5})
+
+
+def make_checkpoint(model: str = "raft-small") -> Checkpoint:
+    torch.manual_seed(0)
+    network = FlowNetwork(MODELS[model])
+    return Checkpoint(config=MODELS[model], tensors=network.state_dict(), card=CARD)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_saved_is_loaded(model: str, tmp_path: Path) -> None:
+    saved = make_checkpoint(model)
+    save_checkpoint(tmp_path / "a.safetensors", saved)
+    loaded = load_checkpoint(tmp_path / "a.safetensors")
+    assert (loaded.config, loaded.card) == (saved.config, saved.card)
+    assert all(torch.equal(loaded.tensors[name], saved.tensors[name]) for name in saved.tensors)
+
+
+def test_half_precision_halves_the_file_and_rounds(tmp_path: Path) -> None:
+    saved = make_checkpoint()
+    save_checkpoint(tmp_path / "whole.safetensors", saved)
+    save_checkpoint(tmp_path / "half.safetensors", saved, half=True)
+    whole, half = ((tmp_path / f"{n}.safetensors").stat().st_size for n in ("whole", "half"))
+    assert 0.49 < half / whole < 0.52
+    loaded = load_checkpoint(tmp_path / "half.safetensors")
+    for name, value in loaded.tensors.items():
+        assert value.dtype == saved.tensors[name].dtype
+        torch.testing.assert_close(value, saved.tensors[name], atol=1e-3, rtol=1e-3)
+
+
+def test_a_checkpoint_builds_its_network(tmp_path: Path) -> None:
+    saved = make_checkpoint("gma")
+    save_checkpoint(tmp_path / "a.safetensors", saved)
+    network = load_checkpoint(tmp_path / "a.safetensors").build()
+    assert not network.training
+    assert saved.num_parameters == sum(p.numel() for p in network.parameters()) == 5_879_873
+    images = random_images(1, 48, 64)
+    torch.testing.assert_close(network(*images, iters=1).flow, saved.build()(*images, iters=1).flow)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize("prefix", ["module.", ""])
+def test_the_authors_files_load_in_every_wrapping(
+    wrapped: bool, prefix: str, tmp_path: Path
+) -> None:
+    saved = make_checkpoint()
+    theirs = {prefix + n: v for n, v in to_published(saved.tensors, saved.config).items()}
+    torch.save({"state_dict": theirs, "epoch": 1} if wrapped else theirs, tmp_path / "a.pth")
+    loaded = load_checkpoint(tmp_path / "a.pth")
+    assert loaded.origin == "published"
+    assert all(torch.equal(loaded.tensors[name], saved.tensors[name]) for name in saved.tensors)
+
+
+def test_writing_the_authors_format_and_reading_it(tmp_path: Path) -> None:
+    saved = make_checkpoint("raft")
+    save_checkpoint(tmp_path / "a.pth", saved)
+    assert all(name.startswith("module.") for name in torch.load(tmp_path / "a.pth"))
+    loaded = load_checkpoint(tmp_path / "a.pth")
+    assert all(torch.equal(loaded.tensors[name], saved.tensors[name]) for name in saved.tensors)
+
+
+def test_a_line_says_which_attention_was_assumed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_checkpoint(tmp_path / "a.pth", make_checkpoint("gma-p"))
+    with caplog.at_level(logging.WARNING):
+        assert load_checkpoint(tmp_path / "a.pth").config == MODELS["gma"]
+    assert "taking it for gma" in caplog.text
+    caplog.clear()
+    assert load_checkpoint(tmp_path / "a.pth", model=MODELS["gma-p"]).config == MODELS["gma-p"]
+    assert not caplog.text
+
+
+def test_the_real_published_checkpoint(raft_small_file: Path) -> None:
+    checkpoint = load_checkpoint(raft_small_file)
+    assert describe(checkpoint.config) == "raft-small"
+    assert checkpoint.num_parameters == 990_162
+
+
+def test_another_model_than_the_files_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a.safetensors", make_checkpoint("raft"))
+    with pytest.raises(WeightsError, match="holds raft, but gma was asked for"):
+        load_checkpoint(tmp_path / "a.safetensors", model=MODELS["gma"])
+
+
+class Evil:
+    """What a malicious pickle does when it is opened."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch pwned",)
+
+
+def test_a_malicious_pickle_is_refused_unopened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"fnet.conv1.weight": Evil()}, tmp_path / "zip.pth")
+    (tmp_path / "bare.pth").write_bytes(pickle.dumps({"a": Evil()}))
+    for name in ("zip.pth", "bare.pth"):
+        with pytest.raises(WeightsError, match=f"{name}: refused.*could run foreign code"):
+            load_checkpoint(tmp_path / name)
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+@pytest.mark.parametrize("keep", [0, 5, 100, 20_000, 0.5, 0.999])
+def test_truncated_files_are_refused(suffix: str, keep: float, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    save_checkpoint(path, make_checkpoint())
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
+    with pytest.raises(WeightsError, match=f"a{suffix}: "):
+        load_checkpoint(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello, this is no checkpoint")
+    torch.save([1, 2, 3], tmp_path / "list.pth")
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "linear.pth")
+    save_file({"a": torch.ones(1)}, tmp_path / "foreign.safetensors")
+    for name, complaint in {
+        "a.txt": "not a checkpoint",
+        "list.pth": "not named tensors",
+        "linear.pth": "not the tensors of a RAFT or GMA network",
+        "foreign.safetensors": "without gmaflow's description",
+        "nowhere.pth": "does not exist",
+        "": "is a folder",
+    }.items():
+        with pytest.raises(WeightsError, match=complaint):
+            load_checkpoint(tmp_path / name)
+
+
+def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    for about in ("{", "{}", "[]", json.dumps({"config": {"wings": 2}})):
+        save_file({"a": torch.ones(1)}, path, {"gmaflow": about})
+        with pytest.raises(WeightsError, match="written by a newer gmaflow"):
+            load_checkpoint(path)
+
+
+def test_a_lying_header_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    with pytest.raises(WeightsError, match="truncated or damaged"):
+        load_checkpoint(path)
+
+
+def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"written as \.safetensors or \.pth"):
+        save_checkpoint(tmp_path / "a.bin", make_checkpoint())
+    assert not list(tmp_path.iterdir())
+
+
+def test_networks_are_described_by_name_and_difference() -> None:
+    assert describe(MODELS["gma-p-only"]) == "gma-p-only"
+    assert describe(replace(MODELS["gma"], num_heads=2)) == "gma with num_heads=2"

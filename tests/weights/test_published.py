@@ -1,0 +1,102 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gmaflow.errors import WeightsError
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
+from gmaflow.weights.published import from_published, recognise, to_published, unwrap
+
+CONFIGS = {
+    **MODELS,
+    "2 heads": replace(MODELS["gma"], num_heads=2),
+    "alpha 1": replace(MODELS["gma"], learned_alpha=False),
+    "replace": replace(MODELS["gma"], combination="replace", num_heads=4),
+}
+
+
+def state(config: NetworkConfig) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    return FlowNetwork(config).state_dict()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_there_and_back_again(name: str) -> None:
+    ours = state(CONFIGS[name])
+    theirs = to_published(ours, CONFIGS[name])
+    again = from_published(theirs, CONFIGS[name])
+    assert ours.keys() == again.keys()
+    assert all(torch.equal(ours[key], again[key]) for key in ours)
+
+
+@pytest.mark.parametrize("variant", ["gma", "gma-2heads", "raft", "raft-small"])
+def test_names_and_shapes_are_the_published_ones(variant: str, material: Path) -> None:
+    import json
+
+    listed = json.loads((material / "parity" / "state_dict_shapes.json").read_text())[variant]
+    config = replace(
+        MODELS[variant.removesuffix("-2heads")], num_heads=1 + variant.endswith("heads")
+    )
+    theirs = to_published(state(config), config)
+    listed.pop("att.pos_emb.rel_ind", None)  # an index table; we compute it
+    assert {name: list(value.shape) for name, value in theirs.items()} == listed
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_network_is_recognised_by_its_tensors(name: str) -> None:
+    config = CONFIGS[name]
+    theirs = to_published(state(config), config)
+    looks_alone = replace(config, attention="content") if config.aggregates else config
+    assert recognise(theirs) == looks_alone
+    assert recognise(theirs, config) == config
+
+
+def test_the_model_asked_for_must_be_of_the_family() -> None:
+    theirs = to_published(state(MODELS["raft-small"]), MODELS["raft-small"])
+    with pytest.raises(WeightsError, match="checkpoint of raft-small, not of gma"):
+        recognise(theirs, MODELS["gma"])
+
+
+def test_what_is_no_flow_network_is_named() -> None:
+    with pytest.raises(WeightsError, match=r"not the tensors of a RAFT or GMA.*layer4.weight"):
+        recognise({"layer4.weight": torch.zeros(1)})
+
+
+def rename(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {("x." + name if name == "fnet.conv2.bias" else name): v for name, v in theirs.items()}
+
+
+def reshape(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {**theirs, "fnet.conv2.bias": torch.zeros(7)}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (rename, r"missing fnet\.conv2\.bias; not expected x\.fnet\.conv2\.bias"),
+        (reshape, r"of another shape: fnet\.conv2\.bias is 7 instead of 256"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(
+    spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]], complaint: str
+) -> None:
+    theirs = to_published(state(MODELS["raft"]), MODELS["raft"])
+    with pytest.raises(WeightsError, match=complaint):
+        from_published(spoil(theirs), MODELS["raft"])
+
+
+def test_wrappings_of_all_kinds_are_undone() -> None:
+    tensors = {"a.weight": torch.ones(1)}
+    wrapped = {"module.a.weight": torch.ones(1)}
+    assert unwrap(tensors).keys() == unwrap(wrapped).keys() == tensors.keys()
+    assert unwrap({"state_dict": wrapped}).keys() == tensors.keys()
+    assert unwrap({"model": {"state_dict": wrapped}, "epoch": 3}).keys() == tensors.keys()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {}, {"a": torch.ones(1), "b": "text"}, torch.ones(2)])
+def test_what_holds_no_named_tensors_is_refused(content: object) -> None:
+    with pytest.raises(WeightsError):
+        unwrap(content)

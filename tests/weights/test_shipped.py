@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import WeightsError
+from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.weights import Checkpoint, find_checkpoint, save_checkpoint, shipped, shipped_weights
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands in for the package's own."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", folder)
+    return folder
+
+
+def put(path: Path, model: str) -> None:
+    torch.manual_seed(0)
+    tensors = FlowNetwork(MODELS[model]).state_dict()
+    save_checkpoint(path, Checkpoint(config=MODELS[model], tensors=tensors))
+
+
+def test_with_nothing_shipped_it_says_what_to_do(shelf: Path) -> None:
+    assert shipped_weights() == {}
+    with pytest.raises(WeightsError, match="no trained weights for gma: none ship"):
+        find_checkpoint()
+    with pytest.raises(WeightsError, match="no trained weights for raft"):
+        find_checkpoint(model="raft")
+
+
+def test_shipped_weights_are_found_by_name(shelf: Path) -> None:
+    put(shelf / "gma.safetensors", "gma")
+    put(shelf / "raft.safetensors", "raft")
+    assert list(shipped_weights()) == ["gma", "raft"]
+    assert find_checkpoint().config == MODELS["gma"]
+    assert find_checkpoint("raft").config == MODELS["raft"]
+    assert find_checkpoint(model="raft").config == MODELS["raft"]
+    with pytest.raises(WeightsError, match="for raft-small: there are gma, raft"):
+        find_checkpoint(model="raft-small")
+
+
+def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:
+    put(tmp_path / "mine.safetensors", "raft-small")
+    assert find_checkpoint(tmp_path / "mine.safetensors").config == MODELS["raft-small"]
+    with pytest.raises(WeightsError, match=r"nowhere\.pth: does not exist"):
+        find_checkpoint(tmp_path / "nowhere.pth")
+
+
+def test_an_unknown_model_lists_the_known_ones() -> None:
+    with pytest.raises(WeightsError, match="no model is called 'pwc'; there are gma"):
+        find_checkpoint(model="pwc")
