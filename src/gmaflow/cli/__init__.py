@@ -1,2 +1,4 @@
 """cli."""
+
+
 def main() -> None: ...

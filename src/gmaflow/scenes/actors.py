@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gmaflow.scenes.dice import Array, Dice
-from gmaflow.scenes.geometry import Sheets, rotate, rotation
+from gmaflow.scenes.geometry import Sheets, cross, rotate, rotation
 from gmaflow.scenes.presets import ROWS, Traits
 from gmaflow.scenes.stage import Stage, towards
 
@@ -136,18 +136,16 @@ def _hang(sheets: Sheets, limb: Array, dice: Dice, still: Array) -> Sheets:
         c, s = np.cos(rest[:, i, None]), np.sin(rest[:, i, None])
         limb_right = length[:, i, None] * (c * owner_right + s * owner_down)
         limb_down = length[:, i, None] * (c * owner_down - s * owner_right)
-        about_joint = _about(np.cross(owner_right, owner_down), angle[:, i])
+        about_joint = _about(cross(owner_right, owner_down), angle[:, i])
         carried = rotate(turn[:, i - 1], joint - pivot[:, i - 1]) + pivot[:, i - 1]
-        new = {
-            "centre": joint + 0.8 * limb_down,
-            "right": limb_right,
-            "down": limb_down,
-            "pivot": joint,
-            "shift": carried + shift[:, i - 1] - joint,
-        }
-        for array, value in zip(
-            (centre, right, down, pivot, shift), new.values(), strict=True
-        ):
+        hung = (
+            (centre, joint + 0.8 * limb_down),
+            (right, limb_right),
+            (down, limb_down),
+            (pivot, joint),
+            (shift, carried + shift[:, i - 1] - joint),
+        )
+        for array, value in hung:
             array[:, i] = np.where(hangs, value, array[:, i])
         turn[:, i] = np.where(hangs[..., None], turn[:, i - 1] @ about_joint, turn[:, i])
     return Sheets(centre, right, down, turn, pivot, shift)
@@ -158,6 +156,6 @@ def _about(axis: Array, angle: Array) -> Array:
     unit = axis / np.sqrt((axis * axis).sum(axis=-1, keepdims=True))
     x, y, z = unit.T
     zero = np.zeros_like(x)
-    cross = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=-1).reshape(-1, 3, 3)
+    product = np.stack([zero, -z, y, z, zero, -x, -y, x, zero], axis=-1).reshape(-1, 3, 3)
     s, c = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
-    return np.eye(3) + s * cross + (1 - c) * (cross @ cross)
+    return np.eye(3) + s * product + (1 - c) * (product @ product)

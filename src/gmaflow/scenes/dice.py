@@ -1,16 +1,19 @@
 """Random numbers that depend on the seed and the pair's number, and on nothing else.
 
-A stateless hash replaces a generator's state: what pair 5 draws is the same alone, in a batch of 16,
-or after a restart. Every draw is made for all pairs at once and for all of them alike, so the order
-of the calls, which is part of the hash, never depends on what was drawn before.
+A stateless hash replaces a generator's state: what pair 5 draws is the same alone, in a batch of
+16, or after a restart. Every draw is made for all pairs at once and for all of them alike, so the
+order of the calls, which is part of the hash, never depends on what was drawn before.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 """An array of any dtype; shapes are written as a comment where jaxtyping would not help."""
+
+_BLOCK = 1024
 
 
 def scramble(bits: Array) -> Array:
@@ -27,22 +30,30 @@ class Dice:
     def __init__(self, seed: int, pairs: Array) -> None:
         words = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
         self._keys = scramble(scramble(words) ^ scramble(pairs.astype(np.uint64)))
-        self._calls = 0
+        self._drawn = 0
+        self._block = self._next_block()
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def bits(self, *shape: int) -> Array:
-        """64 random bits each."""
-        self._calls += 1
-        count = int(np.prod(shape, dtype=np.int64))
-        numbers = np.arange(count, dtype=np.uint64) + np.uint64(self._calls << 32)
-        drawn = scramble(self._keys[:, None] ^ scramble(numbers)[None])
-        return drawn.reshape(len(self), *shape)
+    def _next_block(self) -> Array:
+        # Many numbers at once: the hash costs next to nothing a number, but a lot a call.
+        numbers = np.arange(self._drawn, self._drawn + _BLOCK, dtype=np.uint64)
+        bits = scramble(self._keys[:, None] ^ scramble(numbers)[None])
+        return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def uniform(self, *shape: int) -> Array:
         """Uniform in [0, 1)."""
-        return (self.bits(*shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        count = math.prod(shape)
+        begin = self._drawn % _BLOCK
+        if begin + count > _BLOCK:
+            # The rest of this block is left unused, for every pair alike.
+            self._drawn += _BLOCK - begin
+            begin = 0
+        if begin == 0:
+            self._block = self._next_block()
+        self._drawn += count
+        return self._block[:, begin : begin + count].reshape(len(self), *shape)
 
     def between(self, low: float | Array, high: float | Array, *shape: int) -> Array:
         """Uniform in [low, high)."""

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 NEAR = 1e-4
-"""Where one over the depth falls below this, the ray never meets the sheet in front of the camera."""
+"""Where one over the depth is below this, the ray does not meet the sheet before the camera."""
 
 
 class Points(NamedTuple):

@@ -49,9 +49,9 @@ def motion_blur(
     layer: Int[Tensor, "b h w"],
     image: Image,
 ) -> Image:
-    """Smear the frame along the true motion, in front of what is behind and behind what is in front.
+    """Smear the frame along the true motion, each layer before those behind it.
 
-    Samples are taken along the strongest motion nearby. A sample of a nearer layer counts if its own
+    Samples are taken along the strongest motion nearby. One of a nearer layer counts if its own
     motion reaches the pixel, one of a farther layer if the pixel's motion uncovers it; samples that
     do not count show the pixel itself (after McGuire et al., 2012, with the layers for depth).
     """

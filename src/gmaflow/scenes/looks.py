@@ -92,7 +92,14 @@ def map_textures(
     mirror = dice.sign(LAYERS)
     c, s = np.cos(angle) * finer / size, np.sin(angle) * finer / size
     offset = dice.uniform(2, LAYERS) * 8
-    free = [mirror * c * across, -s * along, offset[:, 0], s * mirror * across, c * along, offset[:, 1]]
+    free = [
+        mirror * c * across,
+        -s * along,
+        offset[:, 0],
+        s * mirror * across,
+        c * along,
+        offset[:, 1],
+    ]
     half, none = np.full_like(c, 0.5), np.zeros_like(c)
     own = [half, none, half, none, half, half]
     return np.stack([np.where(own_picture, o, f) for o, f in zip(own, free, strict=True)], axis=1)

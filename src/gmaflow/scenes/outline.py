@@ -20,9 +20,13 @@ def outline_texels(mask: Bool[Tensor, "n twice twice"]) -> UInt8[Tensor, "n size
     inside = _distance_to(~mask)
     outside = _distance_to(mask)
     # Distances run between texel centres; the outline lies half a texel before the first one.
-    signed = torch.where(mask, inside - 0.5, 0.5 - outside)
+    signed = torch.where(mask, _less_half(inside), -_less_half(outside))
     halved = torch.nn.functional.avg_pool2d(signed[:, None], 2)[:, 0] / 2
     return (halved * _STEPS_PER_TEXEL + 128).round().clamp(1, 255).to(torch.uint8)
+
+
+def _less_half(distance: Float[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
+    return torch.where(distance < 2 * REACH, distance - 0.5, distance)
 
 
 def outline_distance(texels: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -1,7 +1,7 @@
 """Textures made by rule, for when there is no photograph: rich, sharp, and all of them tileable.
 
-Each maker fills a square with a scalar field in 0..1, built of tileable noise and lattices; a random
-palette then turns it into colour.
+Each maker fills a square with a scalar field in 0..1, built of tileable noise and lattices; a
+random palette then turns it into colour.
 """
 
 from collections.abc import Callable

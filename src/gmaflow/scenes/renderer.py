@@ -1,6 +1,8 @@
 """Rendering: scenes in, frames and their truth out."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,9 +10,11 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError
+from gmaflow.scenes.dice import Array
 from gmaflow.scenes.follow import Points, pixel_grid
 from gmaflow.scenes.lens import defocus, motion_blur
 from gmaflow.scenes.light import cast_shadow, dim_by_fog, shade
+from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
 from gmaflow.scenes.sensor import add_noise, compress, expose
@@ -20,6 +24,7 @@ from gmaflow.scenes.truth import Surface, Truth, find_surface, truth
 from gmaflow.scenes.visibility import Visible, see
 
 SMALLEST = 32
+_PIXELS_AT_ONCE = 250_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,13 @@ class SceneBatch:
     backward_valid: Bool[Tensor, "b h w"]
     identity1: UInt8[Tensor, "b h w"]
     identity2: UInt8[Tensor, "b h w"]
+
+    @classmethod
+    def join(cls, parts: Sequence["SceneBatch"]) -> "SceneBatch":
+        """The pairs of several batches in one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
     @property
     def occluded(self) -> Bool[Tensor, "b h w"]:
@@ -92,30 +104,44 @@ class SceneRenderer:
         self.device = torch.device(device)
         self.bank = (textures or TextureBank.procedural()).to(self.device)
 
-    @torch.no_grad()
     def render(self, start: int, count: int) -> SceneBatch:
         """Render the pairs `start` to `start + count - 1`."""
         return self.render_pairs(np.arange(start, start + count))
 
     @torch.no_grad()
-    def render_pairs(self, pairs: np.ndarray[tuple[int], np.dtype[np.int64]]) -> SceneBatch:
+    def render_pairs(self, pairs: Array) -> SceneBatch:
         """Render the pairs with the given numbers, in the given order."""
-        arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
-        scenes = Scenes.from_arrays(arrays, self.device)
-        return render_scenes(scenes, self.bank, self.size)
+        if len(pairs) == 0:
+            raise FlowError("no pair was asked for; give a count of at least 1")
+        if self.device.type != "cpu":
+            arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
+            scenes = Scenes.from_arrays(arrays, self.device)
+            return render_scenes(scenes, self.bank, self.size, Plan())
+        # A CPU is fastest with as many pairs at a time as its cache holds.
+        at_once = max(1, _PIXELS_AT_ONCE // (self.size[0] * self.size[1]))
+        parts = []
+        for begin in range(0, len(pairs), at_once):
+            some = pairs[begin : begin + at_once]
+            arrays = draw_scenes(self.preset, self.seed, some, self.size, self.bank)
+            scenes = Scenes.from_arrays(arrays, self.device)
+            parts.append(render_scenes(scenes, self.bank, self.size, Plan.for_scenes(arrays)))
+        return SceneBatch.join(parts)
 
 
-def render_scenes(scenes: Scenes, bank: TextureBank, size: tuple[int, int]) -> SceneBatch:
+def render_scenes(
+    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan
+) -> SceneBatch:
     """Render both frames of each scene; no step waits for the device or looks at its values."""
     pixels = pixel_grid(*size, scenes.air.device)
     clean, final, truths, identities = [], [], [], []
     for frame in (0, 1):
-        seen = see(scenes, bank.outlines, frame, pixels)
+        seen = see(scenes, bank.outlines, frame, pixels, plan.layers)
         colours = _compose(scenes, bank, frame, pixels, seen)
         surface = find_surface(scenes, frame, pixels, seen.shown)
-        known = truth(scenes, bank.outlines, frame, pixels, surface)
+        known = truth(scenes, bank.outlines, frame, pixels, surface, plan.layers)
+        shot = _Shot(scenes, bank, frame, pixels, surface, known)
         clean.append(_quantise(colours))
-        final.append(_quantise(_photograph(scenes, bank, frame, pixels, (colours, surface, known))))
+        final.append(_quantise(_photograph(shot, plan, colours)))
         truths.append(known)
         objects = scenes.place[:, 4].gather(1, seen.shown.flatten(1)).to(torch.uint8)
         identities.append(objects.unflatten(1, size))
@@ -139,29 +165,42 @@ def render_scenes(scenes: Scenes, bank: TextureBank, size: tuple[int, int]) -> S
 def _compose(
     scenes: Scenes, bank: TextureBank, frame: int, pixels: Points, seen: Visible
 ) -> Float[Tensor, "b 3 h w"]:
-    front = surface_colour(scenes, bank, frame, pixels, seen.front)
-    behind = surface_colour(scenes, bank, frame, pixels, seen.behind)
+    """Both layers' colours, mixed as the front one covers the pixel."""
+    front = surface_colour(scenes, bank, frame, pixels, seen.front, smooth=True)
+    behind = surface_colour(scenes, bank, frame, pixels, seen.behind, smooth=False)
     mixed = behind + (front - behind) * seen.cover[..., None]
     return mixed.permute(0, 3, 1, 2).contiguous()
 
 
+class _Shot(NamedTuple):
+    """What the photometric effects need to know of a frame."""
+
+    scenes: Scenes
+    bank: TextureBank
+    frame: int
+    pixels: Points
+    surface: Surface
+    known: Truth
+
+
 def _photograph(
-    scenes: Scenes,
-    bank: TextureBank,
-    frame: int,
-    pixels: Points,
-    parts: tuple[Tensor, Surface, Truth],
+    shot: _Shot, plan: Plan, image: Float[Tensor, "b 3 h w"]
 ) -> Float[Tensor, "b 3 h w"]:
     """All photometric effects, in the order in which light meets them."""
-    image, surface, known = parts
+    scenes, bank, frame, pixels, surface, known = shot
     image = shade(scenes, frame, surface, image)
-    image = cast_shadow(scenes, bank.outlines, frame, pixels, image)
-    image = dim_by_fog(scenes, surface, image)
-    image = defocus(scenes, surface, image)
-    image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
+    if plan.shadow:
+        image = cast_shadow(scenes, bank.outlines, frame, pixels, image)
+    if plan.fog:
+        image = dim_by_fog(scenes, surface, image)
+    if plan.defocus:
+        image = defocus(scenes, surface, image)
+    if plan.motion_blur:
+        image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
     image = expose(scenes, frame, pixels, image).clamp(0, 1)
-    image = add_noise(scenes, frame, image)
-    return compress(scenes, image)
+    if plan.noise:
+        image = add_noise(scenes, frame, image)
+    return compress(scenes, image) if plan.compression else image
 
 
 def _quantise(image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:

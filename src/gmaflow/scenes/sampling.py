@@ -51,7 +51,8 @@ def draw_scenes(
         "wave": wave,
         "push": push,
         "place": np.stack(
-            [shapes, textures, ~np.array(bank.tileable)[textures], edge, _objects(cast.limb)], axis=1
+            [shapes, textures, ~np.array(bank.tileable)[textures], edge, _objects(cast.limb)],
+            axis=1,
         ),
         "texture_map": texture_map,
         "paint": draw_paint(traits, dice, own_picture),

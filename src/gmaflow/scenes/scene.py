@@ -1,7 +1,7 @@
 """What the renderer is told: a stack of layers, posed in both frames, and the photometric effects.
 
-A layer is a flat sheet. Its own coordinates, the canvas, run from -1 to 1 over its silhouette. In each
-frame t a point c of the canvas lies at pixel
+A layer is a flat sheet. Its own coordinates, the canvas, run from -1 to 1 over its silhouette. In
+each frame t a point c of the canvas lies at pixel
 
     x_t = H_t( bend_t(c) )
 

@@ -16,7 +16,7 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 def expose(scenes: Scenes, frame: int, pixels: Points, image: Image) -> Image:
-    """Exposure, contrast, saturation and white balance, and light that is uneven across the frame."""
+    """Exposure, contrast, saturation, white balance, and light uneven across the frame."""
     light = scenes.light[:, frame, :, None, None]
     gain, contrast, saturation = light[:, 0:1], light[:, 1:2], light[:, 2:3]
     height, width = image.shape[2:]
@@ -71,7 +71,11 @@ def compress(scenes: Scenes, image: Image) -> Image:
     rounded = (spectrum / step).round() * step
     planes = _inverse_cosines(_inverse_cosines(rounded, 3), 5).flatten(4, 5).flatten(2, 3)
     planes = planes[:, :, :height, :width]
-    grey, red, blue = planes[:, 0:1], planes[:, 1:2] + planes[:, 0:1], planes[:, 2:3] + planes[:, 0:1]
+    grey, red, blue = (
+        planes[:, 0:1],
+        planes[:, 1:2] + planes[:, 0:1],
+        planes[:, 2:3] + planes[:, 0:1],
+    )
     green = (grey - _LUMA[0] * red - _LUMA[2] * blue) * (1 / _LUMA[1])
     packed = torch.cat([red, green, blue], dim=1)
     return torch.where(strength.view(-1, 1, 1, 1) > 0, packed, image)
@@ -81,7 +85,10 @@ def compress(scenes: Scenes, image: Image) -> Image:
 # odd ones only their differences. A matrix product would be shorter, but its bits may depend on how
 # many blocks there are.
 _BASIS = [
-    [math.sqrt((1 if u == 0 else 2) / 8) * math.cos((2 * k + 1) * u * math.pi / 16) for k in range(4)]
+    [
+        math.sqrt((1 if u == 0 else 2) / 8) * math.cos((2 * k + 1) * u * math.pi / 16)
+        for k in range(4)
+    ]
     for u in range(8)
 ]
 

@@ -40,9 +40,7 @@ def build_stage(traits: Traits[Array], dice: Dice, size: tuple[int, int]) -> Sta
     """Draw the place and the camera's motion."""
     rows, columns = size
     count = len(dice)
-    kind = dice.category(
-        np.stack([traits.open_set, traits.ground_set, traits.street_set], axis=-1)
-    )
+    kind = dice.category(np.stack([traits.open_set, traits.ground_set, traits.street_set], axis=-1))
     focal = rows * np.where(kind == 2, dice.between(1.6, 2.2), dice.between(1.1, 2.2))
     # A narrow frame of a street is a part of a wide one, cut anywhere but at its far ends.
     spare = max(3.3 * rows - columns, 0.0) * 0.3
@@ -132,9 +130,7 @@ def build_set(
     distance = np.sort(dice.log_between(0.15, 0.7, 2), axis=1)[:, ::-1] * stage.far[:, None]
     for slot in (2, 3):
         w = slot - 2
-        wall = np.stack(
-            [aside[:, w], stage.height - tall[:, w], begin[:, w] + long[:, w]], axis=-1
-        )
+        wall = np.stack([aside[:, w], stage.height - tall[:, w], begin[:, w] + long[:, w]], axis=-1)
         wide = distance[:, w] * max(size) / stage.camera.focal
         row = np.stack([0 * half, stage.height - 0.15 * wide, distance[:, w]], axis=-1)
         street = (stage.kind == 2)[:, None]

@@ -1,4 +1,4 @@
-"""Reading textures: eight texels, from the two levels whose texels are nearest a pixel's size."""
+"""Reading textures, from the levels whose texels are nearest a pixel's size."""
 
 import torch
 from jaxtyping import Float, Int
@@ -10,9 +10,17 @@ from gmaflow.scenes.textures import TextureBank
 
 
 def surface_colour(
-    scenes: Scenes, bank: TextureBank, frame: int, pixels: Points, layer: Int[Tensor, "b h w"]
+    scenes: Scenes,
+    bank: TextureBank,
+    frame: int,
+    pixels: Points,
+    layer: Int[Tensor, "b h w"],
+    smooth: bool,
 ) -> Float[Tensor, "b h w 3"]:
-    """The colour of the given layers' sheets at the pixels of a frame."""
+    """The colour of the given layers' sheets at the pixels of a frame.
+
+    Not `smooth` reads one level of the texture in place of two: for what shows at edges only.
+    """
     matrix = of_pixels(scenes.to_canvas[:, frame], layer)
     sheet = project(matrix, pixels)
     wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, frame], layer)
@@ -30,28 +38,21 @@ def surface_colour(
     safe = sheet.w.clamp_min(NEAR)
     span = torch.maximum(spans[0], spans[1]).sqrt() / safe
     place = of_pixels(scenes.place, layer)
-    texels = _read_between_levels(bank, place[:, 1].long(), place[:, 2].long(), (u, v), span)
-    paint = of_pixels(scenes.paint, layer)
-    plain, share = paint[:, :3].permute(0, 2, 3, 1), paint[:, 3, :, :, None]
-    return plain + (texels - plain) * share
-
-
-def _read_between_levels(
-    bank: TextureBank,
-    texture: Int[Tensor, "b h w"],
-    mirrored: Int[Tensor, "b h w"],
-    place: tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]],
-    span: Float[Tensor, "b h w"],
-) -> Float[Tensor, "b h w 3"]:
+    texture, mirrored = place[:, 1].int(), place[:, 2].int()
     levels = bank.size.bit_length() - 1
     # A quarter of a level sharper than one texel a pixel: crisp, and still free of flicker.
     level = (torch.log2((span * bank.size).clamp_min(1e-6)) - 0.25).clamp(0, levels - 0.001)
-    lower = level.floor()
-    share = (level - lower)[..., None]
-    lower_level = lower.long()
-    fine = _read_level(bank, texture, mirrored, place, lower_level)
-    coarse = _read_level(bank, texture, mirrored, place, lower_level + 1)
-    return fine + (coarse - fine) * share
+    if smooth:
+        lower = level.floor()
+        share = (level - lower)[..., None]
+        fine = _read_level(bank, texture, mirrored, (u, v), lower.int())
+        coarse = _read_level(bank, texture, mirrored, (u, v), lower.int() + 1)
+        texels = fine + (coarse - fine) * share
+    else:
+        texels = _read_level(bank, texture, mirrored, (u, v), level.round().int())
+    paint = of_pixels(scenes.paint, layer)
+    plain, share = paint[:, :3].permute(0, 2, 3, 1), paint[:, 3, :, :, None]
+    return plain + (texels - plain) * share
 
 
 def _read_level(
@@ -70,7 +71,7 @@ def _read_level(
         texel = coordinate * side - 0.5
         whole = texel.floor()
         share.append((texel - whole)[..., None])
-        near.append(whole.long())
+        near.append(whole.int())
     column = [_wrap(near[0] + step, side, mirrored) for step in (0, 1)]
     row = [start + _wrap(near[1] + step, side, mirrored) * side for step in (0, 1)]
     top, bottom = (
@@ -86,5 +87,5 @@ def _between(left: Tensor, right: Tensor, share: Tensor) -> Tensor:
 
 def _wrap(index: Tensor, side: Tensor, mirrored: Tensor) -> Tensor:
     """Bring an index into the texture: repeated, or repeated with every other copy mirrored."""
-    inside = index.remainder(side << mirrored)
+    inside = index & ((side << mirrored) - 1)  # a remainder, as sides are powers of two
     return torch.minimum(inside, 2 * side - 1 - inside)

@@ -60,7 +60,12 @@ def displacement(
 
 
 def truth(
-    scenes: Scenes, outlines: Tensor, frame: int, pixels: Points, surface: Surface
+    scenes: Scenes,
+    outlines: Tensor,
+    frame: int,
+    pixels: Points,
+    surface: Surface,
+    layers: tuple[int, ...],
 ) -> Truth:
     """Follow what the pixels of a frame show into the other one."""
     dx, dy, depth = displacement(scenes, frame, pixels, surface)
@@ -71,5 +76,5 @@ def truth(
     # What has gone behind the camera is as much out of the frame as what went past its edge.
     out = (x < 0) | (x > width - 1) | (y < 0) | (y > height - 1) | ~valid
     target = Points(x, y, torch.ones_like(x))
-    covered = hidden(scenes, outlines, 1 - frame, target, surface.layer)
+    covered = hidden(scenes, outlines, 1 - frame, target, surface.layer, layers)
     return Truth(torch.stack([dx, dy], dim=1), covered & ~out, out, valid)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gmaflow.scenes.follow import NEAR, Points, of_layer, project, unbend
-from gmaflow.scenes.outline import outline_distance
+from gmaflow.scenes.outline import REACH, outline_distance
 from gmaflow.scenes.scene import Scenes
 
 FAINTEST = 1 / 255
@@ -48,18 +48,21 @@ def inside_distance(
     return torch.where(canvas.w > NEAR, distance, -1.0), canvas.w
 
 
-def see(scenes: Scenes, outlines: Tensor, frame: int, pixels: Points) -> Visible:
-    """Look at every layer from far to near."""
-    count, _, _, layers = scenes.to_canvas.shape
-    shape = (count, pixels.y.shape[1], pixels.x.shape[2])
+def see(
+    scenes: Scenes, outlines: Tensor, frame: int, pixels: Points, layers: tuple[int, ...]
+) -> Visible:
+    """Look at the given layers from far to near."""
+    shape = (len(scenes.air), pixels.y.shape[1], pixels.x.shape[2])
     front = torch.zeros(shape, dtype=torch.long, device=outlines.device)
     behind, shown = front, front
     cover = torch.ones(shape, device=outlines.device)
-    for layer in range(layers):
+    for layer in layers:
         distance, w = inside_distance(scenes, outlines, frame, layer, pixels)
         scale = _pixels_per_texel(scenes, frame, layer, w, outlines.shape[-1])
         softness = scenes.place[:, 3, layer, None, None]
         alpha = (0.5 + distance * (scale / softness)).clamp(0, 1)
+        # Beyond their reach the distances say no more than inside or outside.
+        alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
         touched = alpha > FAINTEST
         behind = torch.where(touched, shown, behind)
         front = torch.where(touched, layer, front)
@@ -84,10 +87,11 @@ def hidden(
     frame: int,
     points: Points,
     layer: Int[Tensor, "b h w"],
+    layers: tuple[int, ...],
 ) -> Bool[Tensor, "b h w"]:
     """Whether points of a frame that lie on the given layers are covered there by a nearer one."""
     covered = torch.zeros_like(layer, dtype=torch.bool)
-    for nearer in range(1, scenes.to_canvas.shape[-1]):
+    for nearer in layers[1:]:
         distance, _ = inside_distance(scenes, outlines, frame, nearer, points)
         covered = covered | ((distance > 0) & (layer < nearer))
     return covered
