@@ -1,0 +1,159 @@
+"""The kinds of scenes: what each preset promises, as numbers drawn from for every pair.
+
+Motions are in pixels of a frame with 400 rows and grow with the rows; a wider frame shows more of
+the same scene.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from gmaflow.errors import FlowError
+from gmaflow.scenes.dice import Array, Dice
+
+Value = TypeVar("Value")
+
+ROWS = 400.0
+"""Rows of the frame that the motions are given for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits(Generic[Value]):
+    """What is drawn from: one number each for a preset, one array each for a batch of pairs.
+
+    Shares and probabilities are between 0 and 1. A motion has a median and a spread: the standard
+    deviation of its logarithm, so that a large spread gives a long tail.
+    """
+
+    # What the set is: a backdrop with screens before it; open ground; a street with walls.
+    open_set: Value
+    ground_set: Value
+    street_set: Value
+    screens: Value
+    """Probability of each of the three planes between the backdrop and the objects."""
+    tilt: Value
+    """Tilt of the backdrop and of objects, radians."""
+
+    # How the camera moves.
+    camera_motion: Value
+    camera_spread: Value
+    camera_roll: Value
+    """Share of turning about the optical axis and zooming in the camera's motion."""
+    speed: Value
+    """Median way forward in a street, metres a frame."""
+    still_pair: Value
+    still_camera: Value
+
+    # The objects.
+    fewest: Value
+    most: Value
+    smallest: Value
+    largest: Value
+    """Half the size of an object, as a share of the rows."""
+    object_motion: Value
+    object_spread: Value
+    still_object: Value
+    roll: Value
+    turn: Value
+    approach: Value
+    bend: Value
+    """Probability that a sheet bends."""
+    strain: Value
+    """How strongly it may: the largest slope of its deformation."""
+    limb: Value
+    twin: Value
+    cutout: Value
+    thin: Value
+    plain: Value
+    repeated: Value
+    soft: Value
+
+    # Light, air and lens: probabilities, then strengths.
+    shadow: Value
+    shine: Value
+    fog: Value
+    defocus: Value
+    motion_blur: Value
+    blur: Value
+    noise: Value
+    compression: Value
+    colour_change: Value
+    """How much exposure and colour differ between the frames."""
+
+
+_CHAIRS = Traits(
+    open_set=1.0, ground_set=0.0, street_set=0.0, screens=0.0, tilt=0.1,
+    camera_motion=3.5, camera_spread=1.2, camera_roll=0.5, speed=0.5,
+    still_pair=0.02, still_camera=0.08,
+    fewest=2.0, most=10.0, smallest=0.06, largest=0.32,
+    object_motion=9.0, object_spread=1.2, still_object=0.05,
+    roll=0.16, turn=0.1, approach=0.08, bend=0.15, strain=0.25, limb=0.05, twin=0.15,
+    cutout=0.55, thin=0.12, plain=0.08, repeated=0.08, soft=0.1,
+    shadow=0.1, shine=0.1, fog=0.02, defocus=0.05, motion_blur=0.05, blur=0.1,
+    noise=0.3, compression=0.2, colour_change=0.3,
+)  # fmt: skip
+
+_THINGS = Traits(
+    open_set=0.65, ground_set=0.25, street_set=0.1, screens=0.3, tilt=0.5,
+    camera_motion=9.0, camera_spread=1.1, camera_roll=0.3, speed=0.5,
+    still_pair=0.01, still_camera=0.1,
+    fewest=4.0, most=10.0, smallest=0.05, largest=0.5,
+    object_motion=14.0, object_spread=1.1, still_object=0.1,
+    roll=0.25, turn=0.25, approach=0.14, bend=0.15, strain=0.3, limb=0.1, twin=0.2,
+    cutout=0.3, thin=0.25, plain=0.15, repeated=0.2, soft=0.1,
+    shadow=0.3, shine=0.35, fog=0.05, defocus=0.25, motion_blur=0.3, blur=0.1,
+    noise=0.3, compression=0.2, colour_change=0.4,
+)  # fmt: skip
+
+_FILM = Traits(
+    open_set=0.5, ground_set=0.4, street_set=0.1, screens=0.35, tilt=0.4,
+    camera_motion=3.2, camera_spread=1.35, camera_roll=0.15, speed=0.4,
+    still_pair=0.02, still_camera=0.2,
+    fewest=1.0, most=9.0, smallest=0.06, largest=0.7,
+    object_motion=5.0, object_spread=1.4, still_object=0.25,
+    roll=0.12, turn=0.15, approach=0.08, bend=0.4, strain=0.35, limb=0.35, twin=0.1,
+    cutout=0.4, thin=0.2, plain=0.12, repeated=0.08, soft=0.2,
+    shadow=0.5, shine=0.3, fog=0.3, defocus=0.4, motion_blur=0.6, blur=0.15,
+    noise=0.3, compression=0.1, colour_change=0.25,
+)  # fmt: skip
+
+_DRIVE = Traits(
+    open_set=0.0, ground_set=0.15, street_set=0.85, screens=0.75, tilt=0.05,
+    camera_motion=5.0, camera_spread=0.9, camera_roll=0.03, speed=0.75,
+    still_pair=0.02, still_camera=0.06,
+    fewest=2.0, most=10.0, smallest=0.05, largest=0.4,
+    object_motion=5.0, object_spread=1.2, still_object=0.65,
+    roll=0.02, turn=0.08, approach=0.05, bend=0.03, strain=0.1, limb=0.03, twin=0.15,
+    cutout=0.3, thin=0.4, plain=0.2, repeated=0.15, soft=0.05,
+    shadow=0.6, shine=0.4, fog=0.1, defocus=0.05, motion_blur=0.15, blur=0.2,
+    noise=0.5, compression=0.15, colour_change=0.3,
+)  # fmt: skip
+
+PRESETS: dict[str, dict[str, float]] = {
+    "chairs": {"chairs": 1.0},
+    "things": {"things": 1.0},
+    "film": {"film": 1.0},
+    "drive": {"drive": 1.0},
+    "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
+}
+"""Each preset as shares of the kinds of scenes in `KINDS`."""
+
+KINDS = {"chairs": _CHAIRS, "things": _THINGS, "film": _FILM, "drive": _DRIVE}
+
+
+def draw_traits(preset: str, dice: Dice) -> Traits[Array]:
+    """For each pair the traits of the kind of scene it is to be, as arrays `[b]`.
+
+    Raises:
+        FlowError: there is no such preset.
+    """
+    if preset not in PRESETS:
+        raise FlowError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    shares = PRESETS[preset]
+    kind = dice.category(np.array(list(shares.values())))
+    drawn = {
+        field.name: np.array([getattr(KINDS[name], field.name) for name in shares])[kind]
+        for field in fields(Traits)
+    }
+    return Traits(**drawn)

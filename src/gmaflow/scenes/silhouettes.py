@@ -1,0 +1,178 @@
+"""Silhouettes drawn by rule: blobs, polygons, thin things, fences, branches, skylines, foliage.
+
+Each function draws one mask on the square [-1, 1] from its own random generator; `draw_silhouettes`
+draws the whole collection, by kind.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from gmaflow.scenes.dice import Array
+from gmaflow.scenes.outline import outline_texels
+
+Maker = Callable[[np.random.Generator, Array, Array], Array]
+
+
+def _blob(random: np.random.Generator, x: Array, y: Array) -> Array:
+    angle, radius = np.arctan2(y, x), np.hypot(x, y)
+    edge = np.full_like(x, 0.68)
+    for frequency in range(1, 9):
+        share = 0.5 * random.normal() / (1 + frequency) ** 1.1
+        edge = edge * (1 + share * np.cos(frequency * angle + random.uniform(0, 7)))
+    return radius < np.clip(edge, 0.12, 0.93)
+
+
+def _holed_blob(random: np.random.Generator, x: Array, y: Array) -> Array:
+    mask = _blob(random, x, y)
+    for _ in range(random.integers(1, 5)):
+        cx, cy = random.uniform(-0.5, 0.5, 2)
+        mask &= np.hypot(x - cx, (y - cy) * random.uniform(0.6, 1.6)) > random.uniform(0.06, 0.25)
+    return mask
+
+
+def _ellipse(random: np.random.Generator, x: Array, y: Array) -> Array:
+    return np.hypot(x, y / random.uniform(0.35, 1.0)) < 0.9
+
+
+def _polygon(random: np.random.Generator, x: Array, y: Array) -> Array:
+    count = random.integers(3, 8)
+    angles = random.uniform(0, 7) + np.arange(count) * (2 * np.pi / count)
+    mask = np.ones(x.shape, dtype=bool)
+    for angle in angles + random.uniform(-0.3, 0.3, count):
+        mask &= x * np.cos(angle) + y * np.sin(angle) < random.uniform(0.4, 0.65)
+    return mask & (np.maximum(abs(x), abs(y)) < 0.93)
+
+
+def _box(random: np.random.Generator, x: Array, y: Array) -> Array:
+    corner = random.uniform(0, 0.3)
+    width, height = 0.9, random.uniform(0.3, 0.9)
+    dx = np.maximum(abs(x) - (width - corner), 0)
+    dy = np.maximum(abs(y) - (height - corner), 0)
+    return np.hypot(dx, dy) < max(corner, 0.01)
+
+
+def _ring(random: np.random.Generator, x: Array, y: Array) -> Array:
+    radius = np.hypot(x, y)
+    return (radius < 0.9) & (radius > random.uniform(0.45, 0.82))
+
+
+def _window(random: np.random.Generator, x: Array, y: Array) -> Array:
+    columns, rows = random.integers(1, 4, 2)
+    bar = random.uniform(0.06, 0.22)
+    u = np.mod((x + 0.9) / 1.8 * columns, 1.0)
+    v = np.mod((y + 0.9) / 1.8 * rows, 1.0)
+    solid = (np.minimum(u, 1 - u) < bar) | (np.minimum(v, 1 - v) < bar)
+    return solid & (np.maximum(abs(x), abs(y)) < 0.9)
+
+
+def _pole(random: np.random.Generator, x: Array, y: Array) -> Array:
+    width = np.exp(random.uniform(np.log(0.015), np.log(0.1)))
+    mask = (abs(x) < width) & (abs(y) < 0.94)
+    if random.random() < 0.5:  # a sign or lamp at its end
+        half = random.uniform(0.1, 0.35)
+        mask |= (abs(x) < half) & (abs(y + 0.92 - half * 0.6) < half * 0.6) & (abs(y) < 0.94)
+    return mask
+
+
+def _poles(random: np.random.Generator, x: Array, y: Array) -> Array:
+    mask = np.zeros(x.shape, dtype=bool)
+    for _ in range(random.integers(2, 6)):
+        lean = random.normal() * 0.15
+        centre = random.uniform(-0.8, 0.8)
+        mask |= abs(x - centre - lean * y) < np.exp(random.uniform(np.log(0.012), np.log(0.05)))
+    return mask & (abs(y) < 0.94) & (abs(x) < 0.94)
+
+
+def _grid(random: np.random.Generator, x: Array, y: Array) -> Array:
+    turn = random.choice([0.0, np.pi / 4, random.uniform(0, np.pi)])
+    u = x * np.cos(turn) + y * np.sin(turn)
+    v = y * np.cos(turn) - x * np.sin(turn)
+    pitch, bar = random.uniform(0.12, 0.45), random.uniform(0.014, 0.035)
+    bars = abs(np.mod(u, pitch) - pitch / 2) < bar
+    if random.random() < 0.7:
+        bars |= abs(np.mod(v, pitch * random.uniform(0.7, 2)) - pitch / 2) < bar
+    return bars & (np.maximum(abs(x), abs(y)) < 0.94)
+
+
+def _stroke(x: Array, y: Array, start: Array, end: Array, width: float) -> Array:
+    along = end - start
+    length = max(float(along @ along), 1e-9)
+    t = np.clip(((x - start[0]) * along[0] + (y - start[1]) * along[1]) / length, 0, 1)
+    return np.hypot(x - start[0] - t * along[0], y - start[1] - t * along[1]) < width
+
+
+def _branch(random: np.random.Generator, x: Array, y: Array) -> Array:
+    mask = np.zeros(x.shape, dtype=bool)
+    twigs = [(np.array([random.uniform(-0.3, 0.3), 0.94]), -np.pi / 2, 0.8, 0.06)]
+    for _ in range(26):
+        start, heading, length, width = twigs.pop(0)
+        end = start + length * np.array([np.cos(heading), np.sin(heading)])
+        mask |= _stroke(x, y, start, end, max(width, 0.012))
+        for _ in range(2):
+            at = start + (end - start) * random.uniform(0.5, 1.0)
+            twigs.append((at, heading + random.normal() * 0.7, length * 0.72, width * 0.62))
+    return mask & (np.maximum(abs(x), abs(y)) < 0.95)
+
+
+def _hair(random: np.random.Generator, x: Array, y: Array) -> Array:
+    mask = np.zeros(x.shape, dtype=bool)
+    for _ in range(random.integers(3, 8)):
+        at, heading = random.uniform(-0.7, 0.7, 2), random.uniform(0, 2 * np.pi)
+        bend, width = random.normal() * 0.4, random.uniform(0.01, 0.025)
+        for _ in range(6):
+            end = at + 0.25 * np.array([np.cos(heading), np.sin(heading)])
+            mask |= _stroke(x, y, at, end, width)
+            at, heading = end, heading + bend + random.normal() * 0.2
+    return mask & (np.maximum(abs(x), abs(y)) < 0.95)
+
+
+def _limb(random: np.random.Generator, x: Array, y: Array) -> Array:
+    width = random.uniform(0.12, 0.3)
+    taper = 1 - random.uniform(0, 0.5) * (y + 0.9) / 1.8
+    return np.hypot(np.maximum(abs(y) - (0.9 - width), 0), x) < width * taper
+
+
+def _skyline(random: np.random.Generator, x: Array, y: Array) -> Array:
+    knots = random.integers(4, 14)
+    heights = random.uniform(-0.9, 0.6, knots)
+    position = np.clip((x[0] + 1) / 2 * knots, 0, knots - 1.001)
+    if random.random() < 0.5:
+        top = heights[position.astype(int)]
+    else:
+        top = np.interp(position, np.arange(knots), heights)
+        top = top + 0.04 * np.sin(position * random.uniform(5, 30))
+    return (y > top[None]) & (np.maximum(abs(x), abs(y)) < 0.96)
+
+
+def _foliage(random: np.random.Generator, x: Array, y: Array) -> Array:
+    field = np.zeros_like(x)
+    for _ in range(14):
+        frequency = np.exp(random.uniform(np.log(2), np.log(22)))
+        heading = random.uniform(0, 2 * np.pi)
+        wave = frequency * (x * np.cos(heading) + y * np.sin(heading)) + random.uniform(0, 7)
+        field += np.sin(wave + 1.5 * np.sin(2.3 * x - 3.1 * y)) / frequency**0.5
+    level = np.quantile(field, random.uniform(0.35, 0.7))
+    return field > level + 0.8 * np.maximum(np.hypot(x, y) - 0.75, 0) * np.abs(field).max() * 4
+
+
+KINDS: dict[str, tuple[Maker, ...]] = {
+    "solid": (_blob, _blob, _holed_blob, _ellipse, _polygon, _box, _ring, _foliage),
+    "thin": (_pole, _poles, _grid, _branch, _hair, _window),
+    "screen": (_skyline, _foliage, _grid, _window, _branch, _holed_blob),
+    "skyline": (_skyline,),
+    "limb": (_limb, _ellipse, _box),
+}
+
+
+def draw_silhouettes(size: int, each: int) -> dict[str, torch.Tensor]:
+    """Draw `each` silhouettes of every maker, by kind, as outline texels `[n, size, size]`."""
+    axis = (np.arange(2 * size) + 0.5) / size - 1
+    x, y = np.meshgrid(axis, axis)
+    random = np.random.default_rng(20211011)
+    drawn = {
+        kind: np.stack([make(random, x, y) for make in makers for _ in range(each)])
+        for kind, makers in KINDS.items()
+    }
+    return {kind: outline_texels(torch.from_numpy(masks)) for kind, masks in drawn.items()}

@@ -1,0 +1,191 @@
+"""The textures and silhouettes of a run, read once and kept on the device as bytes."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.nn import functional as F
+
+from gmaflow.errors import ImageError
+from gmaflow.scenes.outline import outline_texels, spread_colours
+from gmaflow.scenes.patterns import draw_patterns
+from gmaflow.scenes.silhouettes import draw_silhouettes
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
+SHAPE_SHARE = 2
+"""A silhouette has half the resolution of a texture; its distances interpolate well."""
+
+
+@dataclass(frozen=True)
+class TextureBank:
+    """Textures with their smaller versions, and silhouettes, addressed by number.
+
+    Attributes:
+        texels: Every texture's levels one after another, from full size to a single texel.
+        outlines: The silhouettes, see `outline.py`. Number 0 is empty, number 1 full.
+        size: Height and width of a texture's first level, a power of two.
+        tileable: For each texture whether its opposite edges fit; the others are mirrored.
+        textures: The numbers of the textures of each kind: "photo", "material" and "pattern".
+        shapes: The numbers of the silhouettes of each kind; "cutout" shape i has texture
+            `textures["cutout"][i]`.
+        skipped: Files that could not be read, with the reason.
+    """
+
+    texels: UInt8[Tensor, "texels 3"]
+    outlines: UInt8[Tensor, "m shape shape"]
+    size: int
+    tileable: tuple[bool, ...]
+    textures: dict[str, range]
+    shapes: dict[str, range]
+    skipped: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, folder: Path | str, size: int = 512) -> "TextureBank":
+        """Read a folder of images, in any depth; those with transparency become cut-outs.
+
+        Images below a folder called `materials` are used for grounds, walls and objects, the rest
+        also for backdrops. The built-in patterns and silhouettes are added to them.
+
+        Raises:
+            ImageError: there is no such folder, or no image in it can be read.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise ImageError(f"{folder}: not a folder; give one with images for textures")
+        paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+        read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
+        skipped: list[str] = []
+        for path in paths:
+            try:
+                colours, alpha = _read(path, size)
+            except (OSError, UnidentifiedImageError, ValueError) as err:
+                skipped.append(f"{path.name}: {err}")
+                log.warning("texture %s skipped: %s", path, err)
+                continue
+            kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
+            read["cutout" if alpha is not None else kind].add(colours, alpha)
+        if not any(kind.colours for kind in read.values()):
+            raise ImageError(
+                f"{folder}: no readable image among {len(paths)}; give a folder with JPEG, PNG or "
+                "WebP images, or none for the built-in textures"
+            )
+        return _assemble(read, size, tuple(skipped))
+
+    @classmethod
+    def procedural(cls, size: int = 256) -> "TextureBank":
+        """Textures made by rule, no file needed."""
+        return _procedural(size)
+
+    def to(self, device: torch.device | str) -> "TextureBank":
+        """The same bank on a device."""
+        return replace(self, texels=self.texels.to(device), outlines=self.outlines.to(device))
+
+    @property
+    def texels_each(self) -> int:
+        """Texels of one texture, all its levels together."""
+        return (4 * self.size * self.size - 1) // 3
+
+
+class _Kind:
+    """What was read of one kind."""
+
+    def __init__(self) -> None:
+        self.colours: list[UInt8[Tensor, "texels 3"]] = []
+        self.masks: list[Tensor] = []
+        self.tileable: list[bool] = []
+
+    def add(self, colours: Float[Tensor, "3 s s"], alpha: Tensor | None) -> None:
+        self.colours.append(_levels(colours))
+        self.tileable.append(alpha is None and _is_tileable(colours))
+        if alpha is not None:
+            self.masks.append(outline_texels((alpha > 0.5)[None])[0])
+
+
+@cache
+def _procedural(size: int) -> TextureBank:
+    return _assemble({kind: _Kind() for kind in ("photo", "material", "cutout")}, size, ())
+
+
+def _assemble(read: dict[str, _Kind], size: int, skipped: tuple[str, ...]) -> TextureBank:
+    patterns = _Kind()
+    for colours in draw_patterns(size, count=66):
+        patterns.add(torch.from_numpy(colours).float(), None)
+    kinds = {**read, "pattern": patterns}
+    shape_size = size // SHAPE_SHARE
+    whole = torch.tensor([1, 255], dtype=torch.uint8)[:, None, None].expand(-1, *2 * [shape_size])
+    cutouts = [torch.stack(read["cutout"].masks)] if read["cutout"].masks else [whole[:0]]
+    drawn = {"whole": whole, **draw_silhouettes(shape_size, each=8), "cutout": cutouts[0]}
+    return TextureBank(
+        texels=torch.cat([c for kind in kinds.values() for c in kind.colours]),
+        outlines=torch.cat(list(drawn.values())),
+        size=size,
+        tileable=tuple(t for kind in kinds.values() for t in kind.tileable),
+        textures=_ranges({name: len(kind.colours) for name, kind in kinds.items()}),
+        shapes=_ranges({name: len(shapes) for name, shapes in drawn.items()}),
+        skipped=skipped,
+    )
+
+
+def _ranges(counts: dict[str, int]) -> dict[str, range]:
+    ends = np.cumsum(list(counts.values())).tolist()
+    return {
+        name: range(end - count, end)
+        for (name, count), end in zip(counts.items(), ends, strict=True)
+    }
+
+
+def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, "s s"] | None]:
+    """Colours in 0..1 and, where the image has transparency, its alpha."""
+    with Image.open(path) as image:
+        picture = image.convert("RGBA")
+    has_alpha = picture.getextrema()[3][0] < 128
+    if has_alpha:
+        # A cut-out keeps its proportions and a margin that is surely outside.
+        side = round(max(picture.size) * 1.06) + 2
+        padded = Image.new("RGBA", (side, side))
+        padded.paste(picture, ((side - picture.width) // 2, (side - picture.height) // 2))
+        picture = padded
+    else:
+        side = min(picture.size)
+        left, top = (picture.width - side) // 2, (picture.height - side) // 2
+        picture = picture.crop((left, top, left + side, top + side))
+    picture = picture.resize((size, size), Image.Resampling.BICUBIC)
+    rgba = torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255).permute(2, 0, 1)
+    if not has_alpha:
+        return rgba[:3], None
+    return spread_colours(rgba[:3], rgba[3]), rgba[3]
+
+
+def _levels(colours: Float[Tensor, "3 s s"]) -> UInt8[Tensor, "texels 3"]:
+    """A texture's levels, each half the size of the one before, as rows of bytes."""
+    return torch.cat([_bytes(level) for level in _halvings(colours)])
+
+
+def _halvings(colours: Tensor) -> Iterator[Tensor]:
+    while True:
+        yield colours
+        if colours.shape[-1] == 1:
+            return
+        colours = F.avg_pool2d(colours[None], 2)[0]
+
+
+def _bytes(level: Tensor) -> Tensor:
+    return (level.flatten(1).T * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def _is_tileable(colours: Float[Tensor, "3 s s"]) -> bool:
+    """Whether the step across the seam is like the steps inside."""
+    seams: Iterable[tuple[Tensor, Tensor]] = (
+        (colours[:, :, 0] - colours[:, :, -1], colours[:, :, 1:] - colours[:, :, :-1]),
+        (colours[:, 0] - colours[:, -1], colours[:, 1:] - colours[:, :-1]),
+    )
+    return all(bool(seam.abs().mean() < 1.6 * inside.abs().mean()) for seam, inside in seams)

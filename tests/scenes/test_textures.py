@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gmaflow.errors import ImageError
+from gmaflow.scenes import SceneRenderer, TextureBank
+from gmaflow.scenes.outline import outline_distance, outline_texels, spread_colours
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    random = np.random.default_rng(0)
+    (tmp_path / "materials").mkdir()
+    Image.fromarray(random.integers(0, 255, (80, 100, 3), dtype=np.uint8)).save(tmp_path / "a.png")
+    Image.fromarray(np.full((70, 70, 3), 90, np.uint8)).save(tmp_path / "materials" / "b.jpg")
+    cutout = np.zeros((60, 40, 4), np.uint8)
+    cutout[10:50, 10:30] = (200, 10, 10, 255)
+    Image.fromarray(cutout).save(tmp_path / "c.webp", lossless=True)
+    (tmp_path / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+def test_a_folder_is_sorted_by_kind(folder: Path) -> None:
+    bank = TextureBank.load(folder, size=64)
+    assert [len(bank.textures[k]) for k in ("photo", "material", "cutout")] == [1, 1, 1]
+    assert len(bank.shapes["cutout"]) == 1
+    assert len(bank.textures["pattern"]) > 50
+    assert len(bank.texels) == bank.texels_each * sum(map(len, bank.textures.values()))
+    assert bank.skipped == ()
+    batch = SceneRenderer("mix", (48, 64), 1, bank).render(0, 4)
+    assert batch.clean1.std() > 0.05
+
+
+def test_broken_files_are_skipped_and_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8 not much of a JPEG")
+    whole = (folder / "a.png").read_bytes()
+    (folder / "half.png").write_bytes(whole[: len(whole) // 2])
+    bank = TextureBank.load(folder, size=32)
+    assert [message.split(":")[0] for message in bank.skipped] == ["broken.jpg", "half.png"]
+    assert "broken.jpg" in caplog.text
+    assert len(bank.textures["photo"]) == 1
+
+
+def test_a_folder_without_images_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="no readable image among 0"):
+        TextureBank.load(tmp_path)
+    with pytest.raises(ImageError, match="not a folder"):
+        TextureBank.load(tmp_path / "missing")
+    (tmp_path / "x.png").write_bytes(b"")
+    with pytest.raises(ImageError, match="no readable image among 1"):
+        TextureBank.load(tmp_path)
+
+
+def test_outlines_are_distances() -> None:
+    axis = torch.arange(64) + 0.5
+    mask = (axis < 40)[None, None].expand(1, 64, 64)
+    distance = outline_distance(outline_texels(mask))[0, 16]
+    expected = 20 - (torch.arange(32) + 0.5)
+    assert (distance - expected.clamp(-8, 8)).abs().max() < 0.3
+    near = expected.abs() < 7
+    torch.testing.assert_close(distance[near], expected[near], atol=0.07, rtol=0)
+
+
+def test_colours_spread_beyond_a_cutout() -> None:
+    colours = torch.zeros(3, 32, 32)
+    alpha = torch.zeros(32, 32)
+    alpha[8:20, 8:20] = 1
+    colours[0, 8:20, 8:20] = 0.8
+    spread = spread_colours(colours, alpha)
+    torch.testing.assert_close(spread[0], torch.full((32, 32), 0.8), atol=0.01, rtol=0)
+    assert spread[1:].max() == 0
