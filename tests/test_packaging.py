@@ -1,0 +1,68 @@
+"""A plain `pip install .` into an empty environment works."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.weights import Checkpoint, save_checkpoint
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "src" / "gmaflow" / "example"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    source = {
+        str(path.relative_to(ROOT / "src"))
+        for path in (ROOT / "src" / "gmaflow").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {name for name in names if not name.split("/")[0].endswith(".dist-info")} == source
+    assert "gmaflow/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert wheel.stat().st_size < 30e6
+
+
+@pytest.mark.slow
+def test_it_installs_into_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    def call(*command: str | Path) -> str:
+        done = subprocess.run(
+            [str(part) for part in command],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    call(sys.executable, "-m", "venv", tmp_path / "env")
+    scripts = tmp_path / "env" / "bin"
+    call(scripts / "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    assert "verbs:" in call(scripts / "gmaflow", "--help")
+
+    torch.manual_seed(0)
+    tensors = FlowNetwork(MODELS["raft-small"]).state_dict()
+    checkpoint = Checkpoint(config=MODELS["raft-small"], tensors=tensors)
+    save_checkpoint(tmp_path / "random.safetensors", checkpoint)
+    frames = (EXAMPLE / "frame1.png", EXAMPLE / "frame2.png")
+    told = call(
+        scripts / "gmaflow",
+        *("flow", *frames, "-o", "out.flo", "--weights", "random.safetensors", "--iters", "1"),
+    )
+    assert "wrote out.flo: mean " in told
+    assert "wrote" in call(scripts / "gmaflow", "demo", "-o", "demo")
+    assert (tmp_path / "demo" / "demo.png").stat().st_size > 0

@@ -1,0 +1,68 @@
+"""The promised names are there, and importing them is cheap and changes nothing."""
+
+import subprocess
+import sys
+
+import gmaflow
+
+
+def run(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_every_promised_name_is_there() -> None:
+    for name in gmaflow.__all__:
+        assert getattr(gmaflow, name) is not None
+    assert set(dir(gmaflow)) == set(gmaflow.__all__)
+
+
+def test_the_list_of_homes_is_the_list_of_names() -> None:
+    assert set(gmaflow._HOMES) | {"__version__"} == set(gmaflow.__all__)
+
+
+def test_other_names_are_refused() -> None:
+    try:
+        _ = gmaflow.teleport
+    except AttributeError as err:
+        assert "teleport" in str(err)  # noqa: PT017
+    else:
+        raise AssertionError("gmaflow.teleport exists")
+
+
+def test_importing_adds_little_to_torch() -> None:
+    """All public names together, in CPU time, beyond torch itself."""
+    program = (
+        "import torch, numpy, time\n"
+        "started = time.process_time()\n"
+        "import gmaflow\n"
+        "for name in gmaflow.__all__: getattr(gmaflow, name)\n"
+        "print(time.process_time() - started)"
+    )
+    assert min(float(run(program)) for _ in range(3)) < 0.3
+
+
+def test_importing_changes_nothing() -> None:
+    program = (
+        "import torch, logging, warnings\n"
+        "def state(): return (torch.initial_seed(), torch.get_default_dtype(),\n"
+        "    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,\n"
+        "    list(logging.getLogger().handlers), list(logging.getLogger('gmaflow').handlers),\n"
+        "    len(warnings.filters), torch.is_grad_enabled(), torch.get_num_threads())\n"
+        "before = state()\n"
+        "import gmaflow\n"
+        "for name in gmaflow.__all__: getattr(gmaflow, name)\n"
+        "print(before == state())"
+    )
+    assert run(program) == "True\n"
+
+
+def test_heavy_things_load_late() -> None:
+    program = (
+        "import gmaflow, sys\n"
+        "for name in gmaflow.__all__: getattr(gmaflow, name)\n"
+        "print(sorted({'av', 'h5py', 'tyro', 'rich', 'scipy'} & set(sys.modules)))"
+    )
+    assert run(program) == "[]\n"
