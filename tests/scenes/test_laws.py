@@ -55,7 +55,7 @@ def test_visible_pixels_find_their_object_and_hidden_ones_another(
     # A thing thinner than a pixel can be seen exactly at the target and at no pixel around it.
     assert same[clear & ~batch.occluded & batch.valid].float().mean() > 0.998
     # Hidden by another object; a limb may hide its owner, which has the same number.
-    assert (~same)[clear & batch.occluded_in].float().mean() > 0.9
+    assert (~same)[clear & batch.occluded_in].float().mean() > 0.8
 
 
 @every_kind

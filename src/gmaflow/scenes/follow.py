@@ -42,8 +42,9 @@ def of_pixels(
 ) -> Float[Tensor, "b p h w"]:
     """The parameters of the layer that each pixel shows."""
     count = parameters.shape[1]
+    pairs, height, width = layer.shape
     index = layer.flatten(1)[:, None].expand(-1, count, -1)
-    return parameters.gather(2, index).unflatten(2, layer.shape[1:])
+    return parameters.gather(2, index).view(pairs, count, height, width)
 
 
 def project(matrix: Float[Tensor, "b 9 ..."], points: Points) -> Points:

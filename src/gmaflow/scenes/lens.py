@@ -71,7 +71,7 @@ def motion_blur(
         x = (pixels.x + along * strongest[:, 0]).round().clamp(0, width - 1)
         y = (pixels.y + along * strongest[:, 1]).round().clamp(0, height - 1)
         index = (y * width + x).long().flatten(1)[:, None].expand(-1, 5, -1)
-        there = channels.gather(2, index).unflatten(2, (height, width))
+        there = channels.gather(2, index).view(-1, 5, height, width)
         nearer = there[:, 3] - layer
         reaching = torch.where(nearer > 0, there[:, 4], reach)
         reaching = torch.where(nearer == 0, torch.maximum(there[:, 4], reach), reaching)
@@ -92,12 +92,15 @@ def _strongest_nearby(
 ) -> Float[Tensor, "b 2 h w"]:
     """For each pixel the longest motion in its tile of the frame and the tiles around it."""
     height, width = reach.shape[1:]
-    for options in ({"stride": tile, "ceil_mode": True}, {"stride": 1, "padding": 1}):
-        kernel = tile if options["stride"] == tile else 3
-        pooled, index = F.max_pool2d(reach[:, None], kernel, return_indices=True, **options)
-        chosen = index.flatten(2).expand(-1, 2, -1)
-        half = half.flatten(2).gather(2, chosen).unflatten(2, pooled.shape[2:])
-        reach = pooled[:, 0]
+    in_tile = F.max_pool2d(reach[:, None], tile, ceil_mode=True, return_indices=True)
+    half = _at(half, in_tile[1])
+    half = _at(half, F.max_pool2d(in_tile[0], 3, 1, 1, return_indices=True)[1])
     columns = torch.arange(width, device=half.device) // tile
     rows = torch.arange(height, device=half.device) // tile
     return half[:, :, rows][:, :, :, columns]
+
+
+def _at(half: Float[Tensor, "b 2 h w"], index: Int[Tensor, "b 1 y x"]) -> Float[Tensor, "b 2 y x"]:
+    rows, columns = index.shape[2:]
+    chosen = index.flatten(2).expand(-1, 2, -1)
+    return half.flatten(2).gather(2, chosen).view(-1, 2, rows, columns)

@@ -25,11 +25,11 @@ class Plan:
     @classmethod
     def for_scenes(cls, arrays: dict[str, Array]) -> "Plan":
         """Only what the scenes with these parameters show."""
-        there = (arrays["place"][:, 0] != EMPTY).any(axis=0)
-        air = (arrays["air"] > 0).any(axis=0)
+        there = (arrays["place"][:, 0] != EMPTY).max(axis=0)
+        air = arrays["air"].max(axis=0) > 0
         return cls(
             layers=tuple(layer for layer in range(LAYERS) if there[layer]),
-            shadow=bool((arrays["shadow"][:, :, 6] > 0).any()),
+            shadow=bool(arrays["shadow"][:, :, 6].max() > 0),
             fog=bool(air[0]),
             defocus=bool(air[5] or air[6]),
             motion_blur=bool(air[7]),

@@ -84,10 +84,10 @@ class Traits(Generic[Value]):
 
 _CHAIRS = Traits(
     open_set=1.0, ground_set=0.0, street_set=0.0, screens=0.0, tilt=0.1,
-    camera_motion=3.5, camera_spread=1.2, camera_roll=0.5, speed=0.5,
+    camera_motion=5.5, camera_spread=1.2, camera_roll=0.5, speed=0.5,
     still_pair=0.02, still_camera=0.08,
     fewest=2.0, most=10.0, smallest=0.06, largest=0.32,
-    object_motion=9.0, object_spread=1.2, still_object=0.05,
+    object_motion=12.0, object_spread=1.2, still_object=0.05,
     roll=0.16, turn=0.1, approach=0.08, bend=0.15, strain=0.25, limb=0.05, twin=0.15,
     cutout=0.55, thin=0.12, plain=0.08, repeated=0.08, soft=0.1,
     shadow=0.1, shine=0.1, fog=0.02, defocus=0.05, motion_blur=0.05, blur=0.1,
@@ -96,10 +96,10 @@ _CHAIRS = Traits(
 
 _THINGS = Traits(
     open_set=0.65, ground_set=0.25, street_set=0.1, screens=0.3, tilt=0.5,
-    camera_motion=9.0, camera_spread=1.1, camera_roll=0.3, speed=0.5,
+    camera_motion=14.0, camera_spread=1.1, camera_roll=0.3, speed=0.5,
     still_pair=0.01, still_camera=0.1,
     fewest=4.0, most=10.0, smallest=0.05, largest=0.5,
-    object_motion=14.0, object_spread=1.1, still_object=0.1,
+    object_motion=22.0, object_spread=1.1, still_object=0.1,
     roll=0.25, turn=0.25, approach=0.14, bend=0.15, strain=0.3, limb=0.1, twin=0.2,
     cutout=0.3, thin=0.25, plain=0.15, repeated=0.2, soft=0.1,
     shadow=0.3, shine=0.35, fog=0.05, defocus=0.25, motion_blur=0.3, blur=0.1,
@@ -108,7 +108,7 @@ _THINGS = Traits(
 
 _FILM = Traits(
     open_set=0.5, ground_set=0.4, street_set=0.1, screens=0.35, tilt=0.4,
-    camera_motion=3.2, camera_spread=1.35, camera_roll=0.15, speed=0.4,
+    camera_motion=3.4, camera_spread=1.45, camera_roll=0.15, speed=0.4,
     still_pair=0.02, still_camera=0.2,
     fewest=1.0, most=9.0, smallest=0.06, largest=0.7,
     object_motion=5.0, object_spread=1.4, still_object=0.25,

@@ -144,11 +144,13 @@ def render_scenes(
         final.append(_quantise(_photograph(shot, plan, colours)))
         truths.append(known)
         objects = scenes.place[:, 4].gather(1, seen.shown.flatten(1)).to(torch.uint8)
-        identities.append(objects.unflatten(1, size))
+        identities.append(objects.view(-1, *size))
     forward, backward = truths
     return SceneBatch(
-        *clean,
-        *final,
+        clean1=clean[0],
+        clean2=clean[1],
+        final1=final[0],
+        final2=final[1],
         flow=forward.flow,
         backward=backward.flow,
         occluded_in=forward.occluded_in,

@@ -10,6 +10,7 @@ deformation. Both can be undone in closed form, so the same point can be followe
 to the other exactly. The layers are listed from far to near: a later one covers an earlier one.
 """
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -72,6 +73,9 @@ class Scenes:
         cls, packed: Float[Tensor, "b n"], shapes: tuple[tuple[int, ...], ...]
     ) -> "Scenes":
         """Views of the parameters in a packed tensor."""
-        sizes = [int(np.prod(shape)) for shape in shapes]
-        views = packed.split(sizes, dim=1)
-        return cls(*(v.unflatten(1, shape) for v, shape in zip(views, shapes, strict=True)))
+        views, begin = [], 0
+        for shape in shapes:
+            size = math.prod(shape)
+            views.append(packed[:, begin : begin + size].reshape(len(packed), *shape))
+            begin += size
+        return cls(*views)

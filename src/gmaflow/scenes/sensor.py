@@ -28,7 +28,7 @@ def expose(scenes: Scenes, frame: int, pixels: Points, image: Image) -> Image:
 
 
 def _weighted(image: Image, weights: tuple[float, float, float]) -> Float[Tensor, "b 1 h w"]:
-    red, green, blue = image.split(1, dim=1)
+    red, green, blue = image[:, 0:1], image[:, 1:2], image[:, 2:3]
     return red * weights[0] + (green * weights[1] + blue * weights[2])
 
 
@@ -61,7 +61,8 @@ def compress(scenes: Scenes, image: Image) -> Image:
     padded = F.pad(image, (0, -width % 8, 0, -height % 8), mode="replicate")
     grey = _weighted(padded, _LUMA)
     planes = torch.cat([grey, padded[:, 0:1] - grey, padded[:, 2:3] - grey], dim=1)
-    blocks = planes.unflatten(3, (-1, 8)).unflatten(2, (-1, 8))  # [b, 3, rows, 8, columns, 8]
+    rows, columns = planes.shape[2] // 8, planes.shape[3] // 8
+    blocks = planes.reshape(-1, 3, rows, 8, columns, 8)
     frequency = torch.arange(8, device=image.device, dtype=torch.float32)
     coarser = 1 + 0.4 * (frequency[:, None, None] + frequency)
     plane = torch.tensor([1.0, 2.0, 2.0], device=image.device).view(1, 3, 1, 1, 1, 1)

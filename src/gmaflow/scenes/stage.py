@@ -84,7 +84,7 @@ def _camera_motion(
     zoom = np.exp(np.clip(amount[:, 6] / edge, -0.4, 0.4))
     # In a street the camera drives: forward, and about its upright axis where the road bends.
     way = traits.speed * np.exp(0.6 * dice.normal())
-    way = np.minimum(way, 3.0)
+    way = np.minimum(way, 2.0)
     sway = dice.normal(4)
     driving = np.stack([0.05 * way * sway[:, 0], 0.01 * sway[:, 1], -way], axis=-1)
     bends = dice.chance(0.35)

@@ -147,7 +147,7 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
     """Colours in 0..1 and, where the image has transparency, its alpha."""
     with Image.open(path) as image:
         picture = image.convert("RGBA")
-    has_alpha = picture.getextrema()[3][0] < 128
+    has_alpha = picture.getchannel("A").getextrema()[0] < 128
     if has_alpha:
         # A cut-out keeps its proportions and a margin that is surely outside.
         side = round(max(picture.size) * 1.06) + 2

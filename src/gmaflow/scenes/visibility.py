@@ -45,7 +45,7 @@ def inside_distance(
         align_corners=False,
     )[:, 0]
     # Behind the camera, or at a horizon, there is no sheet to be inside of.
-    return torch.where(canvas.w > NEAR, distance, -1.0), canvas.w
+    return torch.where(canvas.w > NEAR, distance, -REACH), canvas.w
 
 
 def see(
