@@ -62,9 +62,6 @@ def main(args: list[str]) -> None:
 
 def list_sets(options: ListOptions) -> None:
     """Print the data sets."""
-    from rich.console import Console
-    from rich.table import Table
-
     from gmaflow.data import DATASETS, look_up_root, root_variable
     from gmaflow.data.roots import config_path
 
@@ -83,14 +80,12 @@ def list_sets(options: ListOptions) -> None:
         }
         print(json.dumps(about, indent=2))  # noqa: T201
         return
-    table = Table("data set", "splits", "passes", "root, or the variable to set", "had from")
     for name, info in DATASETS.items():
         found = roots[name]
-        root = str(found[0]) if found else root_variable(info)
-        table.add_row(
-            name, ", ".join(info.splits), ", ".join(filter(None, info.variants)), root, info.source
-        )
-    Console().print(table)
+        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
+        root = str(found[0]) if found else f"not set; {root_variable(info)} may name it"
+        print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")  # noqa: T201
+        print(f"{'':<12}root: {root}\n{'':<12}from: {info.source}")  # noqa: T201
     print(  # noqa: T201
         f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}."
     )

@@ -47,11 +47,10 @@ def _read_flags(shelf: Shelf, folders: tuple[Path, ...]) -> list[str]:
     for folder in folders:
         if shelf.has(folder / SPLIT_FILE):
             flags = (folder / SPLIT_FILE).read_text(errors="replace").split()
-            wrong = sorted(set(flags) - set(_FLAGS.values()))
-            if wrong or not flags:
+            if not flags or set(flags) - set(_FLAGS.values()):
                 raise DatasetError(
-                    f"{folder / SPLIT_FILE} holds {repr(wrong[0]) if wrong else 'nothing'}; expected "
-                    f"1 (training) or 2 (validation) for each pair; get it from {SPLIT_SOURCE}"
+                    f"{folder / SPLIT_FILE} is no list of 1 (training) and 2 (validation); "
+                    f"get it again from {SPLIT_SOURCE}"
                 )
             return flags
     raise DatasetError(
