@@ -1,4 +1,4 @@
-"""What each stage of the paper is trained on: data sets, how often each is repeated, augmentation."""
+"""What each stage of the paper is trained on: data sets, their shares, their augmentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -13,10 +13,10 @@ _ORDER = 0x0D
 
 
 class SampleKey(NamedTuple):
-    """Names a sample once and for all: the epoch, and the pair's place in the list."""
+    """Names a sample once and for all: the epoch, and its number within it."""
 
     epoch: int
-    index: int
+    number: int
 
 
 class ShuffledEpochs(Sampler[SampleKey]):
