@@ -177,8 +177,9 @@ class Neighbourhood:
         inside_x = (xs >= 0) & (xs < width)
         inside_y = (ys >= 0) & (ys < height)
         inside = inside_x[..., :, None] & inside_y[..., None, :]
-        column = xs.clamp(0, max(width - 1, 0)).long()
-        row = ys.clamp(0, max(height - 1, 0)).long()
+        # A flow that is not a number is inside nothing, and must not become a wild index.
+        column = xs.clamp(0, max(width - 1, 0)).nan_to_num(0).long()
+        row = ys.clamp(0, max(height - 1, 0)).nan_to_num(0).long()
         index = row[..., None, :] * width + column[..., :, None]
         return cls(index.flatten(2), inside.flatten(2), points - corner, len(steps))
 
