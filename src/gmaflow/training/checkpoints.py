@@ -5,6 +5,8 @@ A file holds tensors and plain values only and is read with torch's `weights_onl
 
 import logging
 import re
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,12 +110,28 @@ class Checkpoints:
             path.unlink()
 
 
+def check_sums(path: Path) -> None:
+    """Refuse a file that is not what was written; torch itself does not look at the check sums.
+
+    Raises:
+        WeightsError: It is truncated or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError):
+        raise WeightsError("truncated or damaged") from None
+    if damaged is not None:
+        raise WeightsError(f"damaged in {damaged}")
+
+
 def read_state(path: Path) -> TrainState:
     """Read a checkpoint.
 
     Raises:
         WeightsError: It is broken, or not one of ours.
     """
+    check_sums(path)
     content: Any = load_tensors_only(path)
     try:
         if content["version"] != VERSION:
