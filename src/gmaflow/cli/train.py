@@ -81,9 +81,11 @@ def main(args: list[str]) -> None:
         return
 
     from gmaflow.training import train
+    from gmaflow.training.distributed import is_first_process
 
     done = train(options.config, options.run)
-    print(done.told())  # noqa: T201
+    if is_first_process():
+        print(done.told())  # noqa: T201
     if done.stopped == "interrupted":
         sys.exit(INTERRUPTED)
 

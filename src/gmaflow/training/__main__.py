@@ -9,6 +9,7 @@ from dataclasses import fields
 
 from gmaflow.errors import FlowError, TrainingError
 from gmaflow.training import RunOptions, TrainConfig, preset, train
+from gmaflow.training.distributed import is_first_process
 from gmaflow.training.overrides import describe, override
 from gmaflow.training.presets import PRESETS, summary
 from gmaflow.training.suggest import suggest
@@ -39,7 +40,8 @@ def main(args: list[str]) -> None:
     options = override(RunOptions(), {k: v for k, v in texts.items() if k in run_keys})
     config = override(config, {k: v for k, v in texts.items() if k not in run_keys})
     done = train(config, options)
-    print(done.told())  # noqa: T201
+    if is_first_process():
+        print(done.told())  # noqa: T201
 
 
 if __name__ == "__main__":

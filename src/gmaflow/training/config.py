@@ -45,6 +45,8 @@ class TrainConfig:
     """Height and width that the network sees, multiples of 8."""
     batch: int = 16
     """Pairs of one step, all processes and accumulated parts together."""
+    pairs: int = 0
+    """Scenes: learn from so many pairs again and again, to see whether it learns; 0: no end."""
     seed: int = 1234
     """Decides the first weights, the scenes, the order of files and their augmentation."""
 
@@ -161,7 +163,7 @@ class TrainConfig:
             )
         least = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
         least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 1, "warm_up": 1, "seed": 0}
-        least |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0}
+        least |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0, "pairs": 0}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")

@@ -59,6 +59,11 @@ class World:
 ALONE = World()
 
 
+def is_first_process() -> bool:
+    """Whether this process may speak for all, before or after they have joined."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def joined_world(device: str) -> Iterator[tuple[World, torch.device]]:
     """Join the processes that torchrun started, if it did; give this one's place and device."""

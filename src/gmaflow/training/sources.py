@@ -4,11 +4,13 @@ Batch number k is the same whenever and wherever it is asked for, so that the po
 is the number of the step and nothing else.
 """
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
@@ -58,15 +60,17 @@ class SceneSource:
 
     def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
         self.renderer = renderer
-        self.batch = config.batch
+        self.batch, self.pairs = config.batch, config.pairs
         self.share = world.share(config.batch, parts=config.accumulate)
         self.offset = world.rank * self.share
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches of the steps from `start` on."""
         for step in count(start):
-            scenes = self.renderer.render(step * self.batch + self.offset, self.share)
-            yield from_scenes(scenes)
+            first = step * self.batch + self.offset
+            numbers = np.arange(first, first + self.share)
+            numbers = numbers % self.pairs if self.pairs else numbers
+            yield from_scenes(self.renderer.render_pairs(numbers))
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:
@@ -104,7 +108,7 @@ class FileSource:
             self.dataset,
             batch_size=self.share,
             sampler=order,
-            num_workers=self.config.workers,
+            num_workers=min(self.config.workers, os.cpu_count() or 1),
             pin_memory=self.device.type == "cuda",
         )
         for sample in loader:

@@ -22,7 +22,7 @@ def draw_curves(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw named curves of (x, y) points; y is positive and on a logarithmic scale."""
     shown = {
-        name: [(x, y) for x, y in points if np.isfinite(y) and y > 0]
+        name: [(float(x), y) for x, y in points if np.isfinite(y) and y > 0]
         for name, points in curves.items()
     }
     shown = {name: points for name, points in shown.items() if points}

@@ -1,0 +1,51 @@
+"""Two processes under torchrun do what one does with the whole batch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gmaflow.training import RunOptions, train
+from gmaflow.training.checkpoints import Checkpoints
+from tests.training.conftest import assert_same_training, tiny_config
+
+SETTINGS = {"model": "raft-small", "data": "scenes:chairs", "crop": "32x40", "batch": "4"}
+SETTINGS |= {"steps": "4", "iters": "2", "lr": "2e-5", "log_every": "2", "save_every": "2"}
+SETTINGS |= {"validate_every": "4", "validate_on": "scenes:chairs", "validate_pairs": "3"}
+SETTINGS |= {"accumulate": "2"}
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None:
+    settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "gmaflow.training", "scenes-pretrain", *settings]
+    command += [f"output={tmp_path / 'two'}", "device=cpu"]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+    config = tiny_config(
+        batch=4,
+        steps=4,
+        lr=2e-5,
+        validate_every=4,
+        validate_on=("scenes:chairs",),
+        validate_pairs=3,
+    )
+    alone = train(config, RunOptions(output=tmp_path / "one", device="cpu", quiet=True))
+    one, two = (Checkpoints(tmp_path / name / "checkpoints").newest() for name in ("one", "two"))
+    assert one.step == two.step == 4
+    assert_same_training(one.tensors, two.tensors, tolerance=0.01)
+    assert alone.best is not None
+    assert two.best == pytest.approx(alone.best, rel=1e-3)
+    # Only the first process speaks.
+    assert done.stdout.count("done after 4 steps") == 1
+    assert done.stderr.count("step 2:") == 1

@@ -1,0 +1,152 @@
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from gmaflow.errors import FlowError, TrainingError, WeightsError
+from gmaflow.training import Batch, RunOptions, TrainStep, train
+from gmaflow.training.checkpoints import Checkpoints
+from gmaflow.training.loop import explaining_shortage
+from gmaflow.training.preparing import make_network
+from gmaflow.training.sources import SceneSource
+from gmaflow.weights import load_checkpoint
+from tests.training.conftest import farthest, same, tiny_batch, tiny_config
+
+
+def options(folder: Path) -> RunOptions:
+    return RunOptions(output=folder, device="cpu", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("runs") / "deep" / "run"
+    config = tiny_config(validate_every=3, validate_pairs=2, keep=2, iters_growth="0:1 0.5:2")
+    done = train(config, options(folder))
+    assert done.best is not None
+    assert "done after 6 steps" in done.told()
+    return folder
+
+
+def test_everything_about_a_run_is_in_its_folder(run_folder: Path) -> None:
+    config = json.loads((run_folder / "config.json").read_text())
+    assert (config["model"], config["crop"]) == ("raft-small", [32, 40])
+    lines = [json.loads(line) for line in (run_folder / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "set" not in line] == [2, 4, 6]
+    assert [line["step"] for line in lines if "set" in line] == [3, 6]
+    assert {"loss", "epe", "epe-noc", "1px", "pairs/s", "lr", "skipped"} <= lines[0].keys()
+    names = [path.name for path in Checkpoints(run_folder / "checkpoints").paths()]
+    assert names == ["step-00000004.pt", "step-00000006.pt"]
+    with Image.open(run_folder / "curve.png") as curve:
+        assert np.asarray(curve).std() > 0
+
+
+def test_its_weights_are_the_networks(run_folder: Path) -> None:
+    state = Checkpoints(run_folder / "checkpoints").newest()
+    weights = load_checkpoint(run_folder / "weights.safetensors")
+    assert weights.config == tiny_config().network
+    prefix = "network."
+    full = {n.removeprefix(prefix): v for n, v in state.tensors.items() if n.startswith(prefix)}
+    assert farthest(weights.tensors, full) < 1e-3
+    assert weights.card.figures == {"scenes:mix": state.best}
+    assert load_checkpoint(run_folder / "best.safetensors").num_parameters == 990_162
+
+
+def test_it_leaves_tensorboard_events_where_that_is_installed(run_folder: Path) -> None:
+    pytest.importorskip("tensorboard")
+    assert list(run_folder.glob("tensorboard/events.*"))
+
+
+class BrokenScenes:
+    """Scenes of which some cannot be learned from."""
+
+    def __init__(self, broken: range) -> None:
+        self.broken = broken
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        for step in range(start, 1000):
+            batch = tiny_batch(seed=step)
+            if step in self.broken:
+                batch.image2.fill_(float("nan"))
+            yield batch
+
+
+def batches_of(scenes: BrokenScenes) -> Callable[[SceneSource, int], Iterator[Batch]]:
+    return lambda _, start: scenes.batches(start)
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenes = BrokenScenes(range(2, 4))
+    monkeypatch.setattr(SceneSource, "batches", batches_of(scenes))
+    done = train(tiny_config(max_skipped=3), options(tmp_path / "run"))
+    assert (done.steps, done.skipped) == (6, 2)
+    assert "2 steps skipped" in done.told()
+    assert all(value.isfinite().all() for value in load_checkpoint(
+        tmp_path / "run" / "weights.safetensors"
+    ).tensors.values())  # fmt: skip
+
+
+def test_a_run_that_comes_to_nothing_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes = BrokenScenes(range(2, 1000))
+    monkeypatch.setattr(SceneSource, "batches", batches_of(scenes))
+    with pytest.raises(TrainingError, match=r"the last 4 steps up to 6 .* not finite"):
+        train(tiny_config(steps=20, max_skipped=4), options(tmp_path / "run"))
+    assert Checkpoints(tmp_path / "run" / "checkpoints").newest().step == 4
+
+
+def test_a_batch_that_does_not_fit_says_what_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(TrainStep, "run", too_large)
+    with pytest.raises(TrainingError, match=r"32x40 .* raft-small does not fit .* --accumulate 2"):
+        train(tiny_config(), options(tmp_path / "run"))
+
+
+def test_other_errors_keep_their_face() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), explaining_shortage(tiny_config()):
+        raise RuntimeError("shapes differ")
+    with pytest.raises(TrainingError, match="--batch 1"), explaining_shortage(tiny_config()):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+
+def test_nothing_is_written_when_something_is_missing(tmp_path: Path) -> None:
+    for config in (
+        tiny_config(init=str(tmp_path / "nowhere.safetensors")),
+        tiny_config(data="set:sintel", root=str(tmp_path / "nowhere")),
+        tiny_config(validate_every=1, validate_on=("set:sintel",), root=str(tmp_path / "nowhere")),
+        tiny_config(textures=str(tmp_path / "nowhere")),
+    ):
+        with pytest.raises(FlowError):
+            train(config, options(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_starts_from_weights(run_folder: Path, tmp_path: Path) -> None:
+    file = run_folder / "weights.safetensors"
+    weights = load_checkpoint(file).tensors
+    assert same(make_network(tiny_config(init=str(file))).state_dict(), weights)
+    with pytest.raises(WeightsError, match="holds raft-small, but the run trains gma"):
+        make_network(tiny_config(model="gma", init=str(file)))
+
+    config = tiny_config(steps=8, init=str(file), start_step=6, warm_up=10)
+    done = train(config, options(tmp_path / "run"))
+    assert done.steps == 8
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["lr"] < 0.25 * config.lr
+
+
+def test_the_seed_decides_the_first_weights() -> None:
+    first, again = (make_network(tiny_config()).state_dict() for _ in range(2))
+    other = make_network(replace(tiny_config(), seed=7)).state_dict()
+    assert same(first, again)
+    assert not same(first, other)

@@ -1,0 +1,107 @@
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import DatasetError, ImageError, TrainingError
+from gmaflow.io import write_flow, write_image
+from gmaflow.training.distributed import World
+from gmaflow.training.places import Place
+from gmaflow.training.sources import FileSource, SceneSource, open_source
+from tests.data import trees
+from tests.training.conftest import tiny_batch, tiny_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five frames of one's own, four of them with truth."""
+    for number in range(5):
+        batch = tiny_batch(1, seed=number, size=(48, 64))
+        image = (255 * batch.image1[0].permute(1, 2, 0)).byte().numpy()
+        write_image(tmp_path / f"frame{number}.png", image)
+        if number < 4:
+            flow = batch.flow[0].permute(1, 2, 0).contiguous().numpy()
+            write_flow(tmp_path / f"frame{number}.flo", flow, batch.valid[0].numpy())
+    return tmp_path
+
+
+def test_a_batch_of_scenes_is_known_by_its_number() -> None:
+    source = open_source(tiny_config(), CPU)
+    assert isinstance(source, SceneSource)
+    first, second = islice(source.batches(0), 2)
+    again = next(source.batches(1))
+    assert torch.equal(second.image1, again.image1)
+    assert torch.equal(second.flow, again.flow)
+    assert not torch.equal(first.flow, second.flow)
+    assert first.image1.shape == (2, 3, 32, 40)
+    assert first.occluded.dtype == torch.bool
+
+
+@pytest.mark.parametrize("kind", ["scenes", "files"])
+def test_processes_share_a_batch(kind: str, folder: Path) -> None:
+    data = "scenes:chairs" if kind == "scenes" else f"folder:{folder}"
+    config = tiny_config(data=data, batch=4, workers=0)
+    whole = next(open_source(config, CPU).batches(3))
+    shares = [next(open_source(config, CPU, World(rank, 2)).batches(3)) for rank in (0, 1)]
+    assert [len(share.flow) for share in shares] == [2, 2]
+    together = torch.cat([share.image1 for share in shares]).sum(dim=(1, 2, 3))
+    alone = whole.image1.sum(dim=(1, 2, 3))
+    torch.testing.assert_close(together.sort().values, alone.sort().values)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(TrainingError, match="cannot be divided equally among 3 processes"):
+        open_source(tiny_config(batch=4), CPU, World(0, 3))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_folder_of_ones_own_goes_on_where_it_was(folder: Path, workers: int) -> None:
+    config = tiny_config(data=f"folder:{folder}", workers=workers)
+    source = open_source(config, CPU)
+    assert isinstance(source, FileSource)
+    assert len(source.dataset) == 4
+    batches = list(islice(source.batches(0), 4))
+    third = next(source.batches(2))
+    for name, one, other in zip(third._fields, batches[2], third, strict=True):
+        assert torch.equal(one, other), name
+    assert third.image1.shape == (2, 3, 32, 40)
+    assert 0 <= third.image1.min() < third.image1.max() <= 1
+
+
+def test_a_data_set_and_a_stage_are_found_below_a_root(tmp_path: Path) -> None:
+    trees.sintel(tmp_path / "MPI-Sintel")
+    alone = tiny_config(data="set:sintel:final", root=str(tmp_path), crop=(16, 16))
+    source = open_source(alone, CPU)
+    assert isinstance(source, FileSource)
+    assert len(source.dataset) == 2
+    assert "final" in str(source.dataset.pairs[0].image1)
+
+    trees.chairs(tmp_path / "FlyingChairs_release")
+    stage = open_source(tiny_config(data="stage:chairs", root=str(tmp_path), crop=(16, 24)), CPU)
+    assert isinstance(stage, FileSource)
+    assert next(stage.batches(0)).flow.shape == (2, 2, 16, 24)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="nowhere is not a folder"):
+        open_source(tiny_config(data="stage:chairs", root=str(tmp_path / "nowhere")), CPU)
+    with pytest.raises(DatasetError, match="empty"):
+        open_source(tiny_config(data=f"folder:{tmp_path / 'empty'}"), CPU)
+    with pytest.raises(DatasetError, match="sintl"):
+        open_source(tiny_config(data="set:sintl"), CPU)
+    with pytest.raises(ImageError, match="not a folder"):
+        open_source(tiny_config(textures=str(tmp_path / "nowhere")), CPU)
+
+
+def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:
+    trees.put_images(tmp_path, "a.png", "b.png")
+    with pytest.raises(DatasetError, match="no pair to train on"):
+        open_source(tiny_config(data=f"folder:{tmp_path}"), CPU)
+
+
+def test_places_read_and_write() -> None:
+    for text in ("scenes:mix", "stage:kitti", "set:sintel:final", "set:spring", "folder:C:/my/x"):
+        assert str(Place.parse(text)) == text

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import TrainingError
+from gmaflow.model import FlowNetwork
+from gmaflow.training.distributed import World
+from gmaflow.training.metrics import error_sums, mean_errors
+from gmaflow.training.sources import open_source
+from gmaflow.training.validation import Validation
+from tests.data import trees
+from tests.training.conftest import tiny_config, tiny_network
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def network() -> FlowNetwork:
+    return tiny_network().eval().requires_grad_(False)
+
+
+def test_scenes_are_others_than_those_of_training(network: FlowNetwork) -> None:
+    config = tiny_config(validate_every=1, validate_on=("scenes:chairs",), validate_pairs=2)
+    validation = Validation(config, CPU)
+    held_out = validation.sets[0].read(0)
+    learned_from = next(open_source(config, CPU).batches(0))
+    assert not torch.equal(held_out.flow[0], learned_from.flow[0])
+    errors = validation.errors(network)["scenes:chairs"]
+    assert {"epe", "epe-noc", "1px", "3px", "5px"} <= errors.keys()
+
+
+def test_all_pairs_count_once(network: FlowNetwork) -> None:
+    config = tiny_config(validate_every=1, validate_on=("scenes:chairs",), validate_pairs=3)
+    validation = Validation(config, CPU)
+    sums = sum(
+        error_sums(network(p.image1, p.image2, iters=2).flow, p.flow, p.valid, p.occluded)
+        for p in map(validation.sets[0].read, range(3))
+    )
+    assert isinstance(sums, torch.Tensor)
+    assert validation.errors(network)["scenes:chairs"] == pytest.approx(mean_errors(sums))
+
+
+def test_a_data_set_of_any_size(network: FlowNetwork, tmp_path: Path) -> None:
+    trees.sintel(tmp_path / "MPI-Sintel", frames=range(1, 6))
+    config = tiny_config(
+        validate_every=1,
+        validate_on=("set:sintel:clean", "set:sintel:final"),
+        validate_pairs=3,
+        root=str(tmp_path),
+    )
+    validation = Validation(config, CPU)
+    assert [each.size for each in validation.sets] == [3, 3]
+    pair = validation.sets[1].read(2)
+    assert pair.image1.shape == (1, 3, trees.HEIGHT, trees.WIDTH)
+    assert pair.valid.sum() == trees.HEIGHT * (trees.WIDTH - 1)
+    assert pair.occluded[0, 0].all()
+
+
+def test_errors_on_a_data_set(network: FlowNetwork, tmp_path: Path) -> None:
+    trees.put_images(tmp_path, "a.png", "b.png", size=(20, 30))
+    trees.put_flows(tmp_path, "a.flo", size=(20, 30))
+    config = tiny_config(validate_every=1, validate_on=(f"folder:{tmp_path}",))
+    errors = Validation(config, CPU).errors(network)
+    assert errors[f"folder:{tmp_path}"]["epe"] > 0
+
+
+def test_without_truth_there_is_no_error(tmp_path: Path) -> None:
+    trees.put_images(tmp_path, "a.png", "b.png")
+    with pytest.raises(TrainingError, match="no truth to validate on"):
+        Validation(tiny_config(validate_every=1, validate_on=(f"folder:{tmp_path}",)), CPU)
+
+
+def test_off_means_nothing_is_opened() -> None:
+    assert Validation(tiny_config(validate_on=("set:sintel",)), CPU).sets == []
+
+
+def test_alone_means_alone() -> None:
+    assert World().share(6) == 6
