@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,27 @@ def test_every_setting_is_documented() -> None:
     text = describe(preset("kitti"))
     assert "* crop            288x960        Height and width" in text
     assert len(text.splitlines()) == len(TrainConfig.__annotations__)
+
+
+@pytest.mark.slow
+def test_it_runs_without_the_libraries_of_the_command_line(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "for name in ('tyro', 'av', 'h5py', 'tensorboard'): sys.modules[name] = None\n"
+        "from gmaflow.training.__main__ import main\n"
+        "main(sys.argv[1:])"
+    )
+    tiny = ["model=raft-small", "crop=32x40", "batch=1", "steps=1", "iters=1", "validate_every=0"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "scenes-pretrain", *tiny, f"output={tmp_path / 'run'}"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "done after 1 steps" in done.stdout
+    assert not (tmp_path / "run" / "tensorboard").exists()
 
 
 def test_the_module_runs_without_a_parser_of_options(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gmaflow.errors import OutputError, TrainingError
-from gmaflow.training import RunOptions, TrainConfig, train
+from gmaflow.training import RunOptions, StepPlan, TrainConfig, plan_at, train
 from gmaflow.training import loop as loop_module
 from gmaflow.training.checkpoints import Checkpoints, TrainState
 from gmaflow.training.overrides import to_json
@@ -77,6 +77,22 @@ def test_a_signal_is_noted_and_a_second_one_ends_at_once() -> None:
         assert stop.reason == "interrupted"
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_ends_between_steps(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted_at_two(step: int, config: TrainConfig) -> StepPlan:
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plan_at(step, config)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop_module, "plan_at", interrupted_at_two)
+        done = train(CONFIG, options(tmp_path / "run"))
+    assert (done.steps, done.stopped) == (3, "interrupted")
+    train(CONFIG, options(tmp_path / "run", resume=True))
+    assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ Legend: b batch, h w rows and columns.
 
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -29,7 +28,8 @@ def loss_weights(
             reads it does not.
     """
     counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
-    return torch.where(occluded, occluded_weight, 1.0) * counts
+    # Arithmetic, not torch.where: with a plain number that may copy it to the device, and wait.
+    return counts * (1 - occluded * (1 - occluded_weight))
 
 
 def sequence_loss(
@@ -45,7 +45,7 @@ def sequence_loss(
     """
     weights = weights[:, None]
     # What does not count may hold anything, and 0 times infinity is not 0.
-    truth = torch.where(weights > 0, truth, 0.0)
+    truth = truth.masked_fill(weights == 0, 0.0)
     loss = truth.new_zeros(())
     for to_come, flow in enumerate(reversed(flows)):
         loss = loss + gamma**to_come * (weights * (flow - truth).abs()).mean()

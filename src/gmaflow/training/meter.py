@@ -23,15 +23,15 @@ class Meter:
         """Take in a step; one that was skipped does not count."""
         counted = (~result.skipped).float()
         head = torch.stack([result.loss, result.gradient_norm, counted])
-        self.sums += torch.where(result.skipped, 0.0, torch.cat([head, result.errors]))
+        self.sums += torch.cat([head, result.errors]).masked_fill(result.skipped, 0.0)
         self.pairs += pairs
 
     def read(self) -> dict[str, float]:
         """Return the means by name, and begin anew. Waits for the device."""
         values = self.world.sum(self.sums.clone()).cpu()
-        counted = max(float(values[2]), 1.0)
-        means = {"loss": float(values[0]) / counted, "gradient": float(values[1]) / counted}
-        means |= mean_errors(values[3:])
+        means = mean_errors(values[3:])
+        if counted := float(values[2]):
+            means |= {"loss": float(values[0]) / counted, "gradient": float(values[1]) / counted}
         means["pairs/s"] = self.pairs / max(time.monotonic() - self.started, 1e-9)
         self.sums.zero_()
         self.pairs, self.started = 0, time.monotonic()
