@@ -38,7 +38,7 @@ def test_batches_and_order_change_nothing(bank: TextureBank) -> None:
 def test_doing_everything_is_the_same_as_doing_what_is_needed(bank: TextureBank) -> None:
     renderer = SceneRenderer("mix", SIZE, 5, bank)
     arrays = draw_scenes("mix", 5, np.arange(8), SIZE, bank)
-    everything = render_scenes(Scenes.from_arrays(arrays, "cpu"), bank, SIZE, Plan())
+    everything = render_scenes(Scenes.from_arrays(arrays), bank, SIZE, Plan())
     assert_equal(renderer.render(0, 8), everything)
 
 
@@ -51,7 +51,7 @@ from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
 
 bank = TextureBank.procedural(32)
-scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank), "cpu")
+scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank))
 recorded = torch.compile(render_scenes, backend="eager", fullgraph=True)
 one, other = (f(scenes, bank, (48, 64), Plan()) for f in (recorded, render_scenes))
 assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())

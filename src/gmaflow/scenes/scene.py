@@ -20,6 +20,8 @@ from torch import Tensor
 
 from gmaflow.scenes.dice import Array
 
+Shapes = tuple[tuple[int, ...], ...]
+
 
 @dataclass(frozen=True)
 class Scenes:
@@ -59,19 +61,20 @@ class Scenes:
     number: Float[Tensor, "b 2"]
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], device: torch.device | str) -> "Scenes":
-        """Move all parameters to the device in one copy, as 32-bit floats."""
+    def pack(cls, arrays: dict[str, Array]) -> tuple[Float[Tensor, "b n"], Shapes]:
+        """All parameters in one tensor on the CPU, as 32-bit floats, and their shapes."""
         parts = [np.ascontiguousarray(arrays[f.name], dtype=np.float32) for f in fields(cls)]
         count = len(parts[0])
         packed = np.concatenate([part.reshape(count, -1) for part in parts], axis=1)
-        moved = torch.from_numpy(packed).to(device, non_blocking=True)
-        shapes = tuple(part.shape[1:] for part in parts)
-        return cls.from_packed(moved, shapes)
+        return torch.from_numpy(packed), tuple(part.shape[1:] for part in parts)
 
     @classmethod
-    def from_packed(
-        cls, packed: Float[Tensor, "b n"], shapes: tuple[tuple[int, ...], ...]
-    ) -> "Scenes":
+    def from_arrays(cls, arrays: dict[str, Array]) -> "Scenes":
+        """Scenes on the CPU."""
+        return cls.unpack(*cls.pack(arrays))
+
+    @classmethod
+    def unpack(cls, packed: Float[Tensor, "b n"], shapes: Shapes) -> "Scenes":
         """Views of the parameters in a packed tensor."""
         views, begin = [], 0
         for shape in shapes:

@@ -65,7 +65,7 @@ def compress(scenes: Scenes, image: Image) -> Image:
     blocks = planes.reshape(-1, 3, rows, 8, columns, 8)
     frequency = torch.arange(8, device=image.device, dtype=torch.float32)
     coarser = 1 + 0.4 * (frequency[:, None, None] + frequency)
-    plane = torch.tensor([1.0, 2.0, 2.0], device=image.device).view(1, 3, 1, 1, 1, 1)
+    plane = (1 + frequency[:3].clamp_max(1)).view(1, 3, 1, 1, 1, 1)  # colour twice as coarse
     strength = scenes.air[:, 9].view(-1, 1, 1, 1, 1, 1)
     step = strength.clamp_min(1e-6) * plane * coarser
     spectrum = _cosines(_cosines(blocks, 3), 5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int32, UInt8
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,13 +24,17 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
 SHAPE_SHARE = 2
 """A silhouette has half the resolution of a texture; its distances interpolate well."""
 
+_MOST_TEXELS = 2**30
+"""Of the largest levels together: texels are numbered in 32 bits, the smaller levels included."""
+
 
 @dataclass(frozen=True)
 class TextureBank:
     """Textures with their smaller versions, and silhouettes, addressed by number.
 
     Attributes:
-        texels: Every texture's levels one after another, from full size to a single texel.
+        texels: Every texture's levels one after another, from full size to a single texel; red,
+            green and blue are the three low bytes, so that one read fetches them all.
         outlines: The silhouettes, see `outline.py`. Number 0 is empty, number 1 full.
         size: Height and width of a texture's first level, a power of two.
         tileable: For each texture whether its opposite edges fit; the others are mirrored.
@@ -40,7 +44,7 @@ class TextureBank:
         skipped: Files that could not be read, with the reason.
     """
 
-    texels: UInt8[Tensor, "texels 3"]
+    texels: Int32[Tensor, " texels"]
     outlines: UInt8[Tensor, "m shape shape"]
     size: int
     tileable: tuple[bool, ...]
@@ -73,7 +77,13 @@ class TextureBank:
                 continue
             kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
             read["cutout" if alpha is not None else kind].add(colours, alpha)
-        if not any(kind.colours for kind in read.values()):
+        count = sum(len(kind.colours) for kind in read.values())
+        if count > _MOST_TEXELS // (size * size):
+            raise ImageError(
+                f"{folder}: {count} images of {size}x{size} texels are more than fit; give at most "
+                f"{_MOST_TEXELS // (size * size)}, or a smaller size"
+            )
+        if count == 0:
             raise ImageError(
                 f"{folder}: no readable image among {len(paths)}; give a folder with JPEG, PNG or "
                 "WebP images, or none for the built-in textures"
@@ -99,7 +109,7 @@ class _Kind:
     """What was read of one kind."""
 
     def __init__(self) -> None:
-        self.colours: list[UInt8[Tensor, "texels 3"]] = []
+        self.colours: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.tileable: list[bool] = []
 
@@ -147,7 +157,7 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
     """Colours in 0..1 and, where the image has transparency, its alpha."""
     with Image.open(path) as image:
         picture = image.convert("RGBA")
-    has_alpha = picture.getchannel("A").getextrema()[0] < 128
+    has_alpha = bool((np.asarray(picture.getchannel("A")) < 128).any())
     if has_alpha:
         # A cut-out keeps its proportions and a margin that is surely outside.
         side = round(max(picture.size) * 1.06) + 2
@@ -165,9 +175,9 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
     return spread_colours(rgba[:3], rgba[3]), rgba[3]
 
 
-def _levels(colours: Float[Tensor, "3 s s"]) -> UInt8[Tensor, "texels 3"]:
-    """A texture's levels, each half the size of the one before, as rows of bytes."""
-    return torch.cat([_bytes(level) for level in _halvings(colours)])
+def _levels(colours: Float[Tensor, "3 s s"]) -> Int32[Tensor, " texels"]:
+    """A texture's levels, each half the size of the one before, packed."""
+    return torch.cat([_packed(level) for level in _halvings(colours)])
 
 
 def _halvings(colours: Tensor) -> Iterator[Tensor]:
@@ -178,8 +188,9 @@ def _halvings(colours: Tensor) -> Iterator[Tensor]:
         colours = F.avg_pool2d(colours[None], 2)[0]
 
 
-def _bytes(level: Tensor) -> Tensor:
-    return (level.flatten(1).T * 255).round().clamp(0, 255).to(torch.uint8)
+def _packed(level: Tensor) -> Tensor:
+    red, green, blue = (level.flatten(1) * 255).round().clamp(0, 255).to(torch.int32)
+    return red | (green << 8) | (blue << 16)
 
 
 def _is_tileable(colours: Float[Tensor, "3 s s"]) -> bool:
