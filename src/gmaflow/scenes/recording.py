@@ -17,7 +17,7 @@ class Recording:
     def __init__(self, work: Work, example: Tensor) -> None:
         self._input = example.clone()
         # What is set up lazily, compiled or tuned at first use must not be part of the recording.
-        side = torch.cuda.Stream(example.device)  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream(example.device)
         side.wait_stream(torch.cuda.current_stream(example.device))
         with torch.cuda.stream(side):
             for _ in range(2):
