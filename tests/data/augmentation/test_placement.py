@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from gmaflow.data.augment.placement import Placement, place_dense, place_image, place_sparse
-from tests.data.augment.scenes import pattern, smooth_pair
+from gmaflow.data.augmentation.placement import Placement, place_dense, place_image, place_sparse
+from tests.data.augmentation.scenes import pattern, smooth_pair
 
 SOURCE = (90, 120)
 PLACEMENTS = {

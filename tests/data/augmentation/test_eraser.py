@@ -1,6 +1,6 @@
 import numpy as np
 
-from gmaflow.data.augment.eraser import erase_boxes
+from gmaflow.data.augmentation.eraser import erase_boxes
 
 
 def test_boxes_get_the_mean_colour_and_the_rest_stays() -> None:
