@@ -3,6 +3,7 @@
     FlowError                   one sentence: what came, what is wanted, what to do
     ├── ImageError              an image or video that cannot be read or used
     ├── FlowFileError           a flow file that cannot be read or written
+    ├── DatasetError            a data set that is missing, incomplete or broken
     ├── WeightsError            a checkpoint that was refused or does not fit
     └── OutputError             a place that cannot, or may not, be written to
 
@@ -21,6 +22,10 @@ class ImageError(FlowError):
 
 class FlowFileError(FlowError):
     """A flow file cannot be read, or a flow cannot be written in that format."""
+
+
+class DatasetError(FlowError):
+    """A data set is missing, incomplete or broken, or was asked for what it does not have."""
 
 
 class WeightsError(FlowError):

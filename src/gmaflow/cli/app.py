@@ -12,6 +12,7 @@ from gmaflow.version import __version__
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "demo": "see it work on a built-in scene whose true motion is known",
+    "data": "list the data sets, or check whether one is complete and sound",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""

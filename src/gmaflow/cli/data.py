@@ -1,0 +1,166 @@
+"""`gmaflow data`: list the data sets, and check whether one is complete and sound."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gmaflow.cli.main import pick
+from gmaflow.cli.options import parse
+
+if TYPE_CHECKING:
+    from gmaflow.data import CheckReport
+
+ACTIONS = {
+    "list": "list the data sets that are known, where they lie and where they are had",
+    "check": "count a data set against the published numbers and look at every file",
+}
+INCOMPLETE = 1
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """List the data sets that are known, where they lie and where they are had."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Count a data set against the published numbers and look at every file.
+
+    Exits with 0 if it is complete and sound, with 1 if not.
+
+    Examples:
+      gmaflow data check sintel /data/MPI-Sintel
+      gmaflow data check chairs --deep
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """The data set: sintel, things, kitti-2015 ...; `gmaflow data list` tells all."""
+    root: Annotated[Path | None, tyro.conf.Positional] = None
+    """Its folder; by default what the environment or the config file says."""
+    deep: bool = False
+    """Read every file from end to end, not its header alone."""
+    json: bool = False
+    """Print JSON."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    action, rest = pick(args, ACTIONS, command="gmaflow data")
+    if action == "list":
+        list_sets(parse(ListOptions, rest, verb="data list"))
+    elif action == "check":
+        check(parse(CheckOptions, rest, verb="data check"))
+
+
+def list_sets(options: ListOptions) -> None:
+    """Print the data sets."""
+    from gmaflow.data import DATASETS, look_up_root, root_variable
+    from gmaflow.data.roots import config_path
+
+    roots = {name: look_up_root(info) for name, info in DATASETS.items()}
+    if options.json:
+        about = {
+            name: {
+                "title": info.title,
+                "root": str(found[0]) if (found := roots[name]) else None,
+                "variable": root_variable(info),
+                "splits": info.splits,
+                "passes": [variant for variant in info.variants if variant],
+                "source": info.source,
+            }
+            for name, info in DATASETS.items()
+        }
+        print(json.dumps(about, indent=2))  # noqa: T201
+        return
+    for name, info in DATASETS.items():
+        found = roots[name]
+        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
+        root = str(found[0]) if found else f"not set; {root_variable(info)} may name it"
+        print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")  # noqa: T201
+        print(f"{'':<12}root: {root}\n{'':<12}from: {info.source}")  # noqa: T201
+    print(  # noqa: T201
+        f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}."
+    )
+
+
+def check(options: CheckOptions) -> None:
+    """Print what a check finds, and exit with 1 if the data set is not complete and sound."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from gmaflow.data import check_dataset
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading" if options.deep else "looking", total=None)
+        report = check_dataset(
+            options.name,
+            options.root,
+            deep=options.deep,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    if options.json:
+        print(json.dumps(as_json(report), indent=2))  # noqa: T201
+    else:
+        show(report)
+    if not report.complete:
+        sys.exit(INCOMPLETE)
+
+
+def as_json(report: "CheckReport") -> dict[str, object]:
+    """Return a report as plain values."""
+    return {
+        "data set": report.info.name,
+        "root": str(report.root),
+        "complete": report.complete,
+        "parts": [
+            {
+                "part": str(part.part),
+                "found": part.found,
+                "published": part.part.count,
+                "required": part.part.required,
+            }
+            for part in report.parts
+        ],
+        "missing": [str(path) for path in report.missing],
+        "problems": list(report.problems),
+        "files": report.num_files,
+        "deep": report.deep,
+        "source": report.info.source,
+    }
+
+
+def show(report: "CheckReport") -> None:
+    """Print a report for people."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("part", "pairs", "published", "")
+    for part in report.parts:
+        count = part.part.count
+        if part.found == 0 and not part.part.required:
+            remark = "not there, not needed"
+        else:
+            remark = "" if part.complete else "incomplete"
+        table.add_row(
+            str(part.part), f"{part.found:,}", "-" if count is None else f"{count:,}", remark
+        )
+    Console().print(table)
+    lines = [f"missing: {path}" for path in report.missing]
+    lines += [f"broken: {problem}" for problem in report.problems]
+    for line in lines[:_SHOWN]:
+        print(line)  # noqa: T201
+    if len(lines) > _SHOWN:
+        print(f"... and {len(lines) - _SHOWN:,} more; --json names all")  # noqa: T201
+    how = "read from end to end" if report.deep else "looked at; --deep reads them from end to end"
+    print(f"{report.num_files:,} files were {how}")  # noqa: T201
+    state = "complete" if report.complete else "not complete"
+    source = "" if report.complete else f"; it is had from {report.info.source}"
+    print(f"{report.info.title} in {report.root} is {state}{source}")  # noqa: T201

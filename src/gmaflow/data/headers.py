@@ -1,0 +1,102 @@
+"""The size that a file claims and whether all of it is there, without unpacking it."""
+
+import re
+import struct
+from pathlib import Path
+
+from gmaflow.errors import DatasetError, FlowFileError
+from gmaflow.io import read_flow, read_image
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"IEND\xaeB`\x82"
+_PFM = re.compile(rb"PF\s+(\d{1,9})\s+(\d{1,9})\s+\S+[ \t]*\r?\n")
+_PPM = re.compile(rb"P6\s(?:\s|#[^\n]*\n)*(\d{1,9})\s+(\d{1,9})\s+255\s")
+
+
+def measure(path: Path) -> tuple[int, int]:
+    """Return height and width as a file's header tells them.
+
+    Files of the large data sets are looked at from both ends only; other formats are read.
+
+    Raises:
+        DatasetError: the file is cut off or of another kind.
+        ImageError: an image cannot be read.
+        FlowFileError: a flow file cannot be read.
+    """
+    suffix = path.suffix.lower()
+    reader = {".png": _png, ".flo": _flo, ".pfm": _pfm, ".ppm": _ppm, ".flo5": _flo5}.get(suffix)
+    try:
+        if reader is not None:
+            return reader(path)
+        whole = read_flow(path).valid if suffix in (".npy", ".npz") else read_image(path)
+    except OSError as err:
+        raise DatasetError(f"{path} cannot be read: {err.strerror or err}") from err
+    return whole.shape[0], whole.shape[1]
+
+
+def _png(path: Path) -> tuple[int, int]:
+    head, size = _head(path, 24)
+    if len(head) < 24 or not head.startswith(_PNG):
+        raise DatasetError(f"{path} is not a PNG file (starts with {head[:8]!r})")
+    with path.open("rb") as file:
+        file.seek(max(0, size - 64))
+        # Some writers leave bytes after the end; that harms nobody.
+        if _PNG_END not in file.read():
+            raise DatasetError(f"{path} is cut off: the end of the PNG is missing")
+    width, height = struct.unpack(">II", head[16:24])
+    return height, width
+
+
+def _flo(path: Path) -> tuple[int, int]:
+    head, size = _head(path, 12)
+    if len(head) < 12 or head[:4] != b"PIEH":
+        raise DatasetError(f"{path} is not a .flo file (starts with {head[:4]!r})")
+    width, height = struct.unpack("<ii", head[4:])
+    _check_length(path, 12 + 8 * height * width, size)
+    return height, width
+
+
+def _pfm(path: Path) -> tuple[int, int]:
+    head, size = _head(path, 256)
+    match = _PFM.match(head)
+    if match is None:
+        raise DatasetError(f"{path} is not a .pfm file of flow (starts with {head[:12]!r})")
+    width, height = int(match[1]), int(match[2])
+    if size != match.end() + 8 * height * width:  # some programs leave the third channel out
+        _check_length(path, match.end() + 12 * height * width, size)
+    return height, width
+
+
+def _ppm(path: Path) -> tuple[int, int]:
+    head, size = _head(path, 256)
+    match = _PPM.match(head)
+    if match is None:  # perhaps one of the rarer kinds
+        whole = read_image(path)
+        return whole.shape[0], whole.shape[1]
+    width, height = int(match[1]), int(match[2])
+    if size < match.end() + 3 * height * width:
+        _check_length(path, match.end() + 3 * height * width, size)
+    return height, width
+
+
+def _flo5(path: Path) -> tuple[int, int]:
+    try:
+        import h5py
+    except ModuleNotFoundError as err:
+        raise FlowFileError("reading .flo5 needs h5py: pip install 'gmaflow[data]'") from err
+    try:
+        with h5py.File(path, "r") as file:  # finds out by itself whether the file is cut off
+            height, width, _ = file["flow"].shape
+    except (OSError, KeyError, ValueError, RuntimeError, AttributeError) as err:
+        raise DatasetError(f"{path} is not a sound .flo5 file ({err})") from err
+    return int(height), int(width)
+
+
+def _head(path: Path, length: int) -> tuple[bytes, int]:
+    with path.open("rb") as file:
+        return file.read(length), path.stat().st_size
+
+
+def _check_length(path: Path, wanted: int, actual: int) -> None:
+    if wanted != actual:
+        raise DatasetError(f"{path} has {actual} bytes where {wanted} are wanted; it is cut off")

@@ -1,0 +1,160 @@
+"""One example: the paths of a pair, and the arrays that they hold."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float32, UInt8
+
+from gmaflow.data.occlusion import split_occlusion
+from gmaflow.errors import DatasetError
+from gmaflow.io import read_flow, read_image
+
+# Beyond it a dense truth is no motion but a mistake of the renderer; RAFT and GMA leave it out too.
+_LARGEST_DENSE = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowSample:
+    """A pair of images and what is known of the motion between them.
+
+    Attributes:
+        image1: the first frame, RGB.
+        image2: the second frame.
+        flow: the true flow from the first to the second, 0 where unknown.
+        valid: where it is known.
+        occluded_in: hidden in the second frame though its target lies inside.
+        occluded_out: its target lies outside the second frame.
+        invalid: Sintel's mask of doubtful truth; the benchmark and the paper count those pixels.
+        foreground: KITTI 2015's mask of moving objects.
+    """
+
+    image1: UInt8[np.ndarray, "h w 3"]
+    image2: UInt8[np.ndarray, "h w 3"]
+    flow: Float32[np.ndarray, "h w 2"] | None = None
+    valid: Bool[np.ndarray, "h w"] | None = None
+    occluded_in: Bool[np.ndarray, "h w"] | None = None
+    occluded_out: Bool[np.ndarray, "h w"] | None = None
+    invalid: Bool[np.ndarray, "h w"] | None = None
+    foreground: Bool[np.ndarray, "h w"] | None = None
+
+    @property
+    def occluded(self) -> Bool[np.ndarray, "h w"] | None:
+        """All that is known to be occluded, whichever way."""
+        if self.occluded_in is None or self.occluded_out is None:
+            return self.occluded_out
+        return self.occluded_in | self.occluded_out
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPair:
+    """Where a pair of frames and its truth lie.
+
+    Attributes:
+        dataset: the data set's name.
+        scene: the sequence that the pair belongs to.
+        frame: the first frame within it, as its file names it.
+        image1: the first frame.
+        image2: the second frame.
+        flow: the truth, None where there is none.
+        visible_flow: the truth of non-occluded pixels alone (KITTI's flow_noc).
+        occlusion: a mask of occluded pixels.
+        invalid: a mask of pixels whose truth is doubtful.
+        foreground: a mask of moving objects.
+        sparse: whether the truth has gaps all over, as a laser scanner's has.
+        flow_stride: every so-manieth pixel of the truth belongs to a pixel of the image.
+        camera: left or right.
+        direction: forward in time or backward.
+    """
+
+    dataset: str
+    scene: str
+    frame: str
+    image1: Path
+    image2: Path
+    flow: Path | None = None
+    visible_flow: Path | None = None
+    occlusion: Path | None = None
+    invalid: Path | None = None
+    foreground: Path | None = None
+    sparse: bool = False
+    flow_stride: int = 1
+    camera: str = "left"
+    direction: str = "forward"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files of the pair."""
+        some = (
+            self.image1,
+            self.image2,
+            self.flow,
+            self.visible_flow,
+            self.occlusion,
+            self.invalid,
+            self.foreground,
+        )
+        return tuple(path for path in some if path is not None)
+
+    def load(self) -> FlowSample:
+        """Read the files.
+
+        Raises:
+            ImageError: an image or mask is missing or broken.
+            FlowFileError: the truth is missing or broken.
+            DatasetError: the files disagree about the size.
+        """
+        image1, image2 = read_image(self.image1), read_image(self.image2)
+        _check_same_size(self.image1, image1.shape, self.image2, image2.shape)
+        if self.flow is None:
+            return FlowSample(image1=image1, image2=image2)
+        flow, valid = self._read_truth(self.flow, image1.shape[:2])
+        if not self.sparse:
+            valid = valid & (np.abs(flow) < _LARGEST_DENSE).all(axis=2)
+        occluded_in, occluded_out = split_occlusion(self._read_occlusion(valid), flow, valid)
+        return FlowSample(
+            image1=image1,
+            image2=image2,
+            flow=flow,
+            valid=valid,
+            occluded_in=occluded_in,
+            occluded_out=occluded_out,
+            invalid=self._read_mask(self.invalid, valid.shape),
+            foreground=self._read_mask(self.foreground, valid.shape),
+        )
+
+    def _read_truth(
+        self, path: Path, size: tuple[int, ...]
+    ) -> tuple[Float32[np.ndarray, "h w 2"], Bool[np.ndarray, "h w"]]:
+        step = self.flow_stride
+        flow = read_flow(path)
+        array, valid = flow.array[::step, ::step], flow.valid[::step, ::step]
+        _check_same_size(self.image1, size, path, valid.shape)
+        return np.ascontiguousarray(array), np.ascontiguousarray(valid)
+
+    def _read_occlusion(self, valid: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"] | None:
+        if self.occlusion is not None:
+            return self._read_mask(self.occlusion, valid.shape)
+        if self.visible_flow is not None:
+            _, visible = self._read_truth(self.visible_flow, valid.shape)
+            return valid & ~visible
+        return None
+
+    def _read_mask(
+        self, path: Path | None, size: tuple[int, ...]
+    ) -> Bool[np.ndarray, "h w"] | None:
+        if path is None:
+            return None
+        mask = read_image(path).max(axis=2) > 0
+        _check_same_size(self.image1, size, path, mask.shape)
+        return mask
+
+
+def _check_same_size(
+    path1: Path, size1: tuple[int, ...], path2: Path, size2: tuple[int, ...]
+) -> None:
+    if size1[:2] != size2[:2]:
+        raise DatasetError(
+            f"{path1} is {size1[0]} x {size1[1]} but {path2} is {size2[0]} x {size2[1]} "
+            "(height x width); a pair and its truth must be of one size"
+        )

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+from gmaflow.data import open_dataset
+from tests.data.trees import names, put_flows, put_images
+
+
+def test_consecutive_frames_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    put_images(tmp_path, "frame10.png", "frame2.png", "frame1.png")
+    pairs = open_dataset("folder", tmp_path)
+    assert names(pairs) == [("frame1.png", "frame2.png", ""), ("frame2.png", "frame10.png", "")]
+    assert pairs.load(0).flow is None
+
+
+def test_truth_lies_beside_or_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    put_images(tmp_path, "a.png", "b.png", "c.png")
+    put_flows(tmp_path, "a.flo", "flow/b.png")
+    pairs = open_dataset("folder", tmp_path)
+    assert names(pairs) == [("a.png", "b.png", "a.flo"), ("b.png", "c.png", "b.png")]
+    assert [pair.sparse for pair in pairs] == [False, True]
+    assert pairs.load(1).flow is not None
+
+
+def test_folders_are_scenes(tmp_path: Path) -> None:
+    for scene in ("one", "two", ".hidden"):
+        put_images(tmp_path / scene, "1.png", "2.png")
+    assert [pair.scene for pair in open_dataset("folder", tmp_path)] == ["one", "two"]
