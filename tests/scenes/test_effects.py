@@ -42,7 +42,7 @@ def with_air(scenes: Scenes, **values: float) -> Scenes:
 
 def backdrop(scenes: Scenes) -> Surface:
     layer = torch.zeros(2, *SIZE, dtype=torch.long)
-    return find_surface(scenes, 0, pixel_grid(*SIZE, torch.device("cpu")), layer)
+    return find_surface(scenes, pixel_grid(*SIZE, torch.device("cpu")), layer)
 
 
 def test_effects_of_no_strength_change_no_bit(
@@ -52,10 +52,10 @@ def test_effects_of_no_strength_change_no_bit(
     surface = backdrop(scenes)
     unshaded = replace(scenes, shadow=scenes.shadow * torch.tensor([1.0] * 6 + [0, 1, 1]))
     flow = torch.full((2, 2, *SIZE), 9.0)
-    assert torch.equal(cast_shadow(unshaded, bank.outlines, 0, pixels, image), image)
+    assert torch.equal(cast_shadow(unshaded, bank.outlines, pixels, image), image)
     assert torch.equal(defocus(scenes, surface, image), image)
     assert torch.equal(motion_blur(scenes, pixels, flow, surface.layer, image), image)
-    assert torch.equal(add_noise(scenes, 0, image), image)
+    assert torch.equal(add_noise(scenes, image), image)
     assert torch.equal(compress(scenes, image), image)
     torch.testing.assert_close(dim_by_fog(scenes, surface, image), image)
 
@@ -94,7 +94,7 @@ def test_motion_blur_smears_only_what_moves(scenes: Scenes) -> None:
 def test_noise_is_near_normal_and_differs_between_frames(scenes: Scenes) -> None:
     grey = torch.full((2, 3, *SIZE), 0.5)
     noisy = with_air(scenes, noise=0.05)
-    first, second = add_noise(noisy, 0, grey) - 0.5, add_noise(noisy, 1, grey) - 0.5
+    first, second = add_noise(noisy, grey) - 0.5, add_noise(noisy.reversed(), grey) - 0.5
     assert first.std().item() == pytest.approx(0.05, rel=0.05)
     assert abs(first.mean().item()) < 0.002
     for other in (second, first.flip(0), first.roll(1, 3), first.roll(1, 1)):
@@ -122,9 +122,9 @@ def test_blur_and_exposure(scenes: Scenes, image: Tensor) -> None:
     assert defocus(with_air(scenes, blur=2.0), surface, sharp).std() < 0.4 * sharp.std()
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
     neutral = replace(scenes, light=torch.tensor([1.0] * 6 + [0, 0]).expand(2, 2, 8))
-    torch.testing.assert_close(expose(neutral, 0, pixels, image), image)
+    torch.testing.assert_close(expose(neutral, pixels, image), image)
     brighter = replace(neutral, light=torch.tensor([1.5] + [1.0] * 5 + [0, 0]).expand(2, 2, 8))
-    torch.testing.assert_close(expose(brighter, 0, pixels, image), 1.5 * image)
+    torch.testing.assert_close(expose(brighter, pixels, image), 1.5 * image)
 
 
 def test_bends_are_undone_exactly(bank: TextureBank) -> None:
