@@ -23,7 +23,7 @@ PROMISED = {
 def test_motion_and_occlusion_are_as_promised(preset: str, bank: TextureBank) -> None:
     size, mean, tail, occluded = PROMISED[preset]
     smaller = size[0] / 48
-    batch = SceneRenderer(preset, (48, round(size[1] / smaller)), 9, bank).render(0, 100)
+    batch = SceneRenderer(preset, (48, round(size[1] / smaller)), 3, bank).render(0, 64)
     motion = batch.flow.norm(dim=1) * smaller
     assert mean[0] < motion.mean() < mean[1]
     assert tail[0] < np.quantile(motion.numpy(), 0.99) < tail[1]
@@ -34,8 +34,10 @@ def test_motion_and_occlusion_are_as_promised(preset: str, bank: TextureBank) ->
 
 
 def test_some_motion_is_of_hundreds_of_pixels(bank: TextureBank) -> None:
-    batch = SceneRenderer("mix", (46, 62), 2, bank).render(0, 200)
-    assert (batch.flow.norm(dim=1) * 8).amax(dim=(1, 2)).quantile(0.95) > 200
+    batch = SceneRenderer("mix", (46, 62), 2, bank).render(0, 64)
+    fastest = (batch.flow.norm(dim=1) * 8).amax(dim=(1, 2))
+    assert fastest.quantile(0.9) > 120
+    assert fastest.max() > 200
 
 
 def test_motion_grows_with_the_frame(bank: TextureBank) -> None:

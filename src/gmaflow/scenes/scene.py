@@ -95,6 +95,7 @@ class Scenes:
         views, begin = [], 0
         for shape in shapes:
             size = math.prod(shape)
-            views.append(packed[:, begin : begin + size].reshape(len(packed), *shape))
+            view = packed[:, begin : begin + size].contiguous()
+            views.append(view.view(len(packed), *shape))
             begin += size
         return cls(*views)

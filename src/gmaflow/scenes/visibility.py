@@ -74,8 +74,10 @@ def inside_distance(
 def nothing(scenes: Scenes, pixels: Points) -> Visible:
     """What is seen before any layer is looked at: the farthest one."""
     shape = (len(scenes.air), pixels.y.shape[1], pixels.x.shape[2])
-    none = torch.zeros(shape, dtype=torch.long, device=pixels.x.device)
-    return Visible(none, torch.ones(shape, device=pixels.x.device), none, none)
+    device = pixels.x.device
+    # Three tensors, not one thrice: a compiled step would be compiled anew for such a case.
+    front, behind, shown = torch.zeros((3, *shape), dtype=torch.long, device=device).unbind(0)
+    return Visible(front, torch.ones(shape, device=device), behind, shown)
 
 
 def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
