@@ -49,16 +49,18 @@ from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.renderer import render_scenes
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
+from gmaflow.scenes.steps import EAGER, Steps
 
 bank = TextureBank.procedural(32)
 scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank))
-recorded = torch.compile(render_scenes, backend="eager", fullgraph=True)
-one, other = (f(scenes, bank, (48, 64), Plan()) for f in (recorded, render_scenes))
+recorded = Steps(*(torch.compile(step, backend="eager", fullgraph=True) for step in EAGER))
+one, other = (render_scenes(scenes, bank, (48, 64), Plan(), steps) for steps in (recorded, EAGER))
 assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == len(EAGER)
 """
 
 
-def test_the_work_can_be_recorded_as_one_graph() -> None:
+def test_each_step_is_recorded_once_for_all_layers_and_both_frames() -> None:
     # In a process of its own: the shape checks of the tests cannot be recorded.
     done = subprocess.run(
         [sys.executable, "-c", RECORD], capture_output=True, text=True, check=False

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,17 +11,13 @@ from torch import Tensor
 from gmaflow.errors import FlowError
 from gmaflow.scenes.dice import Array
 from gmaflow.scenes.follow import Points, pixel_grid
-from gmaflow.scenes.lens import defocus, motion_blur
-from gmaflow.scenes.light import cast_shadow, dim_by_fog, shade
 from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.recording import Recording
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes, Shapes
-from gmaflow.scenes.sensor import add_noise, compress, expose
+from gmaflow.scenes.steps import EAGER, Shot, Steps, quantise
 from gmaflow.scenes.textures import TextureBank
-from gmaflow.scenes.texturing import surface_colour
-from gmaflow.scenes.truth import Surface, Truth, find_surface, truth
-from gmaflow.scenes.visibility import Visible, see
+from gmaflow.scenes.visibility import nothing, take_sheets
 
 SMALLEST = 32
 _PIXELS_AT_ONCE = 250_000
@@ -134,10 +129,11 @@ class SceneRenderer:
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
-            work = torch.compile(render_scenes, dynamic=False) if self.compiled else render_scenes
+            steps = Steps.compiled() if self.compiled else EAGER
 
             def render_packed(moved: Tensor) -> list[Tensor]:
-                batch = work(Scenes.unpack(moved, shapes), self.bank, self.size, Plan())
+                scenes = Scenes.unpack(moved, shapes)
+                batch = render_scenes(scenes, self.bank, self.size, Plan(), steps)
                 return [getattr(batch, f.name) for f in fields(batch)]
 
             self._recordings[count] = Recording(render_packed, packed.to(self.device))
@@ -145,20 +141,27 @@ class SceneRenderer:
 
 
 def render_scenes(
-    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan
+    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan, steps: Steps = EAGER
 ) -> SceneBatch:
     """Render both frames of each scene; no step waits for the device or looks at its values."""
     pixels = pixel_grid(*size, scenes.air.device)
+    views = (scenes, scenes.reversed())
+    sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
     clean, final, truths, identities = [], [], [], []
-    for frame in (0, 1):
-        seen = see(scenes, bank.outlines, frame, pixels, plan.layers)
-        colours = _compose(scenes, bank, frame, pixels, seen)
-        surface = find_surface(scenes, frame, pixels, seen.shown)
-        known = truth(scenes, bank.outlines, frame, pixels, surface, plan.layers)
-        shot = _Shot(scenes, bank, frame, pixels, surface, known)
-        clean.append(_quantise(colours))
-        final.append(_quantise(_photograph(shot, plan, colours)))
-        truths.append(known)
+    for first in (0, 1):
+        view, before, after = views[first], sheets[first], sheets[1 - first]
+        seen = nothing(view, pixels)
+        for sheet in before:
+            seen = steps.look(sheet, pixels, seen)
+        surface, known = steps.follow(view, pixels, seen.shown)
+        target = Points(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
+        hidden = known.occluded_in
+        for sheet in after[1:]:
+            hidden = steps.covers(sheet, target, seen.shown, hidden)
+        colours = steps.compose(view, bank, pixels, seen)
+        clean.append(quantise(colours))
+        final.append(steps.photograph(Shot(view, bank, pixels, surface, known), plan, colours))
+        truths.append(known._replace(occluded_in=hidden & ~known.occluded_out))
         objects = scenes.place[:, 4].gather(1, seen.shown.flatten(1)).to(torch.uint8)
         identities.append(objects.view(-1, *size))
     forward, backward = truths
@@ -178,47 +181,3 @@ def render_scenes(
         identity1=identities[0],
         identity2=identities[1],
     )
-
-
-def _compose(
-    scenes: Scenes, bank: TextureBank, frame: int, pixels: Points, seen: Visible
-) -> Float[Tensor, "b 3 h w"]:
-    """Both layers' colours, mixed as the front one covers the pixel."""
-    front = surface_colour(scenes, bank, frame, pixels, seen.front, smooth=True)
-    behind = surface_colour(scenes, bank, frame, pixels, seen.behind, smooth=False)
-    return behind + (front - behind) * seen.cover[:, None]
-
-
-class _Shot(NamedTuple):
-    """What the photometric effects need to know of a frame."""
-
-    scenes: Scenes
-    bank: TextureBank
-    frame: int
-    pixels: Points
-    surface: Surface
-    known: Truth
-
-
-def _photograph(
-    shot: _Shot, plan: Plan, image: Float[Tensor, "b 3 h w"]
-) -> Float[Tensor, "b 3 h w"]:
-    """All photometric effects, in the order in which light meets them."""
-    scenes, bank, frame, pixels, surface, known = shot
-    image = shade(scenes, frame, surface, image)
-    if plan.shadow:
-        image = cast_shadow(scenes, bank.outlines, frame, pixels, image)
-    if plan.fog:
-        image = dim_by_fog(scenes, surface, image)
-    if plan.defocus:
-        image = defocus(scenes, surface, image)
-    if plan.motion_blur:
-        image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
-    image = expose(scenes, frame, pixels, image).clamp(0, 1)
-    if plan.noise:
-        image = add_noise(scenes, frame, image)
-    return compress(scenes, image) if plan.compression else image
-
-
-def _quantise(image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-    return (image.clamp(0, 1) * 255).round() * (1 / 255)

@@ -11,7 +11,7 @@ to the other exactly. The layers are listed from far to near: a later one covers
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -60,6 +60,22 @@ class Scenes:
     air: Float[Tensor, "b 10"]
     number: Float[Tensor, "b 2"]
 
+    def reversed(self) -> "Scenes":
+        """The same scenes with the time running backward: frame 2 comes first.
+
+        What is computed for the first frame alone so serves for both, and backward flow is the
+        forward flow of this.
+        """
+        swapped = {
+            name: getattr(self, name).flip(1)
+            for name in ("to_canvas", "to_frame", "across", "push", "shadow", "light")
+        }
+        gains, first, second, rest = (
+            self.shine[:, 0:2], self.shine[:, 2:4], self.shine[:, 4:6], self.shine[:, 6:8],
+        )  # fmt: skip
+        shine = torch.cat([gains.flip(1), second, first, rest], dim=1)
+        return replace(self, **swapped, shine=shine, number=self.number + 1)
+
     @classmethod
     def pack(cls, arrays: dict[str, Array]) -> tuple[Float[Tensor, "b n"], Shapes]:
         """All parameters in one tensor on the CPU, as 32-bit floats, and their shapes."""
@@ -79,6 +95,7 @@ class Scenes:
         views, begin = [], 0
         for shape in shapes:
             size = math.prod(shape)
-            views.append(packed[:, begin : begin + size].reshape(len(packed), *shape))
+            view = packed[:, begin : begin + size].contiguous()
+            views.append(view.view(len(packed), *shape))
             begin += size
         return cls(*views)

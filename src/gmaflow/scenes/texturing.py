@@ -12,7 +12,6 @@ from gmaflow.scenes.textures import TextureBank
 def surface_colour(
     scenes: Scenes,
     bank: TextureBank,
-    frame: int,
     pixels: Points,
     layer: Int[Tensor, "b h w"],
     smooth: bool,
@@ -21,9 +20,9 @@ def surface_colour(
 
     Not `smooth` reads one level of the texture in place of two: for what shows at edges only.
     """
-    matrix = of_pixels(scenes.to_canvas[:, frame], layer)
+    matrix = of_pixels(scenes.to_canvas[:, 0], layer)
     sheet = project(matrix, pixels)
-    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, frame], layer)
+    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, 0], layer)
     canvas = unbend(wave, push, sheet)
     a, b, c, d, e, f = of_pixels(scenes.texture_map, layer).unbind(1)
     u = a * canvas.x + (b * canvas.y + c)
