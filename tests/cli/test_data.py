@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.cli.main import main
+from gmaflow.cli.app import main
 from gmaflow.data import DATASETS
 from tests.data.trees import put_flows, put_images, sintel
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.main import pick
+from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
 
 if TYPE_CHECKING:
