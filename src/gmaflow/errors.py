@@ -5,6 +5,7 @@
     ├── FlowFileError           a flow file that cannot be read or written
     ├── DatasetError            a data set that is missing, incomplete or broken
     ├── WeightsError            a checkpoint that was refused or does not fit
+    ├── TrainingError           a training run that cannot start, or cannot go on
     └── OutputError             a place that cannot, or may not, be written to
 
 The command line shows the sentence and exits with 2. Whatever else is raised is a bug of ours and
@@ -34,3 +35,7 @@ class WeightsError(FlowError):
 
 class OutputError(FlowError):
     """An output cannot be written, or exists and was not to be replaced."""
+
+
+class TrainingError(FlowError):
+    """A training run cannot start as described, or cannot go on."""

@@ -13,6 +13,7 @@ VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
+    "train": "train a network on rendered scenes or on data sets",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""
@@ -64,7 +65,13 @@ def run(args: list[str]) -> None:
 
 
 def pick(
-    args: list[str], choices: Mapping[str, str], *, command: str, about: str = "", more: str = ""
+    args: list[str],
+    choices: Mapping[str, str],
+    *,
+    command: str,
+    about: str = "",
+    more: str = "",
+    what: str = "verb",
 ) -> tuple[str | None, list[str]]:
     """Split off the first argument, one of the choices; None if help was asked for and printed.
 
@@ -72,14 +79,16 @@ def pick(
         FlowError: It is not among the choices.
     """
     if not args or args[0] in ("-h", "--help", "help"):
-        listed = "\n".join(f"  {name:<9}{summary}" for name, summary in choices.items())
-        print(f"usage: {command} VERB ...\n{about}\nverbs:\n{listed}\n{more}")  # noqa: T201
-        print(f"\n{command} VERB --help tells the rest.")  # noqa: T201
+        width = max(9, *(len(name) + 2 for name in choices))
+        listed = "\n".join(f"  {name:<{width}}{summary}" for name, summary in choices.items())
+        kind = what.upper()
+        print(f"usage: {command} {kind} ...\n{about}\n{what}s:\n{listed}\n{more}")  # noqa: T201
+        print(f"\n{command} {kind} --help tells the rest.")  # noqa: T201
         return None, []
     if args[0] not in choices:
         near = difflib.get_close_matches(args[0], choices, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-        raise FlowError(f"there is no verb {args[0]!r}; {hint}")
+        raise FlowError(f"there is no {what} {args[0]!r}; {hint}")
     return args[0], args[1:]
 
 

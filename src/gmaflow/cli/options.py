@@ -3,7 +3,7 @@
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
@@ -48,9 +48,21 @@ class EstimatorOptions:
 Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
 
 
-def parse(options: type[Options], args: list[str], *, verb: str) -> Options:
-    """Read a verb's options; on wrong ones, says why and exits with 2."""
+def parse(
+    options: type[Options], args: list[str], *, verb: str, default: Options | None = None
+) -> Options:
+    """Read a verb's options; on wrong ones, says why and exits with 2.
+
+    Args:
+        options: The dataclass of options.
+        args: The command line after the verb.
+        verb: The verb, for the usage line.
+        default: What holds where the command line says nothing, instead of the fields' defaults.
+    """
     # The docstring as it stands: tyro by itself would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
-    return tyro.cli(options, args=args, prog=f"gmaflow {verb}", description=about, config=config)
+    given: dict[str, Any] = {} if default is None else {"default": default}
+    return tyro.cli(
+        options, args=args, prog=f"gmaflow {verb}", description=about, config=config, **given
+    )

@@ -1,0 +1,95 @@
+"""`gmaflow train PRESET`: train a network, or go on training it."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gmaflow.cli.app import INTERRUPTED, pick
+from gmaflow.cli.options import parse
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.preparing import RunOptions
+from gmaflow.training.presets import PRESETS, preset, summary
+
+ABOUT = """
+Train a network with one of the presets, of which every setting can be changed.
+"""
+EXAMPLES = """
+examples:
+  gmaflow train scenes-pretrain -o runs/first
+  gmaflow train scenes-pretrain -o runs/first --resume
+  gmaflow train chairs --show
+  gmaflow train things --init runs/chairs/weights.safetensors -o runs/things
+  gmaflow train finetune --data folder:my/frames --init gma -o runs/mine
+  torchrun --nproc-per-node 4 -m gmaflow train scenes-pretrain -o runs/four"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Train a network, or go on training it.
+
+    The defaults below are the preset's. Everything about the run is kept in one folder; Ctrl-C,
+    a kill or --stop-after end it, and the same command with --resume takes it up again as if it
+    had never stopped.
+    """
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs")
+    """The folder for everything about the run."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    resume: bool = False
+    """Go on with the run in that folder."""
+    overwrite: bool = False
+    """Replace the run in that folder."""
+    stop_after: float = 0.0
+    """Seconds after which to stop, with a checkpoint to resume from; 0: when it is done."""
+    quiet: bool = False
+    """Show no progress."""
+    show: bool = False
+    """Print the settings, with what they mean, and do nothing."""
+    json: bool = False
+    """With --show: print JSON."""
+    config: Annotated[TrainConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
+
+    @property
+    def run(self) -> RunOptions:
+        """Where and how long to run."""
+        return RunOptions(
+            output=self.output,
+            device=self.device,
+            resume=self.resume,
+            overwrite=self.overwrite,
+            stop_after=self.stop_after,
+            quiet=self.quiet,
+        )
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    choices = {name: summary(name) for name in PRESETS}
+    name, rest = pick(
+        args, choices, command="gmaflow train", about=ABOUT, more=EXAMPLES, what="preset"
+    )
+    if name is None:
+        return
+    default = TrainOptions(output=Path("runs") / name, config=preset(name))
+    options = parse(TrainOptions, rest, verb=f"train {name}", default=default)
+    if options.show:
+        show(options)
+        return
+
+    from gmaflow.training import train
+
+    done = train(options.config, options.run)
+    print(done.told())  # noqa: T201
+    if done.stopped == "interrupted":
+        sys.exit(INTERRUPTED)
+
+
+def show(options: TrainOptions) -> None:
+    """Print the settings."""
+    from gmaflow.training.overrides import describe, to_json
+
+    print(to_json(options.config) if options.json else describe(options.config))  # noqa: T201

@@ -1,0 +1,51 @@
+"""`python -m gmaflow.training PRESET key=value ...`: `gmaflow train` where tyro is not installed.
+
+Keys are the settings of the run and of its config: `steps=100 batch=2 output=runs/a resume=true`.
+"""
+
+import logging
+import sys
+from dataclasses import fields
+
+from gmaflow.errors import FlowError, TrainingError
+from gmaflow.training import RunOptions, TrainConfig, preset, train
+from gmaflow.training.overrides import describe, override
+from gmaflow.training.presets import PRESETS, summary
+from gmaflow.training.suggest import suggest
+
+
+def main(args: list[str]) -> None:
+    """Train as the arguments say.
+
+    Raises:
+        FlowError: They say what cannot be.
+    """
+    if not args or args[0] in ("-h", "--help"):
+        listed = "\n".join(f"  {name:<16}{summary(name)}" for name in PRESETS)
+        print(f"{__doc__}\npresets:\n{listed}\n\nsettings:\n{describe(TrainConfig())}")  # noqa: T201
+        return
+    config = preset(args[0])
+    texts = {}
+    for arg in args[1:]:
+        key, equals, text = arg.partition("=")
+        if not equals:
+            raise TrainingError(f"{arg!r} is no setting; write key=value")
+        texts[key.replace("-", "_")] = text
+    run_keys = {field.name for field in fields(RunOptions)}
+    unknown = [key for key in texts if key not in run_keys | set(TrainConfig.__annotations__)]
+    if unknown:
+        known = [*TrainConfig.__annotations__, *run_keys]
+        raise TrainingError(f"there is no setting {unknown[0]!r}; {suggest(unknown[0], known)}")
+    options = override(RunOptions(), {k: v for k, v in texts.items() if k in run_keys})
+    config = override(config, {k: v for k, v in texts.items() if k not in run_keys})
+    done = train(config, options)
+    print(done.told())  # noqa: T201
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    try:
+        main(sys.argv[1:])
+    except FlowError as err:
+        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

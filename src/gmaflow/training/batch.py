@@ -1,0 +1,33 @@
+"""What one step learns from.
+
+Legend: b batch, h w rows and columns.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Pairs with their truth."""
+
+    image1: Float[Tensor, "b 3 h w"]
+    """First frames, RGB in 0..1."""
+    image2: Float[Tensor, "b 3 h w"]
+    flow: Float[Tensor, "b 2 h w"]
+    """The truth in pixels, anything where it is not valid."""
+    valid: Bool[Tensor, "b h w"]
+    """Where the truth is known."""
+    occluded: Bool[Tensor, "b h w"]
+    """Pixels of the first frame that are known not to be visible in the second."""
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device; pinned memory is copied while others work."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def split(self, parts: int) -> list["Batch"]:
+        """Return the batch in equal parts, one after another."""
+        chunks = (tensor.chunk(parts) for tensor in self)
+        return [Batch(*part) for part in zip(*chunks, strict=True)]

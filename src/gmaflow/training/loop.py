@@ -1,0 +1,172 @@
+"""The training loop: one page."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gmaflow.errors import TrainingError
+from gmaflow.io import write_image
+from gmaflow.training import reporting
+from gmaflow.training.checkpoints import TrainState, random_states
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.distributed import World, joined_world
+from gmaflow.training.meter import Meter
+from gmaflow.training.preparing import Job, RunOptions, prepare
+from gmaflow.training.reporting import Reporter
+from gmaflow.training.schedule import plan_at
+from gmaflow.training.stopping import StopRequest
+from gmaflow.viz.curve import draw_curves
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """How a run ended."""
+
+    folder: Path
+    steps: int
+    """Steps done, those of earlier starts included."""
+    stopped: str
+    """Why it ended before its last step; empty if it did not."""
+    skipped: int
+    """Steps whose loss or gradient was not finite."""
+    last: dict[str, float]
+    """The last line of the log."""
+    best: float | None
+    """The lowest validation error."""
+
+    def told(self) -> str:
+        """Return the summary as a person would say it."""
+        figures = reporting.describe(self.last)
+        skipped = f", {self.skipped} steps skipped as not finite" if self.skipped else ""
+        best = "" if self.best is None else f", best validation error {self.best:.3f} px"
+        ended = f"stopped ({self.stopped})" if self.stopped else "done"
+        more = "; add --resume to go on" if self.stopped else ""
+        return (
+            f"{ended} after {self.steps} steps: {figures or 'nothing was left to do'}{best}"
+            f"{skipped}; see {self.folder}{more}"
+        )
+
+
+def train(config: TrainConfig, options: RunOptions) -> RunSummary:
+    """Train a network, or go on training it.
+
+    Raises:
+        FlowError: Something is missing or does not fit, or the run cannot go on.
+    """
+    with joined_world(options.device) as (world, device):
+        job = prepare(config, options, world, device)
+        with StopRequest(after=options.stop_after or None) as stop:
+            return run(job, config, stop, world, show=not options.quiet)
+
+
+def run(
+    job: Job, config: TrainConfig, stop: StopRequest, world: World, *, show: bool
+) -> RunSummary:
+    """Do the steps that are left."""
+    first, device = world.is_first, job.step.device
+    meter = Meter(device, world)
+    done, last = job.start, {}
+    with Reporter(job.folder, config, start=done, show=show and first, record=first) as reporter:
+        for step, batch in zip(range(done, config.steps), job.source.batches(done), strict=False):
+            with explaining_shortage(config):
+                result = job.step(batch, plan_at(step, config))
+            meter.add(result, config.batch)
+            done = step + 1
+            reporter.advance(done)
+            ending = done == config.steps or stop.agreed(done, world, device)
+            if ending or done % config.log_every == 0:
+                refuse_to_drift(job, config, done)
+                last = meter.read() | {"lr": float(job.step.lr), "skipped": float(job.step.skipped)}
+                reporter.log(done, last)
+            if config.validate_every and (ending or done % config.validate_every == 0):
+                validate(job, done, reporter)
+            if ending or done % config.save_every == 0:
+                save(job, config, done, world, last=ending)
+            if ending:
+                break
+    if first:
+        draw(job, config)
+    reason = "" if done == config.steps else stop.reason or "another process stopped"
+    skipped = int(job.step.skipped)
+    return RunSummary(
+        folder=job.folder.path, steps=done, stopped=reason, skipped=skipped, last=last,
+        best=job.best,
+    )  # fmt: skip
+
+
+def validate(job: Job, step: int, reporter: Reporter) -> None:
+    """Measure the errors on the validation sets, and keep the weights if they are the best."""
+    with job.step.evaluating() as network:
+        found = job.validation.errors(network)
+    for name, errors in found.items():
+        reporter.log(step, errors, name=name)
+    error = next(iter(found.values())).get("epe")
+    if error is not None and (job.best is None or error < job.best):
+        job.best = error
+        if reporter.record:
+            state = state_of(job, reporter.config, step)
+            job.folder.save_weights("best.safetensors", state, job.step.weights())
+
+
+def save(job: Job, config: TrainConfig, step: int, world: World, *, last: bool) -> None:
+    """Write down all that is needed to go on."""
+    if world.is_first:
+        job.folder.save(state_of(job, config, step), job.step.weights(), last=last)
+    world.barrier()
+
+
+def state_of(job: Job, config: TrainConfig, step: int) -> TrainState:
+    """Return the run as it is now."""
+    return TrainState(
+        config=config, step=step, tensors=job.step.state(), best=job.best, random=random_states()
+    )
+
+
+def refuse_to_drift(job: Job, config: TrainConfig, step: int) -> None:
+    """Stop a run whose steps have long come to nothing."""
+    in_row = int(job.step.skipped_in_row)
+    if in_row >= config.max_skipped:
+        raise TrainingError(
+            f"the last {in_row} steps up to {step} had a loss or gradient that was not finite, and "
+            "changed nothing; resume from the last checkpoint with a lower --lr in a new run, or "
+            "train in fp32"
+        )
+
+
+def draw(job: Job, config: TrainConfig) -> None:
+    """Draw the log as curves."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for line in job.folder.read_log():
+        if "epe" in line:
+            name = f"EPE on {line['set']}" if "set" in line else "EPE in training"
+            curves.setdefault(name, []).append((float(line["step"]), line["epe"]))
+    title = f"{config.model} on {config.data}: end-point error in pixels"
+    write_image(job.folder.path / "curve.png", draw_curves(curves, title=title))
+
+
+@contextmanager
+def explaining_shortage(config: TrainConfig) -> Iterator[None]:
+    """Say what would help where memory does not suffice.
+
+    Raises:
+        TrainingError: It does not.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, RuntimeError) as err:
+        known = isinstance(err, torch.OutOfMemoryError) or "can't allocate memory" in str(err)
+        if not known:
+            raise
+        parts = 2 * config.accumulate
+        less = [f"--batch {config.batch // 2}"] if config.batch > 1 else []
+        if config.batch % parts == 0:
+            less.insert(0, f"--accumulate {parts} (the same batch in {parts} parts)")
+        less += ["a smaller --crop", "fewer --iters"]
+        height, width = config.crop
+        raise TrainingError(
+            f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "
+            f"{config.model} does not fit into memory; try {', '.join(less)}"
+        ) from err

@@ -1,0 +1,52 @@
+"""The sequence loss: every iteration's flow against the truth, later ones counting more.
+
+Legend: b batch, h w rows and columns.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+MAX_FLOW = 400.0
+"""Pixels that move farther bear no loss, as published."""
+
+
+def loss_weights(
+    flow: Float[Tensor, "b 2 h w"],
+    valid: Bool[Tensor, "b h w"],
+    occluded: Bool[Tensor, "b h w"],
+    occluded_weight: Float[Tensor, ""],
+) -> Float[Tensor, "b h w"]:
+    """Return how much each pixel counts: 0 where the truth is unknown or too large.
+
+    Args:
+        flow: The truth.
+        valid: Where it is known.
+        occluded: Which pixels are not visible in the second frame.
+        occluded_weight: How much those count; a tensor, so that it can change while the step that
+            reads it does not.
+    """
+    counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
+    return torch.where(occluded, occluded_weight, 1.0) * counts
+
+
+def sequence_loss(
+    flows: Sequence[Float[Tensor, "b 2 h w"]],
+    truth: Float[Tensor, "b 2 h w"],
+    weights: Float[Tensor, "b h w"],
+    *,
+    gamma: float,
+) -> Float[Tensor, ""]:
+    """Return the sum over iterations of gamma^(iterations to come) times the mean L1 error.
+
+    The mean is over all pixels and both channels, those that do not count included, as published.
+    """
+    weights = weights[:, None]
+    # What does not count may hold anything, and 0 times infinity is not 0.
+    truth = torch.where(weights > 0, truth, 0.0)
+    loss = truth.new_zeros(())
+    for to_come, flow in enumerate(reversed(flows)):
+        loss = loss + gamma**to_come * (weights * (flow - truth).abs()).mean()
+    return loss

@@ -1,0 +1,109 @@
+"""Making ready: everything is checked before a file is touched."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from gmaflow.errors import TrainingError, WeightsError
+from gmaflow.model import FlowNetwork
+from gmaflow.training.checkpoints import TrainState, restore_random
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.distributed import World
+from gmaflow.training.run_folder import RunFolder
+from gmaflow.training.sources import Source, open_source
+from gmaflow.training.step import TrainStep
+from gmaflow.training.validation import Validation
+from gmaflow.weights import find_checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where and how long a run runs; none of it changes what is learned."""
+
+    output: Path = Path("run")
+    """The folder for everything about the run."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    resume: bool = False
+    """Go on with the run in that folder."""
+    overwrite: bool = False
+    """Replace the run in that folder."""
+    stop_after: float = 0.0
+    """Seconds after which to stop, with a checkpoint to resume from; 0: when it is done."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass
+class Job:
+    """A run that is ready to go on."""
+
+    folder: RunFolder
+    step: TrainStep
+    source: Source
+    validation: Validation
+    start: int
+    """Steps done before."""
+    best: float | None
+
+
+def prepare(config: TrainConfig, options: RunOptions, world: World, device: torch.device) -> Job:
+    """Check everything, build everything, and open the run's folder.
+
+    Raises:
+        FlowError: Something is missing, or does not fit; nothing has been written then.
+    """
+    folder = RunFolder(options.output)
+    folder.check(config, resume=options.resume, overwrite=options.overwrite)
+    source = open_source(config, device, world)
+    validation = Validation(config, device, world)
+    step = TrainStep(make_network(config).to(device), config, world=world)
+    state = folder.checkpoints.newest() if options.resume else None
+    if state is not None:
+        take_up(step, state, folder)
+    start = config.start_step if state is None else state.step
+    world.barrier()
+    if world.is_first:
+        if state is None:
+            folder.begin(config)
+        else:
+            folder.write_config(config)
+            folder.rewind(state.step)
+    best = None if state is None else state.best
+    return Job(folder, step, source, validation, start, best)
+
+
+def make_network(config: TrainConfig) -> FlowNetwork:
+    """Return the network with its first weights: random by the seed, or those of `init`.
+
+    Raises:
+        WeightsError: The weights are missing, broken or of another network.
+    """
+    torch.manual_seed(config.seed)
+    network = FlowNetwork(config.network)
+    if config.init:
+        checkpoint = find_checkpoint(config.init)
+        if checkpoint.origin == "gmaflow" and checkpoint.config != config.network:
+            from gmaflow.weights import describe
+
+            raise WeightsError(
+                f"{config.init} holds {describe(checkpoint.config)}, but the run trains "
+                f"{describe(config.network)}; choose the model that the weights are for"
+            )
+        try:
+            network.load_state_dict(checkpoint.tensors)
+        except RuntimeError:
+            raise WeightsError(
+                f"{config.init} holds weights of another network than {config.model}"
+            ) from None
+    return network
+
+
+def take_up(step: TrainStep, state: TrainState, folder: RunFolder) -> None:
+    """Put a run back to where a checkpoint left it."""
+    try:
+        step.load_state(state.tensors)
+    except TrainingError as err:
+        raise TrainingError(f"{folder.path}: its checkpoint cannot be resumed, {err}") from None
+    restore_random(state.random)

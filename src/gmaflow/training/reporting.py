@@ -1,0 +1,94 @@
+"""Telling people how a run goes: a live line in a terminal, plain lines elsewhere, TensorBoard."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.run_folder import RunFolder
+
+
+class Reporter:
+    """Shows and records what is measured. Processes other than the first stay silent."""
+
+    def __init__(
+        self, folder: RunFolder, config: TrainConfig, *, start: int, show: bool, record: bool
+    ) -> None:
+        self.folder, self.config, self.record = folder, config, record
+        self.console = Console(stderr=True, quiet=not show)
+        self.events = open_events(folder.path / "tensorboard") if record else None
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not (show and self.console.is_terminal),
+        )
+        self.task = self.progress.add_task(config.model, total=config.steps, completed=start)
+        self.first, self.started = start, time.monotonic()
+
+    def __enter__(self) -> "Reporter":
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+        if self.events is not None:
+            self.events.close()
+
+    def advance(self, step: int) -> None:
+        """Move the live line; costs nothing where there is none."""
+        self.progress.update(self.task, completed=step)
+
+    def log(self, step: int, values: Mapping[str, float], *, name: str = "") -> None:
+        """Show and record measurements; `name` is the validation set, if it is one."""
+        line = {"step": step, **({"set": name} if name else {}), **values}
+        if self.record:
+            self.folder.append_log(line)
+        if self.events is not None:
+            for key, value in values.items():
+                self.events.add_scalar(f"{name or 'training'}/{key}", value, step)
+        text = describe(values)
+        if not self.progress.disable and not name:
+            self.progress.update(self.task, description=text)
+            return
+        left = "" if name else f", {self.time_left(step)} left"
+        self.console.print(f"step {step}: {name + ': ' if name else ''}{text}{left}")
+
+    def time_left(self, step: int) -> str:
+        """Return how long the rest will take, as hours, minutes and seconds."""
+        each = (time.monotonic() - self.started) / max(step - self.first, 1)
+        seconds = round(each * (self.config.steps - step))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def describe(values: Mapping[str, float]) -> str:
+    """Write the measurements that matter most."""
+    forms = {
+        "loss": "loss {:.3f}",
+        "epe": "EPE {:.2f} px",
+        "epe-noc": "noc {:.2f}",
+        "epe-occ": "occ {:.2f}",
+        "pairs/s": "{:.1f} pairs/s",
+    }
+    return ", ".join(form.format(values[key]) for key, form in forms.items() if key in values)
+
+
+def open_events(folder: Path) -> Any:  # noqa: ANN401  SummaryWriter, where tensorboard is there
+    """Return a writer of TensorBoard events, or None where tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError:
+        return None
+    return SummaryWriter(str(folder))

@@ -1,0 +1,56 @@
+"""What changes from step to step: learning rate, iterations, and whether occluded pixels count."""
+
+from typing import NamedTuple
+
+from gmaflow.training.config import TrainConfig
+
+# The published one-cycle schedule: as torch's OneCycleLR with linear annealing, 100 steps longer
+# than the training, so that it never reaches its end.
+EXTRA_STEPS = 100
+RISING_SHARE = 0.05
+FIRST_DIVISOR = 25.0
+LAST_DIVISOR = 1e4
+
+
+class StepPlan(NamedTuple):
+    """The settings of one step."""
+
+    lr: float
+    iters: int
+    occluded: bool
+    """Whether occluded pixels bear loss."""
+
+
+def plan_at(step: int, config: TrainConfig) -> StepPlan:
+    """Return the settings of a step, counted from 0."""
+    return StepPlan(lr_at(step, config), iters_at(step, config), occluded_at(step, config))
+
+
+def lr_at(step: int, config: TrainConfig) -> float:
+    """Return the learning rate of a step, the warm-up after a start in the middle included."""
+    rate = one_cycle(step, steps=config.steps, peak=config.lr)
+    if config.start_step:
+        rate *= min(1.0, (step - config.start_step + 1) / config.warm_up)
+    return rate
+
+
+def one_cycle(step: int, *, steps: int, peak: float) -> float:
+    """Rise linearly from a 25th of the peak in the first twentieth, then fall to almost nothing."""
+    total = steps + EXTRA_STEPS
+    turn, end = RISING_SHARE * total - 1, total - 1
+    first = peak / FIRST_DIVISOR
+    if step <= turn:
+        return first + (peak - first) * step / turn
+    last = first / LAST_DIVISOR
+    return peak + (last - peak) * (step - turn) / (end - turn)
+
+
+def iters_at(step: int, config: TrainConfig) -> int:
+    """Return how many refinements a step makes."""
+    begun = [iters for share, iters in config.growth if step >= share * config.steps]
+    return begun[-1]
+
+
+def occluded_at(step: int, config: TrainConfig) -> bool:
+    """Return whether a step's loss counts occluded pixels."""
+    return step >= config.occluded_from * config.steps

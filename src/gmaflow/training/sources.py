@@ -1,0 +1,160 @@
+"""Where batches come from: scenes rendered on the spot, or files.
+
+Batch number k is the same whenever and wherever it is asked for, so that the position in the data
+is the number of the step and nothing else.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import torch
+
+from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
+from gmaflow.training.batch import Batch
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.distributed import ALONE, World
+from gmaflow.training.places import Place
+
+if TYPE_CHECKING:
+    from gmaflow.data import Augmentation, AugmentedDataset, FlowDataset
+
+SCALES = (-0.2, 0.6)
+"""Powers of two by which pairs of a data set or folder of its own are resized, as for Sintel."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Batches by number."""
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        """Yield this process's share of the batches of the steps from `start` on."""
+        ...
+
+
+def open_source(config: TrainConfig, device: torch.device, world: World = ALONE) -> Source:
+    """Open what a config names.
+
+    Raises:
+        FlowError: A data set, a folder or textures are not there.
+    """
+    place = Place.parse(config.data)
+    if place.kind != "scenes":
+        return FileSource(config, open_files(config, place), device, world)
+    return SceneSource(config, open_renderer(place, config, device, seed=config.seed), world)
+
+
+def open_renderer(
+    place: Place, config: TrainConfig, device: torch.device, *, seed: int
+) -> SceneRenderer:
+    """Set up the rendering of scenes."""
+    textures = TextureBank.load(config.textures) if config.textures else None
+    return SceneRenderer(place.name, config.crop, seed, textures, device)
+
+
+class SceneSource:
+    """Scenes, rendered as they are needed; batch k is the pairs from k * batch on."""
+
+    def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
+        self.renderer = renderer
+        self.batch = config.batch
+        self.share = world.share(config.batch, parts=config.accumulate)
+        self.offset = world.rank * self.share
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        """Yield this process's share of the batches of the steps from `start` on."""
+        for step in count(start):
+            scenes = self.renderer.render(step * self.batch + self.offset, self.share)
+            yield from_scenes(scenes)
+
+
+def from_scenes(scenes: SceneBatch) -> Batch:
+    """Return rendered scenes as a batch."""
+    return Batch(scenes.final1, scenes.final2, scenes.flow, scenes.valid, scenes.occluded)
+
+
+class FileSource:
+    """Augmented pairs from files, shuffled anew in each epoch and read ahead by workers."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        dataset: "AugmentedDataset",
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
+        self.config, self.dataset, self.device, self.world = config, dataset, device, world
+        self.share = world.share(config.batch, parts=config.accumulate)
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        """Yield this process's share of the batches of the steps from `start` on."""
+        from torch.utils.data import DataLoader
+
+        from gmaflow.data import ShuffledEpochs
+
+        order = ShuffledEpochs(
+            len(self.dataset),
+            seed=self.config.seed,
+            start=start * self.config.batch,
+            rank=self.world.rank,
+            world_size=self.world.size,
+        )
+        loader = DataLoader(
+            self.dataset,
+            batch_size=self.share,
+            sampler=order,
+            num_workers=self.config.workers,
+            pin_memory=self.device.type == "cuda",
+        )
+        for sample in loader:
+            yield Batch(*sample).to(self.device)
+
+
+def open_files(config: TrainConfig, place: Place) -> "AugmentedDataset":
+    """Open a stage's mixture, a data set or a folder, with augmentation."""
+    from gmaflow.data import MIXTURES, AugmentedDataset, open_mixture
+
+    if place.kind == "stage":
+        mixture = MIXTURES[place.name].with_crop(config.crop)
+        names = [part.dataset for part in mixture.ingredients]
+        roots = {name: root for name in names if (root := find_below(config.root, name))}
+        parts = open_mixture(mixture, roots)
+    else:
+        parts = with_augmentation(open_pairs(config, place), config.crop)
+    return AugmentedDataset(parts, seed=config.seed)
+
+
+def open_pairs(config: TrainConfig, place: Place) -> "FlowDataset":
+    """List the pairs of a data set or a folder."""
+    from gmaflow.data import open_dataset
+
+    if place.kind == "folder":
+        pairs = open_dataset("folder", Path(place.name).expanduser())
+        return pairs.where(lambda pair: pair.flow is not None)
+    root = find_below(config.root, place.name)
+    return open_dataset(place.name, root, passes=place.variant or None)
+
+
+def find_below(root: str, dataset: str) -> Path | None:
+    """Return a data set's folder: the one in `root` that bears its name, or `root` itself."""
+    from gmaflow.data import dataset_info
+
+    if not root:
+        return None
+    parent = Path(root).expanduser()
+    info = dataset_info(dataset)
+    named = (parent / name for name in (info.name, *info.folders))
+    return next((folder for folder in named if folder.is_dir()), parent)
+
+
+def with_augmentation(
+    dataset: "FlowDataset", crop: tuple[int, int]
+) -> tuple[tuple["FlowDataset", "Augmentation"], ...]:
+    """Pair dense and sparse truth each with the augmentation that suits it."""
+    from gmaflow.data import dense_augmentation, sparse_augmentation
+
+    dense = dataset.where(lambda pair: not pair.sparse)
+    sparse = dataset.where(lambda pair: pair.sparse)
+    parts = ((dense, dense_augmentation(crop, SCALES)), (sparse, sparse_augmentation(crop, SCALES)))
+    return tuple(part for part in parts if len(part[0]))

@@ -1,0 +1,231 @@
+"""One optimisation step as an object: forward, loss, backward, clipping, AdamW.
+
+Nothing in `TrainStep.run` waits for the device, branches on values or makes state that it keeps:
+given the same tensors to read from, it can be recorded as a CUDA graph and replayed. Whatever
+changes between steps is a tensor that is filled in place.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gmaflow.errors import TrainingError
+from gmaflow.inference.device import as_precision, pick_dtype
+from gmaflow.model import FlowNetwork, Prediction
+from gmaflow.training.averaging import WeightAverage
+from gmaflow.training.batch import Batch
+from gmaflow.training.config import TrainConfig
+from gmaflow.training.distributed import ALONE, World
+from gmaflow.training.loss import loss_weights, sequence_loss
+from gmaflow.training.metrics import error_sums
+from gmaflow.training.scaling import LossScale
+from gmaflow.training.schedule import StepPlan
+
+ADAM_EPSILON = 1e-8
+
+
+class StepResult(NamedTuple):
+    """What a step tells, as tensors on the device; of this process's share of the batch."""
+
+    loss: Float[Tensor, ""]
+    gradient_norm: Float[Tensor, ""]
+    """Before clipping."""
+    errors: Float[Tensor, " s"]
+    """The sums of `metrics.error_sums`."""
+    skipped: Bool[Tensor, ""]
+    """Whether the loss or the gradient was not finite, and the step changed nothing."""
+
+    @property
+    def epe(self) -> Float[Tensor, ""]:
+        """The mean end-point error of the last iteration."""
+        return self.errors[1] / self.errors[0]
+
+
+class TrainStep:
+    """A network in training, and all that one step reads and changes.
+
+    Args:
+        network: On its device; its parameters are changed in place.
+        config: How to learn.
+        world: The processes that share the batch.
+    """
+
+    def __init__(self, network: FlowNetwork, config: TrainConfig, *, world: World = ALONE) -> None:
+        freeze_unused(network)
+        self.network = network.train()
+        self.config, self.world = config, world
+        self.learned = {n: p for n, p in network.named_parameters() if p.requires_grad}
+        self.device = next(network.parameters()).device
+        self.dtype = pick_dtype(as_precision(config.precision), self.device)
+        self.parallel = share_gradients(network, world)
+
+        self.lr = torch.zeros((), device=self.device)
+        self.occluded_weight = torch.ones((), device=self.device)
+        self.skipped = torch.zeros((), device=self.device)
+        self.skipped_in_row = torch.zeros((), device=self.device)
+        self.scale = LossScale(self.device, enabled=self.dtype == torch.float16)
+        self.average = WeightAverage(network, decay=config.ema) if config.ema else None
+        self.optimizer = make_optimizer(list(self.learned.values()), self.lr, config)
+
+    def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
+        """Learn from a batch: fill what changes between steps, then run the step."""
+        self.prepare(plan)
+        return self.run(batch, plan.iters)
+
+    def prepare(self, plan: StepPlan) -> None:
+        """Fill the tensors that hold the step's settings."""
+        self.lr.fill_(plan.lr)
+        self.occluded_weight.fill_(float(plan.occluded))
+
+    def run(self, batch: Batch, iters: int) -> StepResult:
+        """Learn from a batch with the settings last prepared."""
+        statistics = list(self.network.buffers())
+        before = [value.clone() for value in statistics]
+
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = batch.split(self.config.accumulate)
+        told = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
+        loss = torch.stack([loss for loss, _ in told]).sum()
+        errors = torch.stack([errors for _, errors in told]).sum(dim=0)
+
+        norm = self.scale_and_clip()
+        failed = ~(loss.isfinite() & norm.isfinite())
+        # The gradient is the same everywhere, the loss is not; all must skip, or none.
+        failed = self.world.any(failed.float()) > 0
+        self.update(failed)
+        for value, old in zip(statistics, before, strict=True):
+            value.copy_(torch.where(failed, old, value))
+        return StepResult(loss, norm, errors, failed)
+
+    def learn(
+        self, part: Batch, iters: int, *, last: bool
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
+        """Add a part's gradient to what is there; return its share of the loss, and its errors."""
+        with self.sharing(now=last):
+            with torch.autocast(self.device.type, self.dtype, enabled=self.is_half):
+                prediction: Prediction = self.parallel(
+                    part.image1, part.image2, iters=iters, all_iterations=True
+                )
+            weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
+            loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
+            loss = loss / self.config.accumulate
+            (loss * self.scale.scale).backward()
+        errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
+        return loss.detach(), errors
+
+    def scale_and_clip(self) -> Float[Tensor, ""]:
+        """Undo the loss scale and clip the gradient in one pass; return its norm before."""
+        gradients = [p.grad for p in self.learned.values() if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients) / self.scale.scale
+        factor = (self.config.clip / (norm + 1e-6)).clamp(max=1.0) / self.scale.scale
+        torch._foreach_mul_(gradients, factor)
+        return norm
+
+    def update(self, failed: Bool[Tensor, ""]) -> None:
+        """Change the parameters, unless the step failed, and keep count."""
+        # A fused optimizer looks at found_inf on the device, and does nothing where it is 1.
+        self.optimizer.found_inf = failed.float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.scale.update(failed)
+        if self.average is not None:
+            self.average.update((~failed).float())
+        self.skipped.add_(failed)
+        self.skipped_in_row.add_(1).mul_(failed)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the network computes in half precision."""
+        return self.dtype != torch.float32
+
+    def sharing(self, *, now: bool) -> AbstractContextManager[None]:
+        """Let backward share the gradient among processes, or keep it for a later part."""
+        if now or not isinstance(self.parallel, DistributedDataParallel):
+            return nullcontext()
+        return self.parallel.no_sync()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[FlowNetwork]:
+        """Give the network with the weights that are to be kept, in evaluation mode."""
+        if self.average is not None:
+            self.average.swap()
+        try:
+            with torch.no_grad():
+                yield self.network.eval()
+        finally:
+            self.network.train()
+            if self.average is not None:
+                self.average.swap()
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all tensors that steps change, by name. Filling them restores a state."""
+        tensors = {f"network.{n}": value for n, value in self.network.state_dict().items()}
+        for name, parameter in self.learned.items():
+            moments = self.optimizer.state[parameter]
+            tensors |= {f"adam.{kind}.{name}": value for kind, value in moments.items()}
+        if self.average is not None:
+            tensors |= {f"average.{n}": value for n, value in self.average.mean.items()}
+        tensors |= {f"loss_scale.{n}": value for n, value in self.scale.state().items()}
+        return tensors | {"skipped": self.skipped, "skipped_in_row": self.skipped_in_row}
+
+    @torch.no_grad()
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Fill the state in place.
+
+        Raises:
+            TrainingError: It is the state of something else.
+        """
+        own = self.state()
+        strange = sorted(own.keys() ^ tensors.keys())
+        strange += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]
+        if strange:
+            raise TrainingError(f"it is of another network or config ({strange[0]} differs)")
+        for name, value in own.items():
+            value.copy_(tensors[name])
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return a copy of the weights that are to be kept: the running mean if there is one."""
+        with self.evaluating() as network:
+            return {n: value.detach().cpu().clone() for n, value in network.state_dict().items()}
+
+
+def freeze_unused(network: FlowNetwork) -> None:
+    """Take the position tables of content-only attention out of training.
+
+    They are there because the published networks have them, but no gradient ever reaches them:
+    several processes would wait for it, and weight decay would shrink them for nothing.
+    """
+    if network.attention is not None and network.config.attention == "content":
+        network.attention.row_offsets.requires_grad_(False)
+        network.attention.column_offsets.requires_grad_(False)
+
+
+def share_gradients(network: FlowNetwork, world: World) -> nn.Module:
+    """Average gradients over the processes; batch statistics stay each process's own.
+
+    That is what the published training on two GPUs does, and like there the running statistics
+    are those of the first process.
+    """
+    return DistributedDataParallel(network) if world.size > 1 else network
+
+
+def make_optimizer(
+    parameters: list[nn.Parameter], lr: Float[Tensor, ""], config: TrainConfig
+) -> torch.optim.AdamW:
+    """Return AdamW whose rate is a tensor and whose state is there from the first step on."""
+    optimizer = torch.optim.AdamW(
+        parameters, lr=lr, weight_decay=config.weight_decay, eps=ADAM_EPSILON, fused=True
+    )
+    optimizer.param_groups[0]["lr"] = lr
+    optimizer.grad_scale = None  # type: ignore[attr-defined]
+    for parameter in parameters:
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+        }
+    return optimizer

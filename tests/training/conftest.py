@@ -1,0 +1,88 @@
+"""What the tests of training share: configs so small that a step takes a blink."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from gmaflow.model import FlowNetwork
+from gmaflow.training import Batch, TrainConfig, TrainStep
+from gmaflow.training.preparing import make_network
+from tests.conftest import random_images
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tiny tensors are fastest on one thread, and far slower on two where others compute too."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def tiny_config(**changes: Any) -> TrainConfig:  # noqa: ANN401
+    """A run of a few seconds."""
+    config = TrainConfig(
+        model="raft-small",
+        data="scenes:chairs",
+        crop=(32, 40),
+        batch=2,
+        steps=6,
+        iters=2,
+        log_every=2,
+        save_every=2,
+    )
+    return replace(config, **changes)
+
+
+def tiny_network(**changes: Any) -> FlowNetwork:  # noqa: ANN401
+    return make_network(tiny_config(**changes))
+
+
+def tiny_step(**changes: Any) -> TrainStep:  # noqa: ANN401
+    config = tiny_config(**changes)
+    return TrainStep(make_network(config), config)
+
+
+def tiny_batch(pairs: int = 2, *, seed: int = 0, size: tuple[int, int] = (32, 40)) -> Batch:
+    """Shifted smooth noise with a made-up truth."""
+    image1, image2 = random_images(pairs, *size, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    flow = 3 * torch.randn(pairs, 2, *size, generator=generator)
+    valid = torch.rand(pairs, *size, generator=generator) > 0.1
+    occluded = torch.rand(pairs, *size, generator=generator) > 0.7
+    return Batch(image1, image2, flow, valid, occluded)
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    """Tell whether two sets of tensors agree bit for bit."""
+    equal = (torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(equal)
+
+
+def assert_same_training(
+    first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], *, tolerance: float = 1e-3
+) -> None:
+    """Check that two trainings did the same but for rounding.
+
+    Adam divides by the size of the gradient, so that where it is nothing but rounding (biases
+    before a normalisation, above all) weights differ by as much as they move. The mean gradient
+    that Adam remembers has no such trouble; nor have most weights.
+    """
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        if name.startswith("adam.exp_avg.") and not name.endswith(".bias"):
+            distance = (value - second[name]).norm() / value.norm()
+            assert distance < tolerance, name
+    weights = [name for name in first if name.startswith("network.")]
+    apart = torch.cat([(first[name] - second[name]).abs().flatten() for name in weights])
+    assert apart.max() < 1e-5
+    assert apart.quantile(0.99) < 1e-7
+
+
+def farthest(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> float:
+    """The largest difference between two sets of tensors."""
+    assert first.keys() == second.keys()
+    return max(float((first[n].float() - second[n].float()).abs().max()) for n in first)

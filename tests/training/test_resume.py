@@ -1,0 +1,213 @@
+"""A run that was stopped and taken up again is the run that never stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import OutputError, TrainingError
+from gmaflow.training import RunOptions, TrainConfig, train
+from gmaflow.training import loop as loop_module
+from gmaflow.training.checkpoints import Checkpoints, TrainState
+from gmaflow.training.overrides import to_json
+from gmaflow.training.stopping import StopRequest
+from tests.training.conftest import same, tiny_config
+
+CONFIG = tiny_config(ema=0.9, occluded_from=0.4)
+
+
+def options(folder: Path, **changes: object) -> RunOptions:
+    return replace(RunOptions(output=folder, device="cpu", quiet=True), **changes)  # type: ignore[arg-type]
+
+
+def last_state(folder: Path) -> TrainState:
+    return Checkpoints(folder / "checkpoints").newest()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    done = train(CONFIG, options(folder))
+    assert (done.steps, done.stopped, done.skipped) == (6, "", 0)
+    return folder
+
+
+def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run be interrupted after a step."""
+    monkeypatch.setattr(StopRequest, "agreed", lambda self, now, world, device: now == step)
+
+
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_an_interrupted_run_ends_with_the_same_weights(
+    step: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_at(step, patch)
+        assert train(CONFIG, options(tmp_path / "run")).steps == step
+    done = train(CONFIG, options(tmp_path / "run", resume=True))
+    assert (done.steps, done.stopped) == (6, "")
+    assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
+    weights = [
+        (folder / "weights.safetensors").read_bytes() for folder in (tmp_path / "run", whole)
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
+    first = train(CONFIG, options(tmp_path / "run", stop_after=1e-6))
+    assert (first.steps, first.stopped) == (1, "the time is up")
+    assert "--resume" in first.told()
+    train(CONFIG, options(tmp_path / "run", resume=True))
+    assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
+
+
+def test_a_signal_is_noted_and_a_second_one_ends_at_once() -> None:
+    with StopRequest(after=None) as stop:
+        assert stop.reason == ""
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.reason == "interrupted"
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    texts = json.loads(to_json(CONFIG)) | {"crop": "32x40", "validate_on": "scenes:mix"}
+    settings = [f"{key}={value}" for key, value in texts.items()]
+    command = [sys.executable, "-m", "gmaflow.training", "scenes-pretrain", *settings]
+    command += [f"output={folder}", "device=cpu", "quiet=true"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment)
+    begun = time.monotonic()
+    while not list(folder.glob("checkpoints/step-*.pt")) and time.monotonic() - begun < 60:
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    step = last_state(folder).step
+    assert 0 < step < CONFIG.steps
+    train(CONFIG, options(folder, resume=True))
+    assert same(last_state(folder).tensors, last_state(whole).tensors)
+
+
+def test_a_broken_checkpoint_costs_one_interval(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_at(4, patch)
+        train(CONFIG, options(folder))
+    newest = folder / "checkpoints" / "step-00000004.pt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    train(CONFIG, options(folder, resume=True))
+    assert "step-00000004.pt" in caplog.text
+    assert "going on from the checkpoint before" in caplog.text
+    assert same(last_state(folder).tensors, last_state(whole).tensors)
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
+def test_a_changed_byte_is_noticed(place: float, whole: Path, tmp_path: Path) -> None:
+    raw = bytearray((whole / "checkpoints" / "step-00000006.pt").read_bytes())
+    raw[int(place * len(raw))] ^= 0x40
+    (tmp_path / "step-00000006.pt").write_bytes(raw)
+    with pytest.raises(TrainingError, match="none of 1 checkpoints can be read"):
+        Checkpoints(tmp_path).newest()
+
+
+def test_nothing_to_go_on_from_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="holds no run to resume"):
+        train(CONFIG, options(tmp_path / "run", resume=True))
+    (tmp_path / "config.json").write_text(to_json(CONFIG))
+    with pytest.raises(TrainingError, match="no checkpoint; start anew with --overwrite"):
+        train(CONFIG, options(tmp_path, resume=True))
+
+
+def test_a_finished_run_has_nothing_left_to_do(whole: Path) -> None:
+    before = last_state(whole)
+    done = train(CONFIG, options(whole, resume=True))
+    assert done.steps == 6
+    assert same(before.tensors, last_state(whole).tensors)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (replace(CONFIG, model="gma"), "its model is raft-small, not gma"),
+        (replace(CONFIG, lr=1e-3, batch=4), "its batch is 2, not 4; its lr is 0.0004, not 0.001"),
+    ],
+)
+def test_another_config_says_what_differs(changed: TrainConfig, sentence: str, whole: Path) -> None:
+    with pytest.raises(TrainingError, match=sentence):
+        train(changed, options(whole, resume=True))
+
+
+def test_what_does_not_touch_the_weights_may_change(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_at(2, patch)
+        train(CONFIG, options(tmp_path / "run"))
+    changed = replace(CONFIG, log_every=1, save_every=5, keep=1)
+    train(changed, options(tmp_path / "run", resume=True))
+    assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
+    assert len(Checkpoints(tmp_path / "run" / "checkpoints").paths()) == 1
+
+
+def test_a_folder_with_a_run_or_other_files_is_refused(whole: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    with pytest.raises(OutputError, match="holds a run; add --resume"):
+        train(CONFIG, options(whole))
+    with pytest.raises(TrainingError, match="give one of them"):
+        train(CONFIG, options(whole, resume=True, overwrite=True))
+    assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(OutputError, match="holds other files"):
+        train(CONFIG, options(tmp_path, overwrite=True))
+    with pytest.raises(OutputError, match="is a file"):
+        train(CONFIG, options(tmp_path / "thesis.tex"))
+
+
+def test_a_run_can_be_started_anew(tmp_path: Path) -> None:
+    short = replace(CONFIG, steps=2)
+    train(short, options(tmp_path / "run"))
+    train(replace(short, seed=5), options(tmp_path / "run", overwrite=True))
+    assert last_state(tmp_path / "run").config.seed == 5
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_full_disk_loses_one_checkpoint_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    save = torch.save
+
+    def full_at_four(content: dict[str, int], path: Path) -> None:
+        if content["step"] == 4:
+            raise OSError(28, "No space left on device")
+        save(content, path)
+
+    monkeypatch.setattr(torch, "save", full_at_four)
+    assert train(CONFIG, options(tmp_path / "run")).steps == 6
+    assert "the run goes on" in caplog.text
+    names = [path.name for path in Checkpoints(tmp_path / "run" / "checkpoints").paths()]
+    assert names == ["step-00000002.pt", "step-00000006.pt"]
+
+
+def test_the_loop_is_a_page() -> None:
+    lines = Path(loop_module.__file__).read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("def run("))
+    length = next(i for i, line in enumerate(lines[start + 1 :]) if line.startswith("def "))
+    assert length < 50

@@ -1,0 +1,149 @@
+import pytest
+import torch
+
+from gmaflow.errors import TrainingError
+from gmaflow.training import StepPlan, TrainStep
+from gmaflow.training.preparing import make_network
+from tests.training.conftest import (
+    assert_same_training,
+    farthest,
+    same,
+    tiny_batch,
+    tiny_config,
+    tiny_step,
+)
+
+PLAN = StepPlan(lr=1e-3, iters=2, occluded=True)
+
+
+def copy_of(step: TrainStep) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in step.state().items()}
+
+
+def test_a_step_is_torchs_own() -> None:
+    """The loss, the gradient and its clipping against torch's own."""
+    step, batch = tiny_step(), tiny_batch()
+    network = make_network(tiny_config())
+    result = step(batch, PLAN)
+    flows = network(batch.image1, batch.image2, iters=2, all_iterations=True).flows
+    errors = [(batch.valid[:, None] * (flow - batch.flow).abs()).mean() for flow in flows]
+    loss = 0.8 * errors[0] + errors[1]
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    assert result.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    assert result.gradient_norm.item() == pytest.approx(norm.item(), rel=1e-4)
+    assert norm > 1
+    for name, parameter in network.named_parameters():
+        torch.testing.assert_close(step.learned[name].grad, parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_the_optimizer_is_torchs_own() -> None:
+    step = tiny_step()
+    plain = make_network(tiny_config())
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3, weight_decay=1e-4, eps=1e-8)
+    for seed in range(3):
+        step(tiny_batch(seed=seed), PLAN)
+        for name, parameter in plain.named_parameters():
+            parameter.grad = step.learned[name].grad
+        optimizer.step()
+    assert farthest(step.weights(), plain.state_dict()) < 1e-6
+
+
+def test_accumulation_is_the_bigger_batch() -> None:
+    whole, parts = tiny_step(batch=4), tiny_step(batch=4, accumulate=2)
+    slow = PLAN._replace(lr=1e-5)
+    for seed in range(3):
+        one = whole(tiny_batch(4, seed=seed), slow)
+        two = parts(tiny_batch(4, seed=seed), slow)
+        torch.testing.assert_close(one.loss, two.loss)
+        torch.testing.assert_close(one.errors, two.errors)
+    assert_same_training(whole.state(), parts.state())
+
+
+@pytest.mark.parametrize("model", ["raft-small", "gma"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_is_not_finite_changes_nothing(model: str, precision: str) -> None:
+    step = tiny_step(model=model, ema=0.9, precision=precision)
+    step(tiny_batch(), PLAN)
+    before = copy_of(step)
+    broken = tiny_batch()
+    broken.image1[0, 0, 0, 0] = float("nan")
+    result = step(broken, PLAN)
+    assert result.skipped
+    assert (step.skipped.item(), step.skipped_in_row.item()) == (1, 1)
+    after = copy_of(step)
+    for state in (before, after):
+        del state["skipped"], state["skipped_in_row"]
+    assert same(before, after)
+
+    assert not step(tiny_batch(), PLAN).skipped
+    assert (step.skipped.item(), step.skipped_in_row.item()) == (1, 0)
+    assert not same(before, {name: step.state()[name] for name in before})
+
+
+def test_the_running_mean_follows_its_law() -> None:
+    step = tiny_step(ema=0.75)
+    expected = {name: value.detach().clone() for name, value in step.network.named_parameters()}
+    for seed in range(3):
+        step(tiny_batch(seed=seed), PLAN)
+        for name, value in step.network.named_parameters():
+            expected[name] = 0.75 * expected[name] + 0.25 * value.detach()
+    own = {name: value.detach().clone() for name, value in step.network.named_parameters()}
+    assert farthest(step.weights(), expected) < 1e-6
+    with step.evaluating() as network:
+        assert not network.training
+        assert farthest(dict(network.named_parameters()), expected) < 1e-6
+    assert step.network.training
+    assert same(own, dict(step.network.named_parameters()))
+
+
+def test_occluded_pixels_bear_no_loss_when_held_back() -> None:
+    step, batch = tiny_step(), tiny_batch()
+    all_occluded = batch._replace(occluded=torch.ones_like(batch.occluded))
+    held_back = PLAN._replace(occluded=False)
+    assert step(all_occluded, held_back).loss.item() == 0
+    assert step(all_occluded, PLAN).loss.item() > 0
+
+
+def test_a_state_is_filled_in_place() -> None:
+    first, second = tiny_step(ema=0.9), tiny_step(ema=0.9)
+    for seed in range(2):
+        first(tiny_batch(seed=seed), PLAN)
+    places = {name: value.data_ptr() for name, value in second.state().items()}
+    second.load_state(copy_of(first))
+    assert places == {name: value.data_ptr() for name, value in second.state().items()}
+    for step in (first, second):
+        step(tiny_batch(seed=5), PLAN)
+    assert same(first.state(), second.state())
+
+
+def test_the_state_of_another_network_is_refused() -> None:
+    with pytest.raises(TrainingError, match="another network"):
+        tiny_step().load_state(tiny_step(ema=0.5).state())
+
+
+def test_position_tables_of_content_attention_stay() -> None:
+    step = tiny_step(model="gma")
+    before = copy_of(step)
+    step(tiny_batch(), PLAN)
+    after = step.state()
+    moved = {n for n in before if n.startswith("network.") and not torch.equal(before[n], after[n])}
+    assert moved
+    assert not any("offsets" in name for name in moved)
+    assert "adam.exp_avg.attention.row_offsets.weight" not in after
+
+    with_position = tiny_step(model="gma-p")
+    assert "adam.exp_avg.attention.row_offsets.weight" in with_position.state()
+
+
+def test_half_precision_finds_a_scale_that_fits() -> None:
+    step = tiny_step(precision="fp16")
+    assert step.scale.scale.item() == 2**16
+    results = [step(tiny_batch(), PLAN) for _ in range(6)]
+    tried = int(step.skipped)
+    assert 0 < tried < 6
+    assert step.scale.scale.item() == 2 ** (16 - tried)
+    plain = tiny_step()(tiny_batch(), PLAN)
+    result = next(result for result in results if not result.skipped)
+    assert result.loss.item() == pytest.approx(plain.loss.item(), rel=0.02)
+    assert result.gradient_norm.item() == pytest.approx(plain.gradient_norm.item(), rel=0.1)
