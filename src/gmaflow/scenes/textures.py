@@ -2,9 +2,11 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -68,15 +70,15 @@ class TextureBank:
         paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
         read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
         skipped: list[str] = []
-        for path in paths:
-            try:
-                colours, alpha = _read(path, size)
-            except (OSError, UnidentifiedImageError, ValueError) as err:
-                skipped.append(f"{path.name}: {err}")
-                log.warning("texture %s skipped: %s", path, err)
-                continue
-            kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
-            read["cutout" if alpha is not None else kind].add(colours, alpha)
+        with ThreadPoolExecutor() as threads:
+            found = threads.map(lambda path: _try_to_read(path, size), paths)
+            for path, texture in zip(paths, found, strict=True):
+                if isinstance(texture, str):
+                    skipped.append(f"{path.name}: {texture}")
+                    log.warning("texture %s skipped: %s", path, texture)
+                    continue
+                kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
+                read["cutout" if texture.mask is not None else kind].add(texture)
         count = sum(len(kind.colours) for kind in read.values())
         if count > _MOST_TEXELS // (size * size):
             raise ImageError(
@@ -113,11 +115,32 @@ class _Kind:
         self.masks: list[Tensor] = []
         self.tileable: list[bool] = []
 
-    def add(self, colours: Float[Tensor, "3 s s"], alpha: Tensor | None) -> None:
-        self.colours.append(_levels(colours))
-        self.tileable.append(alpha is None and _is_tileable(colours))
-        if alpha is not None:
-            self.masks.append(outline_texels((alpha > 0.5)[None])[0])
+    def add(self, texture: "_Texture") -> None:
+        self.colours.append(texture.levels)
+        self.tileable.append(texture.tileable)
+        if texture.mask is not None:
+            self.masks.append(texture.mask)
+
+
+class _Texture(NamedTuple):
+    """One image, as the bank keeps it."""
+
+    levels: Int32[Tensor, " texels"]
+    tileable: bool
+    mask: Tensor | None
+
+    @classmethod
+    def make(cls, colours: Float[Tensor, "3 s s"], alpha: Tensor | None) -> "_Texture":
+        mask = None if alpha is None else outline_texels((alpha > 0.5)[None])[0]
+        return cls(_levels(colours), alpha is None and _is_tileable(colours), mask)
+
+
+def _try_to_read(path: Path, size: int) -> "_Texture | str":
+    """An image as a texture, or what is wrong with it."""
+    try:
+        return _Texture.make(*_read(path, size))
+    except (OSError, UnidentifiedImageError, ValueError) as err:
+        return str(err)
 
 
 @cache
@@ -128,7 +151,7 @@ def _procedural(size: int) -> TextureBank:
 def _assemble(read: dict[str, _Kind], size: int, skipped: tuple[str, ...]) -> TextureBank:
     patterns = _Kind()
     for colours in draw_patterns(size, count=66):
-        patterns.add(torch.from_numpy(colours).float(), None)
+        patterns.add(_Texture.make(torch.from_numpy(colours).float(), None))
     kinds = {**read, "pattern": patterns}
     shape_size = size // SHAPE_SHARE
     whole = torch.tensor([1, 255], dtype=torch.uint8)[:, None, None].expand(-1, *2 * [shape_size])

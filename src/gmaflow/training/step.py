@@ -218,7 +218,12 @@ def make_optimizer(
 ) -> torch.optim.AdamW:
     """Return AdamW whose rate is a tensor and whose state is there from the first step on."""
     optimizer = torch.optim.AdamW(
-        parameters, lr=lr, weight_decay=config.weight_decay, eps=ADAM_EPSILON, fused=True
+        parameters,
+        lr=lr,
+        weight_decay=config.weight_decay,
+        eps=ADAM_EPSILON,
+        fused=True,
+        capturable=lr.is_cuda,
     )
     optimizer.param_groups[0]["lr"] = lr
     optimizer.grad_scale = None  # type: ignore[attr-defined]
