@@ -5,7 +5,7 @@ import pytest
 
 from gmaflow.data import CheckReport, check_dataset
 from gmaflow.errors import DatasetError
-from tests.data.trees import chairs, put_images, sintel
+from tests.data.trees import chairs, put_flows, put_images, sintel
 
 
 def found(report: CheckReport) -> dict[str, int]:
@@ -28,8 +28,6 @@ def test_counts_are_held_against_the_published_ones(tmp_path: Path) -> None:
 
 
 def complete_middlebury(root: Path) -> Path:
-    from tests.data.trees import put_flows
-
     for i in range(8):
         put_images(root / f"other-data/{i}", "frame10.png", "frame11.png")
         put_flows(root / f"other-gt-flow/{i}", "flow10.flo")
@@ -105,3 +103,11 @@ def test_real_files_are_sound(material: Path) -> None:
         assert report.num_files == count
         broken = [problem for problem in report.problems if "train_val" not in problem]
         assert broken == []
+
+
+def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path) -> None:
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_dataset("middlebury", complete_middlebury(tmp_path), progress=interrupt)

@@ -52,3 +52,8 @@ def test_a_missing_file_is_an_error_of_ours(tmp_path: Path) -> None:
     for name in ("a.png", "a.webp", "a.flo", "a.flo5"):
         with pytest.raises(FlowError, match=name):
             measure(tmp_path / name)
+
+
+def test_rarer_kinds_of_ppm_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.ppm").write_bytes(b"P3\n# by hand\n2 1\n255\n1 2 3 4 5 6\n")
+    assert measure(tmp_path / "a.ppm") == (1, 2)

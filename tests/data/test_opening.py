@@ -43,7 +43,7 @@ def test_wrong_wishes_are_answered_with_what_there_is(
     tmp_path: Path, name: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(DatasetError, match=message):
-        open_dataset(name, tmp_path, **options)  # type: ignore[arg-type]
+        open_dataset(name, tmp_path, **options)
 
 
 def test_the_root_may_come_from_the_environment(

@@ -17,7 +17,7 @@ def put_images(root: Path, *names: str, size: tuple[int, int] = (HEIGHT, WIDTH))
     """Write images; each has its own grey, by the order in which they are named."""
     for i, name in enumerate(names):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        image = np.full((*size, 3), 10 * i + 5, np.uint8)
+        image = np.full((*size, 3), (10 * i + 5) % 256, np.uint8)
         if name.endswith((".ppm", ".png", ".webp")):
             write_image(root / name, image)
 

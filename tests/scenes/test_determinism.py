@@ -38,7 +38,7 @@ def test_batches_and_order_change_nothing(bank: TextureBank) -> None:
 def test_doing_everything_is_the_same_as_doing_what_is_needed(bank: TextureBank) -> None:
     renderer = SceneRenderer("mix", SIZE, 5, bank)
     arrays = draw_scenes("mix", 5, np.arange(8), SIZE, bank)
-    everything = render_scenes(Scenes.from_arrays(arrays, "cpu"), bank, SIZE, Plan())
+    everything = render_scenes(Scenes.from_arrays(arrays), bank, SIZE, Plan())
     assert_equal(renderer.render(0, 8), everything)
 
 
@@ -49,16 +49,18 @@ from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.renderer import render_scenes
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
+from gmaflow.scenes.steps import EAGER, Steps
 
 bank = TextureBank.procedural(32)
-scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank), "cpu")
-recorded = torch.compile(render_scenes, backend="eager", fullgraph=True)
-one, other = (f(scenes, bank, (48, 64), Plan()) for f in (recorded, render_scenes))
+scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank))
+recorded = Steps(*(torch.compile(step, backend="eager", fullgraph=True) for step in EAGER))
+one, other = (render_scenes(scenes, bank, (48, 64), Plan(), steps) for steps in (recorded, EAGER))
 assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == len(EAGER)
 """
 
 
-def test_the_work_can_be_recorded_as_one_graph() -> None:
+def test_each_step_is_recorded_once_for_all_layers_and_both_frames() -> None:
     # In a process of its own: the shape checks of the tests cannot be recorded.
     done = subprocess.run(
         [sys.executable, "-c", RECORD], capture_output=True, text=True, check=False

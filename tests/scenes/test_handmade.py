@@ -49,7 +49,7 @@ def square_over_plane(
         "air": np.zeros((1, 10)),
         "number": np.zeros((1, 2)),
     }
-    scenes = Scenes.from_arrays(arrays, "cpu")
+    scenes = Scenes.from_arrays(arrays)
     return render_scenes(scenes, bank, (ROWS, COLUMNS), Plan(layers=(0, 1)))
 
 

@@ -1,9 +1,15 @@
 """What is true of every scene, tested on random ones of every kind."""
 
+import numpy as np
 import pytest
 import torch
 
-from gmaflow.scenes import SceneBatch
+from gmaflow.scenes import SceneBatch, TextureBank
+from gmaflow.scenes.follow import pixel_grid
+from gmaflow.scenes.plan import Plan
+from gmaflow.scenes.sampling import draw_scenes
+from gmaflow.scenes.scene import Scenes
+from gmaflow.scenes.visibility import look, nothing, take_sheets
 from tests.scenes.conftest import KINDS, SIZE, comparable, inner, sample
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -93,3 +99,15 @@ def test_still_pairs_have_no_flow_at_all(kind: str, batches: dict[str, SceneBatc
     assert (batch.backward[still] == 0).all()
     assert torch.equal(batch.clean1[still], batch.clean2[still])
     assert not batch.occluded[still].any()
+
+
+@every_kind
+def test_nothing_shines_through_away_from_edges(kind: str, bank: TextureBank) -> None:
+    scenes = Scenes.from_arrays(draw_scenes(kind, 3, np.arange(24), SIZE, bank))
+    pixels = pixel_grid(*SIZE, torch.device("cpu"))
+    seen = nothing(scenes, pixels)
+    for sheet in take_sheets(scenes, bank.outlines, Plan().layers):
+        seen = look(sheet._replace(softness=torch.ones_like(sheet.softness)), pixels, seen)
+    mixed = (seen.cover > 0.02) & (seen.cover < 0.98) & inner(seen.shown)
+    # What remains are things thinner than a pixel, which no pixel's centre shows.
+    assert mixed.float().mean() < 0.01

@@ -62,9 +62,7 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
     return first.keys() == second.keys() and all(equal)
 
 
-def assert_same_training(
-    first: dict[str, torch.Tensor], second: dict[str, torch.Tensor], *, tolerance: float = 1e-3
-) -> None:
+def assert_same_training(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
     """Check that two trainings did the same but for rounding.
 
     Adam divides by the size of the gradient, so that where it is nothing but rounding (biases
@@ -75,7 +73,7 @@ def assert_same_training(
     for name, value in first.items():
         if name.startswith("adam.exp_avg.") and not name.endswith(".bias"):
             distance = (value - second[name]).norm() / value.norm()
-            assert distance < tolerance, name
+            assert distance < 0.01, name
     weights = [name for name in first if name.startswith("network.")]
     apart = torch.cat([(first[name] - second[name]).abs().flatten() for name in weights])
     assert apart.max() < 1e-5

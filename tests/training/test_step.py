@@ -59,6 +59,12 @@ def test_accumulation_is_the_bigger_batch() -> None:
         torch.testing.assert_close(one.errors, two.errors)
     assert_same_training(whole.state(), parts.state())
 
+    half = tiny_step(batch=2)
+    for seed in range(3):
+        half(tiny_batch(4, seed=seed).split(2)[0], slow)
+    with pytest.raises(AssertionError):
+        assert_same_training(whole.state(), half.state())
+
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -47,6 +47,8 @@ class TrainOptions:
     """Seconds after which to stop, with a checkpoint to resume from; 0: when it is done."""
     quiet: bool = False
     """Show no progress."""
+    eager: bool = False
+    """On a GPU, run every step kernel by kernel: slower, but without two minutes of compiling."""
     show: bool = False
     """Print the settings, with what they mean, and do nothing."""
     json: bool = False
@@ -63,6 +65,7 @@ class TrainOptions:
             overwrite=self.overwrite,
             stop_after=self.stop_after,
             quiet=self.quiet,
+            eager=self.eager,
         )
 
 

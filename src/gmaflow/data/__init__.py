@@ -1,6 +1,6 @@
 """Files to samples: the published data sets, augmentation, and the stages' mixtures."""
 
-from gmaflow.data.augment import (
+from gmaflow.data.augmentation import (
     Augmentation,
     AugmentedSample,
     ColorJitter,

@@ -1,9 +1,10 @@
 """Is a data set all there, and sound?"""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from gmaflow.data.catalog import DatasetInfo, Part, dataset_info
 from gmaflow.data.headers import measure
@@ -14,6 +15,8 @@ from gmaflow.data.shelf import Shelf
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Is told how many steps are done, and of how many."""
 
@@ -121,6 +124,15 @@ def check_dataset(
     )
 
 
+def _at_once(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    pool = ThreadPoolExecutor(_READERS)
+    try:
+        yield from pool.map(work, items)
+    finally:
+        # An interrupt must not wait for the hundred thousand files that are still to come.
+        pool.shutdown(cancel_futures=True)
+
+
 def _files(pairs: Iterable[FlowPair]) -> list[Path]:
     return list(dict.fromkeys(path for pair in pairs for path in pair.files))
 
@@ -130,13 +142,12 @@ def _measure_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     files = _files(pairs)
     sizes: dict[Path, tuple[int, int]] = {}
     problems = []
-    with ThreadPoolExecutor(_READERS) as pool:
-        for done, (path, result) in enumerate(zip(files, pool.map(_measure, files), strict=True)):
-            progress(done + 1, len(files))
-            if isinstance(result, str):
-                problems.append(result)
-            else:
-                sizes[path] = result
+    for done, (path, result) in enumerate(zip(files, _at_once(_measure, files), strict=True)):
+        progress(done + 1, len(files))
+        if isinstance(result, str):
+            problems.append(result)
+        else:
+            sizes[path] = result
     return problems + [problem for pair in pairs for problem in _compare(pair, sizes)]
 
 
@@ -164,11 +175,10 @@ def _compare(pair: FlowPair, sizes: dict[Path, tuple[int, int]]) -> Iterable[str
 def _read_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     """Read every pair from end to end."""
     problems = []
-    with ThreadPoolExecutor(_READERS) as pool:
-        for done, problem in enumerate(pool.map(_read, pairs)):
-            progress(done + 1, len(pairs))
-            if problem:
-                problems.append(problem)
+    for done, problem in enumerate(_at_once(_read, pairs)):
+        progress(done + 1, len(pairs))
+        if problem:
+            problems.append(problem)
     return problems
 
 

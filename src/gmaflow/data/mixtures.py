@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gmaflow.data.augment import Augmentation, dense_augmentation, sparse_augmentation
+from gmaflow.data.augmentation import Augmentation, dense_augmentation, sparse_augmentation
 from gmaflow.data.dataset import FlowDataset
 from gmaflow.data.opening import open_dataset
 from gmaflow.errors import DatasetError

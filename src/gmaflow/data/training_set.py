@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gmaflow.data.augment import Augmentation, AugmentedSample, augment
+from gmaflow.data.augmentation import Augmentation, AugmentedSample, augment
 from gmaflow.data.dataset import FlowDataset
 from gmaflow.data.ordering import SampleKey
 from gmaflow.data.pairs import FlowPair

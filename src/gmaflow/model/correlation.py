@@ -1,14 +1,15 @@
 """How alike every pixel of frame 1 is to every pixel of frame 2, and the lookup around a guess.
 
-Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1,
-m pixels of one level of frame 2, k = 2 * radius + 1 the lookup window's side, l levels.
+Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1, m cells of
+frame 2 on all levels together, l levels, k = 2 * radius + 1 the lookup window's side, s = k + 1.
 
 The window's offsets are whole pixels, so all its samples share one fractional part: a lookup reads
-the (k + 1)^2 correlations at whole positions around the guess, then blends neighbours once. Where
-those correlations come from is the only difference between the two classes: `StoredCorrelation`
-computed all of them before, `StreamedCorrelation` computes those it needs each time.
+the s^2 correlations at whole positions around the guess, then blends neighbours once. Where those
+correlations come from is the only difference between the two classes: `StoredCorrelation` computed
+all of them before, `StreamedCorrelation` computes those it needs each time.
 """
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -41,165 +42,133 @@ def correlate(
 ) -> Correlation:
     """Correlate two feature maps, the second also at 1/2, 1/4, ... of its size.
 
-    Always in float32: the volume is what small displacements are read from, and half precision
-    costs accuracy there.
+    The plain ways compute in float32, whatever the features are.
     """
+    window = Window(radius, num_levels)
     with torch.autocast(features1.device.type, enabled=False):
-        scaled = features1.float() / features1.shape[1] ** 0.5
-        pyramid = feature_pyramid(features2.float(), num_levels=num_levels)
+        if store and has_kernels(features1.device):
+            from gmaflow.model.fused_correlation import FusedCorrelation
+
+            half = torch.float32 if features1.dtype == torch.float32 else torch.float16
+            rows1 = (features1.to(half) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
+            rows2 = pyramid_rows(features2.to(half), num_levels=num_levels)
+            return FusedCorrelation.build(rows1, rows2, window)
+        rows1 = (features1.float() / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
+        rows2 = pyramid_rows(features2.float(), num_levels=num_levels)
         if store:
-            return StoredCorrelation.build(scaled, pyramid, radius=radius)
-        return StreamedCorrelation(scaled, pyramid, radius)
+            return StoredCorrelation(rows1 @ rows2.transpose(1, 2), window)
+        return StreamedCorrelation(rows1.contiguous(), rows2.contiguous(), window)
 
 
-def feature_pyramid(
-    features: Float[Tensor, "b c h w"], *, num_levels: int
-) -> tuple[Float[Tensor, "b c _ _"], ...]:
-    """Halve the features again and again; a level that shrinks to nothing stays, empty.
+def has_kernels(device: torch.device) -> bool:
+    """Tell whether the Triton kernels can run: on CUDA, with Triton installed."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+
+
+def pyramid_rows(features: Float[Tensor, "b c h w"], *, num_levels: int) -> Float[Tensor, "b m c"]:
+    """Halve the features again and again; return the cells of all levels, one after the other.
 
     RAFT pools the correlation volume. A dot product is linear, so pooling the features first gives
     the same numbers for a fraction of the memory.
     """
-    levels = [features]
+    level = features
+    levels = [level.flatten(2)]
     for _ in range(num_levels - 1):
-        last = levels[-1]
-        if min(last.shape[-2:]) >= 2:
-            levels.append(F.avg_pool2d(last, 2))
-        else:
-            levels.append(last[..., :0, :0])
-    return tuple(levels)
+        if min(level.shape[-2:]) < 2:
+            break  # a level without cells
+        level = F.avg_pool2d(level, 2)
+        levels.append(level.flatten(2))
+    return torch.cat(levels, dim=2).transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class StoredCorrelation:
     """All correlations, computed once: fastest, and as large as (h * w)^2."""
 
-    volumes: tuple[Float[Tensor, "b n _"], ...]
-    """One level each; the rows are frame 1's pixels, the columns frame 2's."""
-    sizes: tuple[tuple[int, int], ...]
-    """Height and width of each level."""
-    radius: int
-
-    @classmethod
-    def build(
-        cls,
-        features1: Float[Tensor, "b c h w"],
-        pyramid2: tuple[Float[Tensor, "b c _ _"], ...],
-        *,
-        radius: int,
-    ) -> "StoredCorrelation":
-        """Take all dot products between frame 1 and each level of frame 2."""
-        rows = features1.flatten(2).transpose(1, 2)
-        volumes = tuple(rows @ level.flatten(2) for level in pyramid2)
-        sizes = tuple((level.shape[-2], level.shape[-1]) for level in pyramid2)
-        return cls(volumes, sizes, radius)
+    volume: Float[Tensor, "b n m"]
+    window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
         """Return the correlations in a window around `coords` (x, y) on every level."""
-        windows = []
-        for level, (volume, size) in enumerate(zip(self.volumes, self.sizes, strict=True)):
-            around = Neighbourhood.at(coords, level=level, size=size, radius=self.radius)
-            if volume.shape[-1] == 0:
-                windows.append(around.empty())
-            else:
-                windows.append(around.blend(volume.gather(2, around.index)))
-        return windows_to_map(windows, coords)
+        around = self.window.around(coords)
+        return around.blend(self.volume.gather(2, around.index))
 
 
 @dataclass(frozen=True)
 class StreamedCorrelation:
     """Features only; the correlations that a lookup reads are computed when it reads them."""
 
-    features1: Float[Tensor, "b c h w"]
-    pyramid2: tuple[Float[Tensor, "b c _ _"], ...]
-    radius: int
+    rows1: Float[Tensor, "b n c"]
+    rows2: Float[Tensor, "b m c"]
+    window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
         """Return the correlations in a window around `coords` (x, y) on every level."""
-        windows = []
-        for level, features2 in enumerate(self.pyramid2):
-            size = (features2.shape[-2], features2.shape[-1])
-            around = Neighbourhood.at(coords, level=level, size=size, radius=self.radius)
-            if 0 in size:
-                windows.append(around.empty())
-            else:
-                windows.append(around.blend(self._correlations(features2, around.index)))
-        return windows_to_map(windows, coords)
-
-    def _correlations(
-        self, features2: Float[Tensor, "b c v u"], index: Int64[Tensor, "b n kk1"]
-    ) -> Float[Tensor, "b n kk1"]:
-        """Dot products of each pixel of frame 1 with its indexed pixels of frame 2."""
-        rows1 = self.features1.flatten(2).transpose(1, 2)
-        rows2 = features2.flatten(2).transpose(1, 2).contiguous()
-        bytes_per_pixel = index.shape[-1] * rows2.shape[-1] * rows2.element_size()
+        around = self.window.around(coords)
+        index = around.index
+        bytes_per_pixel = index.shape[-1] * self.rows2.shape[-1] * self.rows2.element_size()
         limit = STREAM_BYTES["cpu" if index.device.type == "cpu" else "other"]
         chunk = max(1, limit // bytes_per_pixel)
-        found = index.new_zeros(index.shape, dtype=rows1.dtype)
-        for item in range(len(rows2)):
+        values = self.rows1.new_zeros(index.shape)
+        for item in range(len(index)):
             for start in range(0, index.shape[1], chunk):
                 part = slice(start, start + chunk)
-                seen = F.embedding(index[item, part], rows2[item])
-                found[item, part] = torch.einsum("nkc,nc->nk", seen, rows1[item, part])
-        return found
+                seen = F.embedding(index[item, part], self.rows2[item])
+                values[item, part] = torch.einsum("nkc,nc->nk", seen, self.rows1[item, part])
+        return around.blend(values)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which cells a lookup sees: a square around the guess, on every level."""
+
+    radius: int
+    num_levels: int
+
+    def around(self, coords: Float[Tensor, "b 2 h w"]) -> "Neighbourhood":
+        """Find the whole positions around `coords`, given at the size of the finest level."""
+        level = torch.arange(self.num_levels, device=coords.device)
+        heights, widths = (side // 2**level for side in coords.shape[-2:])
+        cells = heights * widths
+        before = cells.cumsum(0) - cells
+
+        points = coords.flatten(2).transpose(1, 2)[:, :, None] / 2 ** level[:, None]
+        corner = points.floor()
+        steps = torch.arange(-self.radius, self.radius + 2, device=coords.device)
+        xs, ys = corner[..., :1] + steps, corner[..., 1:] + steps
+        inside_x = (xs >= 0) & (xs < widths[:, None])
+        inside_y = (ys >= 0) & (ys < heights[:, None])
+        column = torch.where(inside_x, xs, 0).long()
+        row = torch.where(inside_y, ys, 0).long()
+        # The first window axis moves x, the second y. It reads transposed, but it is RAFT's channel
+        # order and the published weights depend on it.
+        index = (before + row.mT * widths).mT[..., None, :] + column[..., :, None]
+        inside = inside_x[..., :, None] & inside_y[..., None, :]
+        # Empty levels begin where the volume ends; what lies outside is not used, but is read.
+        index = torch.where(inside, index, 0)
+        size = (coords.shape[-2], coords.shape[-1])
+        return Neighbourhood(index.flatten(2), inside, points - corner, size)
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """The (k + 1)^2 whole positions around a guess, on one level of frame 2."""
+    """The s^2 whole positions around a guess, on every level of frame 2."""
 
-    index: Int64[Tensor, "b n kk1"]
-    """Flat position in the level; somewhere harmless where `inside` is false."""
-    inside: Bool[Tensor, "b n kk1"]
-    fraction: Float[Tensor, "b n 2"]
+    index: Int64[Tensor, "b n lss"]
+    """Cell of the pyramid; the first where `inside` is false."""
+    inside: Bool[Tensor, "b n l s s"]
+    fraction: Float[Tensor, "b n l 2"]
     """How far (x, y) the guess lies beyond the whole position."""
-    side: int
-    """k + 1."""
+    size: tuple[int, int]
+    """Height and width of the 1/8 grid."""
 
-    @classmethod
-    def at(
-        cls,
-        coords: Float[Tensor, "b 2 h w"],
-        *,
-        level: int,
-        size: tuple[int, int],
-        radius: int,
-    ) -> "Neighbourhood":
-        """Find the positions around full-size `coords` on a level of the given size."""
-        height, width = size
-        points = coords.flatten(2).transpose(1, 2) / 2**level
-        corner = points.floor()
-        steps = torch.arange(-radius, radius + 2, device=coords.device, dtype=coords.dtype)
-        xs = corner[..., :1] + steps
-        ys = corner[..., 1:] + steps
-        # The first window axis moves x, the second y. It reads transposed, but it is RAFT's channel
-        # order and the published weights depend on it.
-        inside_x = (xs >= 0) & (xs < width)
-        inside_y = (ys >= 0) & (ys < height)
-        inside = inside_x[..., :, None] & inside_y[..., None, :]
-        # A flow that is not a number is inside nothing, and must not become a wild index.
-        column = xs.clamp(0, max(width - 1, 0)).nan_to_num(0).long()
-        row = ys.clamp(0, max(height - 1, 0)).nan_to_num(0).long()
-        index = row[..., None, :] * width + column[..., :, None]
-        return cls(index.flatten(2), inside.flatten(2), points - corner, len(steps))
+    def blend(self, values: Float[Tensor, "b n lss"]) -> Float[Tensor, "b lkk h w"]:
+        """Interpolate bilinearly between whole positions; outside the frame all is zero.
 
-    def blend(self, values: Float[Tensor, "b n kk1"]) -> Float[Tensor, "b n kk"]:
-        """Interpolate bilinearly between whole positions; outside the frame all is zero."""
-        grid = torch.where(self.inside, values, 0).unflatten(2, (self.side, self.side))
+        In memory the channels come last, as convolutions like it.
+        """
+        grid = torch.where(self.inside, values.view(self.inside.shape), 0)
         x, y = self.fraction[..., 0, None, None], self.fraction[..., 1, None, None]
         grid = torch.lerp(grid[..., :-1, :], grid[..., 1:, :], x)
         grid = torch.lerp(grid[..., :-1], grid[..., 1:], y)
-        return grid.flatten(2)
-
-    def empty(self) -> Float[Tensor, "b n kk"]:
-        """Return the window on a level without pixels: all of it lies outside."""
-        batch, pixels, _ = self.index.shape
-        return self.fraction.new_zeros(batch, pixels, (self.side - 1) ** 2)
-
-
-def windows_to_map(
-    windows: list[Float[Tensor, "b n kk"]], coords: Float[Tensor, "b 2 h w"]
-) -> Float[Tensor, "b lkk h w"]:
-    """Line the levels' windows up as channels; in memory they come last, as convolutions like."""
-    height, width = coords.shape[-2:]
-    return torch.cat(windows, dim=2).unflatten(1, (height, width)).permute(0, 3, 1, 2)
+        return grid.flatten(2).unflatten(1, self.size).permute(0, 3, 1, 2)

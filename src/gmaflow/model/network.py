@@ -89,6 +89,11 @@ class FlowNetwork(nn.Module):
             BilinearUpsampler() if config.small else ConvexUpsampler(hidden_channels=hidden)
         )
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the weights; a network in half precision computes in it."""
+        return self.features.conv_in.weight.dtype
+
     def forward(
         self,
         image1: Float[Tensor, "b 3 H W"],
@@ -130,9 +135,8 @@ class FlowNetwork(nn.Module):
         flows = []
         for iteration in range(iters):
             flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
-            motion = self.motion(flow, correlation.lookup(grid + flow))
-            hidden, change = self.update(hidden, self.aggregated(attention, motion), prepared)
-            flow = flow + change.float()
+            seen = correlation.lookup(grid + flow)
+            hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
             if all_iterations or iteration == iters - 1:
                 flows.append(self.upsample(flow, hidden))
         return Prediction(flows, flow)
@@ -141,7 +145,8 @@ class FlowNetwork(nn.Module):
         self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
         """Return the features by which the two images are matched."""
-        features1, features2 = self.features(to_signed(torch.cat([image1, image2]))).chunk(2)
+        both = to_signed(torch.cat([image1, image2]))
+        features1, features2 = self.features(both.to(self.dtype)).chunk(2)
         return features1, features2
 
     def encode_context(
@@ -149,7 +154,7 @@ class FlowNetwork(nn.Module):
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
         """Return the first recurrent state, and the context that steers every refinement."""
         channels = [self.config.hidden_channels, self.config.context_channels]
-        hidden, context = self.context(to_signed(image1)).split(channels, dim=1)
+        hidden, context = self.context(to_signed(image1).to(self.dtype)).split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
 
     def attend(
@@ -159,6 +164,20 @@ class FlowNetwork(nn.Module):
         if self.attention is None:
             return None
         return self.attention(context, store=plan.store_attention)
+
+    def refine(
+        self,
+        hidden: Float[Tensor, "b c h w"],
+        flow: Float[Tensor, "b 2 h w"],
+        seen: Float[Tensor, "b lkk h w"],
+        attention: AttentionWeights | None,
+        prepared: list[Float[Tensor, "b _ h w"]],
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
+        """Return the recurrent state and the flow after one more iteration."""
+        # The flow itself stays float32: half precision would round it to 1/16 px beyond 64 px.
+        motion = self.motion(flow.to(hidden.dtype), seen.to(hidden.dtype))
+        hidden, change = self.update(hidden, self.aggregated(attention, motion), prepared)
+        return hidden, flow + change.float()
 
     def aggregated(
         self, attention: AttentionWeights | None, motion: Float[Tensor, "b c h w"]

@@ -13,25 +13,23 @@ from gmaflow.scenes.truth import Surface
 Image = Float[Tensor, "b 3 h w"]
 
 
-def shade(scenes: Scenes, frame: int, surface: Surface, image: Image) -> Image:
+def shade(scenes: Scenes, surface: Surface, image: Image) -> Image:
     """Give every layer its gain in this frame, and its highlight, which does not stick to it."""
     shine = of_pixels(scenes.shine, surface.layer)
-    dx = surface.canvas.x - shine[:, 2 + 2 * frame]
-    dy = surface.canvas.y - shine[:, 3 + 2 * frame]
+    dx = surface.canvas.x - shine[:, 2]
+    dy = surface.canvas.y - shine[:, 3]
     width = shine[:, 6]
     highlight = shine[:, 7] * torch.exp(-(dx * dx + dy * dy) / (width * width))
-    gain = shine[:, frame]
+    gain = shine[:, 0]
     return image * gain[:, None] + highlight[:, None]
 
 
-def cast_shadow(
-    scenes: Scenes, outlines: Tensor, frame: int, pixels: Points, image: Image
-) -> Image:
+def cast_shadow(scenes: Scenes, outlines: Tensor, pixels: Points, image: Image) -> Image:
     """Darken the frame under a silhouette that moves across it."""
-    a, b, c, d, e, f, strength, softness, _ = scenes.shadow[:, frame, :, None, None].unbind(1)
+    a, b, c, d, e, f, strength, softness, _ = scenes.shadow[:, 0, :, None, None].unbind(1)
     x = a * pixels.x + (b * pixels.y + c)
     y = d * pixels.x + (e * pixels.y + f)
-    shapes = outline_distance(outlines[scenes.shadow[:, frame, 8].long()])[:, None]
+    shapes = outline_distance(outlines[scenes.shadow[:, 0, 8].long()])[:, None]
     distance = F.grid_sample(
         shapes, torch.stack([x, y], dim=-1), padding_mode="border", align_corners=False
     )[:, 0]

@@ -88,6 +88,10 @@ def map_textures(
     across = np.sqrt((sheets.right**2).sum(axis=-1)) * pixels
     along = np.sqrt((sheets.down**2).sum(axis=-1)) * pixels
     finer = dice.log_between(0.6, 1.7, LAYERS) * np.where(repeated, 3.0, 1.0)
+    # Grounds and walls are seen from much nearer than their centre, too.
+    slanted = np.abs(sheets.right[..., 2]) + np.abs(sheets.down[..., 2])
+    steep = slanted > 0.9 * np.sqrt(np.minimum((sheets.right**2).sum(-1), (sheets.down**2).sum(-1)))
+    finer = finer * np.where(steep, 2.5, 1.0)
     angle = np.where(dice.chance(0.5, LAYERS), 0.1, np.pi) * dice.between(-1.0, 1.0, LAYERS)
     mirror = dice.sign(LAYERS)
     c, s = np.cos(angle) * finer / size, np.sin(angle) * finer / size

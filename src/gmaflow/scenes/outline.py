@@ -22,7 +22,11 @@ def outline_texels(mask: Bool[Tensor, "n twice twice"]) -> UInt8[Tensor, "n size
     # Distances run between texel centres; the outline lies half a texel before the first one.
     signed = torch.where(mask, _less_half(inside), -_less_half(outside))
     halved = torch.nn.functional.avg_pool2d(signed[:, None], 2)[:, 0] / 2
-    return (halved * _STEPS_PER_TEXEL + 128).round().clamp(1, 255).to(torch.uint8)
+    texels = (halved * _STEPS_PER_TEXEL + 128).round().clamp(1, 255).to(torch.uint8)
+    # Whoever looks beyond the square is told what its rim says: that this is far outside.
+    texels[:, [0, -1]] = 1
+    texels[:, :, [0, -1]] = 1
+    return texels
 
 
 def _less_half(distance: Float[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:

@@ -125,7 +125,7 @@ _DRIVE = Traits(
     fewest=2.0, most=10.0, smallest=0.05, largest=0.4,
     object_motion=5.0, object_spread=1.2, still_object=0.65,
     roll=0.02, turn=0.08, approach=0.05, bend=0.03, strain=0.1, limb=0.03, twin=0.15,
-    cutout=0.3, thin=0.4, plain=0.2, repeated=0.15, soft=0.05,
+    cutout=0.45, thin=0.3, plain=0.2, repeated=0.15, soft=0.05,
     shadow=0.6, shine=0.4, fog=0.1, defocus=0.05, motion_blur=0.15, blur=0.2,
     noise=0.5, compression=0.15, colour_change=0.3,
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +11,13 @@ from torch import Tensor
 from gmaflow.errors import FlowError
 from gmaflow.scenes.dice import Array
 from gmaflow.scenes.follow import Points, pixel_grid
-from gmaflow.scenes.lens import defocus, motion_blur
-from gmaflow.scenes.light import cast_shadow, dim_by_fog, shade
 from gmaflow.scenes.plan import Plan
+from gmaflow.scenes.recording import Recording
 from gmaflow.scenes.sampling import draw_scenes
-from gmaflow.scenes.scene import Scenes
-from gmaflow.scenes.sensor import add_noise, compress, expose
+from gmaflow.scenes.scene import Scenes, Shapes
+from gmaflow.scenes.steps import EAGER, Shot, Steps, quantise
 from gmaflow.scenes.textures import TextureBank
-from gmaflow.scenes.texturing import surface_colour
-from gmaflow.scenes.truth import Surface, Truth, find_surface, truth
-from gmaflow.scenes.visibility import Visible, see
+from gmaflow.scenes.visibility import nothing, take_sheets
 
 SMALLEST = 32
 _PIXELS_AT_ONCE = 250_000
@@ -82,7 +78,8 @@ class SceneRenderer:
         size: Height and width of the frames.
         seed: Another seed gives another endless row of pairs.
         textures: What surfaces look like; the built-in patterns if not given.
-        device: Where to render.
+        device: Where to render. On a GPU the work for each batch size is recorded at its first use.
+        compiled: Let torch compile the work for the GPU: much faster, after a minute or two.
     """
 
     def __init__(
@@ -92,6 +89,7 @@ class SceneRenderer:
         seed: int = 0,
         textures: TextureBank | None = None,
         device: torch.device | str = "cpu",
+        compiled: bool = False,
     ) -> None:
         if min(size) < SMALLEST:
             raise FlowError(
@@ -102,6 +100,8 @@ class SceneRenderer:
         self.size = size
         self.seed = seed
         self.device = torch.device(device)
+        self.compiled = compiled
+        self._recordings: dict[int, Recording] = {}
         self.bank = (textures or TextureBank.procedural()).to(self.device)
 
     def render(self, start: int, count: int) -> SceneBatch:
@@ -115,34 +115,53 @@ class SceneRenderer:
             raise FlowError("no pair was asked for; give a count of at least 1")
         if self.device.type != "cpu":
             arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
-            scenes = Scenes.from_arrays(arrays, self.device)
-            return render_scenes(scenes, self.bank, self.size, Plan())
+            return self._render_recorded(*Scenes.pack(arrays))
         # A CPU is fastest with as many pairs at a time as its cache holds.
         at_once = max(1, _PIXELS_AT_ONCE // (self.size[0] * self.size[1]))
         parts = []
         for begin in range(0, len(pairs), at_once):
             some = pairs[begin : begin + at_once]
             arrays = draw_scenes(self.preset, self.seed, some, self.size, self.bank)
-            scenes = Scenes.from_arrays(arrays, self.device)
+            scenes = Scenes.from_arrays(arrays)
             parts.append(render_scenes(scenes, self.bank, self.size, Plan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 
+    def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
+        count = len(packed)
+        if count not in self._recordings:
+            steps = Steps.compiled() if self.compiled else EAGER
+
+            def render_packed(moved: Tensor) -> list[Tensor]:
+                scenes = Scenes.unpack(moved, shapes)
+                batch = render_scenes(scenes, self.bank, self.size, Plan(), steps)
+                return [getattr(batch, f.name) for f in fields(batch)]
+
+            self._recordings[count] = Recording(render_packed, packed.to(self.device))
+        return SceneBatch(*self._recordings[count](packed))
+
 
 def render_scenes(
-    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan
+    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan, steps: Steps = EAGER
 ) -> SceneBatch:
     """Render both frames of each scene; no step waits for the device or looks at its values."""
     pixels = pixel_grid(*size, scenes.air.device)
+    views = (scenes, scenes.reversed())
+    sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
     clean, final, truths, identities = [], [], [], []
-    for frame in (0, 1):
-        seen = see(scenes, bank.outlines, frame, pixels, plan.layers)
-        colours = _compose(scenes, bank, frame, pixels, seen)
-        surface = find_surface(scenes, frame, pixels, seen.shown)
-        known = truth(scenes, bank.outlines, frame, pixels, surface, plan.layers)
-        shot = _Shot(scenes, bank, frame, pixels, surface, known)
-        clean.append(_quantise(colours))
-        final.append(_quantise(_photograph(shot, plan, colours)))
-        truths.append(known)
+    for first in (0, 1):
+        view, before, after = views[first], sheets[first], sheets[1 - first]
+        seen = nothing(view, pixels)
+        for sheet in before:
+            seen = steps.look(sheet, pixels, seen)
+        surface, known = steps.follow(view, pixels, seen.shown)
+        target = Points(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
+        hidden = known.occluded_in
+        for sheet in after[1:]:
+            hidden = steps.covers(sheet, target, seen.shown, hidden)
+        colours = steps.compose(view, bank, pixels, seen)
+        clean.append(quantise(colours))
+        final.append(steps.photograph(Shot(view, bank, pixels, surface, known), plan, colours))
+        truths.append(known._replace(occluded_in=hidden & ~known.occluded_out))
         objects = scenes.place[:, 4].gather(1, seen.shown.flatten(1)).to(torch.uint8)
         identities.append(objects.view(-1, *size))
     forward, backward = truths
@@ -162,48 +181,3 @@ def render_scenes(
         identity1=identities[0],
         identity2=identities[1],
     )
-
-
-def _compose(
-    scenes: Scenes, bank: TextureBank, frame: int, pixels: Points, seen: Visible
-) -> Float[Tensor, "b 3 h w"]:
-    """Both layers' colours, mixed as the front one covers the pixel."""
-    front = surface_colour(scenes, bank, frame, pixels, seen.front, smooth=True)
-    behind = surface_colour(scenes, bank, frame, pixels, seen.behind, smooth=False)
-    mixed = behind + (front - behind) * seen.cover[..., None]
-    return mixed.permute(0, 3, 1, 2).contiguous()
-
-
-class _Shot(NamedTuple):
-    """What the photometric effects need to know of a frame."""
-
-    scenes: Scenes
-    bank: TextureBank
-    frame: int
-    pixels: Points
-    surface: Surface
-    known: Truth
-
-
-def _photograph(
-    shot: _Shot, plan: Plan, image: Float[Tensor, "b 3 h w"]
-) -> Float[Tensor, "b 3 h w"]:
-    """All photometric effects, in the order in which light meets them."""
-    scenes, bank, frame, pixels, surface, known = shot
-    image = shade(scenes, frame, surface, image)
-    if plan.shadow:
-        image = cast_shadow(scenes, bank.outlines, frame, pixels, image)
-    if plan.fog:
-        image = dim_by_fog(scenes, surface, image)
-    if plan.defocus:
-        image = defocus(scenes, surface, image)
-    if plan.motion_blur:
-        image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
-    image = expose(scenes, frame, pixels, image).clamp(0, 1)
-    if plan.noise:
-        image = add_noise(scenes, frame, image)
-    return compress(scenes, image) if plan.compression else image
-
-
-def _quantise(image: Float[Tensor, "b 3 h w"]) -> Float[Tensor, "b 3 h w"]:
-    return (image.clamp(0, 1) * 255).round() * (1 / 255)

@@ -11,7 +11,7 @@ to the other exactly. The layers are listed from far to near: a later one covers
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.scenes.dice import Array
+
+Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -58,24 +60,42 @@ class Scenes:
     air: Float[Tensor, "b 10"]
     number: Float[Tensor, "b 2"]
 
+    def reversed(self) -> "Scenes":
+        """The same scenes with the time running backward: frame 2 comes first.
+
+        What is computed for the first frame alone so serves for both, and backward flow is the
+        forward flow of this.
+        """
+        swapped = {
+            name: getattr(self, name).flip(1)
+            for name in ("to_canvas", "to_frame", "across", "push", "shadow", "light")
+        }
+        gains, first, second, rest = (
+            self.shine[:, 0:2], self.shine[:, 2:4], self.shine[:, 4:6], self.shine[:, 6:8],
+        )  # fmt: skip
+        shine = torch.cat([gains.flip(1), second, first, rest], dim=1)
+        return replace(self, **swapped, shine=shine, number=self.number + 1)
+
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], device: torch.device | str) -> "Scenes":
-        """Move all parameters to the device in one copy, as 32-bit floats."""
+    def pack(cls, arrays: dict[str, Array]) -> tuple[Float[Tensor, "b n"], Shapes]:
+        """All parameters in one tensor on the CPU, as 32-bit floats, and their shapes."""
         parts = [np.ascontiguousarray(arrays[f.name], dtype=np.float32) for f in fields(cls)]
         count = len(parts[0])
         packed = np.concatenate([part.reshape(count, -1) for part in parts], axis=1)
-        moved = torch.from_numpy(packed).to(device, non_blocking=True)
-        shapes = tuple(part.shape[1:] for part in parts)
-        return cls.from_packed(moved, shapes)
+        return torch.from_numpy(packed), tuple(part.shape[1:] for part in parts)
 
     @classmethod
-    def from_packed(
-        cls, packed: Float[Tensor, "b n"], shapes: tuple[tuple[int, ...], ...]
-    ) -> "Scenes":
+    def from_arrays(cls, arrays: dict[str, Array]) -> "Scenes":
+        """Scenes on the CPU."""
+        return cls.unpack(*cls.pack(arrays))
+
+    @classmethod
+    def unpack(cls, packed: Float[Tensor, "b n"], shapes: Shapes) -> "Scenes":
         """Views of the parameters in a packed tensor."""
         views, begin = [], 0
         for shape in shapes:
             size = math.prod(shape)
-            views.append(packed[:, begin : begin + size].reshape(len(packed), *shape))
+            view = packed[:, begin : begin + size].contiguous()
+            views.append(view.view(len(packed), *shape))
             begin += size
         return cls(*views)

@@ -15,9 +15,9 @@ Image = Float[Tensor, "b 3 h w"]
 _LUMA = (0.299, 0.587, 0.114)
 
 
-def expose(scenes: Scenes, frame: int, pixels: Points, image: Image) -> Image:
+def expose(scenes: Scenes, pixels: Points, image: Image) -> Image:
     """Exposure, contrast, saturation, white balance, and light uneven across the frame."""
-    light = scenes.light[:, frame, :, None, None]
+    light = scenes.light[:, 0, :, None, None]
     gain, contrast, saturation = light[:, 0:1], light[:, 1:2], light[:, 2:3]
     height, width = image.shape[2:]
     slope = 1 + light[:, 6] * (pixels.x / width - 0.5) + light[:, 7] * (pixels.y / height - 0.5)
@@ -32,14 +32,14 @@ def _weighted(image: Image, weights: tuple[float, float, float]) -> Float[Tensor
     return red * weights[0] + (green * weights[1] + blue * weights[2])
 
 
-def add_noise(scenes: Scenes, frame: int, image: Image) -> Image:
+def add_noise(scenes: Scenes, image: Image) -> Image:
     """Noise that is near normal, a little stronger where it is bright, other in each frame."""
     channels, height, width = image.shape[1:]
     count = channels * height * width
     place = torch.arange(count, device=image.device).view(1, channels, height, width)
     number = scenes.number.long()
     key = (number[:, 0] * 65536 + number[:, 1])[:, None, None, None]
-    bits = _scramble(_scramble(place * 2 + frame) ^ key)
+    bits = _scramble(_scramble(place) ^ key)
     # The sum of a word's four bytes has mean 510 and standard deviation 147.8.
     four = (bits & 255) + ((bits >> 8) & 255) + ((bits >> 16) & 255) + (bits >> 24)
     normal = (four - 510).float() * (1 / 147.8)
@@ -65,7 +65,7 @@ def compress(scenes: Scenes, image: Image) -> Image:
     blocks = planes.reshape(-1, 3, rows, 8, columns, 8)
     frequency = torch.arange(8, device=image.device, dtype=torch.float32)
     coarser = 1 + 0.4 * (frequency[:, None, None] + frequency)
-    plane = torch.tensor([1.0, 2.0, 2.0], device=image.device).view(1, 3, 1, 1, 1, 1)
+    plane = (1 + frequency[:3].clamp_max(1)).view(1, 3, 1, 1, 1, 1)  # colour twice as coarse
     strength = scenes.air[:, 9].view(-1, 1, 1, 1, 1, 1)
     step = strength.clamp_min(1e-6) * plane * coarser
     spectrum = _cosines(_cosines(blocks, 3), 5)

@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int32, UInt8
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,13 +26,17 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
 SHAPE_SHARE = 2
 """A silhouette has half the resolution of a texture; its distances interpolate well."""
 
+_MOST_TEXELS = 2**30
+"""Of the largest levels together: texels are numbered in 32 bits, the smaller levels included."""
+
 
 @dataclass(frozen=True)
 class TextureBank:
     """Textures with their smaller versions, and silhouettes, addressed by number.
 
     Attributes:
-        texels: Every texture's levels one after another, from full size to a single texel.
+        texels: Every texture's levels one after another, from full size to a single texel; red,
+            green and blue are the three low bytes, so that one read fetches them all.
         outlines: The silhouettes, see `outline.py`. Number 0 is empty, number 1 full.
         size: Height and width of a texture's first level, a power of two.
         tileable: For each texture whether its opposite edges fit; the others are mirrored.
@@ -40,7 +46,7 @@ class TextureBank:
         skipped: Files that could not be read, with the reason.
     """
 
-    texels: UInt8[Tensor, "texels 3"]
+    texels: Int32[Tensor, " texels"]
     outlines: UInt8[Tensor, "m shape shape"]
     size: int
     tileable: tuple[bool, ...]
@@ -64,16 +70,22 @@ class TextureBank:
         paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
         read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
         skipped: list[str] = []
-        for path in paths:
-            try:
-                colours, alpha = _read(path, size)
-            except (OSError, UnidentifiedImageError, ValueError) as err:
-                skipped.append(f"{path.name}: {err}")
-                log.warning("texture %s skipped: %s", path, err)
-                continue
-            kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
-            read["cutout" if alpha is not None else kind].add(colours, alpha)
-        if not any(kind.colours for kind in read.values()):
+        with ThreadPoolExecutor() as threads:
+            found = threads.map(lambda path: _try_to_read(path, size), paths)
+            for path, texture in zip(paths, found, strict=True):
+                if isinstance(texture, str):
+                    skipped.append(f"{path.name}: {texture}")
+                    log.warning("texture %s skipped: %s", path, texture)
+                    continue
+                kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
+                read["cutout" if texture.mask is not None else kind].add(texture)
+        count = sum(len(kind.colours) for kind in read.values())
+        if count > _MOST_TEXELS // (size * size):
+            raise ImageError(
+                f"{folder}: {count} images of {size}x{size} texels are more than fit; give at most "
+                f"{_MOST_TEXELS // (size * size)}, or a smaller size"
+            )
+        if count == 0:
             raise ImageError(
                 f"{folder}: no readable image among {len(paths)}; give a folder with JPEG, PNG or "
                 "WebP images, or none for the built-in textures"
@@ -99,15 +111,36 @@ class _Kind:
     """What was read of one kind."""
 
     def __init__(self) -> None:
-        self.colours: list[UInt8[Tensor, "texels 3"]] = []
+        self.colours: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.tileable: list[bool] = []
 
-    def add(self, colours: Float[Tensor, "3 s s"], alpha: Tensor | None) -> None:
-        self.colours.append(_levels(colours))
-        self.tileable.append(alpha is None and _is_tileable(colours))
-        if alpha is not None:
-            self.masks.append(outline_texels((alpha > 0.5)[None])[0])
+    def add(self, texture: "_Texture") -> None:
+        self.colours.append(texture.levels)
+        self.tileable.append(texture.tileable)
+        if texture.mask is not None:
+            self.masks.append(texture.mask)
+
+
+class _Texture(NamedTuple):
+    """One image, as the bank keeps it."""
+
+    levels: Int32[Tensor, " texels"]
+    tileable: bool
+    mask: Tensor | None
+
+    @classmethod
+    def make(cls, colours: Float[Tensor, "3 s s"], alpha: Tensor | None) -> "_Texture":
+        mask = None if alpha is None else outline_texels((alpha > 0.5)[None])[0]
+        return cls(_levels(colours), alpha is None and _is_tileable(colours), mask)
+
+
+def _try_to_read(path: Path, size: int) -> "_Texture | str":
+    """An image as a texture, or what is wrong with it."""
+    try:
+        return _Texture.make(*_read(path, size))
+    except (OSError, UnidentifiedImageError, ValueError) as err:
+        return str(err)
 
 
 @cache
@@ -118,7 +151,7 @@ def _procedural(size: int) -> TextureBank:
 def _assemble(read: dict[str, _Kind], size: int, skipped: tuple[str, ...]) -> TextureBank:
     patterns = _Kind()
     for colours in draw_patterns(size, count=66):
-        patterns.add(torch.from_numpy(colours).float(), None)
+        patterns.add(_Texture.make(torch.from_numpy(colours).float(), None))
     kinds = {**read, "pattern": patterns}
     shape_size = size // SHAPE_SHARE
     whole = torch.tensor([1, 255], dtype=torch.uint8)[:, None, None].expand(-1, *2 * [shape_size])
@@ -147,7 +180,7 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
     """Colours in 0..1 and, where the image has transparency, its alpha."""
     with Image.open(path) as image:
         picture = image.convert("RGBA")
-    has_alpha = picture.getchannel("A").getextrema()[0] < 128
+    has_alpha = bool((np.asarray(picture.getchannel("A")) < 128).any())
     if has_alpha:
         # A cut-out keeps its proportions and a margin that is surely outside.
         side = round(max(picture.size) * 1.06) + 2
@@ -165,9 +198,9 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
     return spread_colours(rgba[:3], rgba[3]), rgba[3]
 
 
-def _levels(colours: Float[Tensor, "3 s s"]) -> UInt8[Tensor, "texels 3"]:
-    """A texture's levels, each half the size of the one before, as rows of bytes."""
-    return torch.cat([_bytes(level) for level in _halvings(colours)])
+def _levels(colours: Float[Tensor, "3 s s"]) -> Int32[Tensor, " texels"]:
+    """A texture's levels, each half the size of the one before, packed."""
+    return torch.cat([_packed(level) for level in _halvings(colours)])
 
 
 def _halvings(colours: Tensor) -> Iterator[Tensor]:
@@ -178,8 +211,9 @@ def _halvings(colours: Tensor) -> Iterator[Tensor]:
         colours = F.avg_pool2d(colours[None], 2)[0]
 
 
-def _bytes(level: Tensor) -> Tensor:
-    return (level.flatten(1).T * 255).round().clamp(0, 255).to(torch.uint8)
+def _packed(level: Tensor) -> Tensor:
+    red, green, blue = (level.flatten(1) * 255).round().clamp(0, 255).to(torch.int32)
+    return red | (green << 8) | (blue << 16)
 
 
 def _is_tileable(colours: Float[Tensor, "3 s s"]) -> bool:

@@ -12,18 +12,17 @@ from gmaflow.scenes.textures import TextureBank
 def surface_colour(
     scenes: Scenes,
     bank: TextureBank,
-    frame: int,
     pixels: Points,
     layer: Int[Tensor, "b h w"],
     smooth: bool,
-) -> Float[Tensor, "b h w 3"]:
+) -> Float[Tensor, "b 3 h w"]:
     """The colour of the given layers' sheets at the pixels of a frame.
 
     Not `smooth` reads one level of the texture in place of two: for what shows at edges only.
     """
-    matrix = of_pixels(scenes.to_canvas[:, frame], layer)
+    matrix = of_pixels(scenes.to_canvas[:, 0], layer)
     sheet = project(matrix, pixels)
-    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, frame], layer)
+    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, 0], layer)
     canvas = unbend(wave, push, sheet)
     a, b, c, d, e, f = of_pixels(scenes.texture_map, layer).unbind(1)
     u = a * canvas.x + (b * canvas.y + c)
@@ -44,14 +43,14 @@ def surface_colour(
     level = (torch.log2((span * bank.size).clamp_min(1e-6)) - 0.25).clamp(0, levels - 0.001)
     if smooth:
         lower = level.floor()
-        share = (level - lower)[..., None]
+        share = (level - lower)[:, None]
         fine = _read_level(bank, texture, mirrored, (u, v), lower.int())
         coarse = _read_level(bank, texture, mirrored, (u, v), lower.int() + 1)
-        texels = fine + (coarse - fine) * share
+        texels = _between(fine, coarse, share)
     else:
         texels = _read_level(bank, texture, mirrored, (u, v), level.round().int())
     paint = of_pixels(scenes.paint, layer)
-    plain, share = paint[:, :3].permute(0, 2, 3, 1), paint[:, 3, :, :, None]
+    plain, share = paint[:, :3], paint[:, 3:4]
     return plain + (texels - plain) * share
 
 
@@ -61,7 +60,7 @@ def _read_level(
     mirrored: Int[Tensor, "b h w"],
     place: tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]],
     level: Int[Tensor, "b h w"],
-) -> Float[Tensor, "b h w 3"]:
+) -> Float[Tensor, "b 3 h w"]:
     """Interpolate between the four texels of a level around a place in the texture."""
     side = torch.full_like(level, bank.size) >> level
     # The levels before this one have size**2 * (1 + 1/4 + ...) texels in all.
@@ -70,19 +69,25 @@ def _read_level(
     for coordinate in place:
         texel = coordinate * side - 0.5
         whole = texel.floor()
-        share.append((texel - whole)[..., None])
+        share.append((texel - whole)[:, None])
         near.append(whole.int())
     column = [_wrap(near[0] + step, side, mirrored) for step in (0, 1)]
     row = [start + _wrap(near[1] + step, side, mirrored) * side for step in (0, 1)]
     top, bottom = (
-        _between(bank.texels[r + column[0]], bank.texels[r + column[1]], share[0]) for r in row
+        _between(_unpack(bank, r + column[0]), _unpack(bank, r + column[1]), share[0]) for r in row
     )
-    return (top + (bottom - top) * share[1]) * (1 / 255)
+    return _between(top, bottom, share[1]) * (1 / 255)
 
 
-def _between(left: Tensor, right: Tensor, share: Tensor) -> Tensor:
-    first = left.float()
-    return first + (right.float() - first) * share
+def _unpack(bank: TextureBank, index: Int[Tensor, "b h w"]) -> Float[Tensor, "b 3 h w"]:
+    """Texels by number, their three bytes as channels."""
+    packed = bank.texels.index_select(0, index.flatten()).view_as(index)
+    shifts = 8 * torch.arange(3, device=index.device, dtype=torch.int32)[:, None, None]
+    return ((packed[:, None] >> shifts) & 255).float()
+
+
+def _between(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    return first + (second - first) * share
 
 
 def _wrap(index: Tensor, side: Tensor, mirrored: Tensor) -> Tensor:

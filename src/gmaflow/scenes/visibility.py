@@ -30,16 +30,39 @@ class Visible(NamedTuple):
     shown: Int[Tensor, "b h w"]
 
 
+class Sheet(NamedTuple):
+    """One layer of a batch of scenes in the first frame, ready to be looked at."""
+
+    number: Int[Tensor, ""]
+    to_canvas: Float[Tensor, "b 9 1 1"]
+    wave: Float[Tensor, "b 6 1 1"]
+    push: Float[Tensor, "b 4 1 1"]
+    softness: Float[Tensor, "b 1 1"]
+    outline: Float[Tensor, "b 1 s s"]
+
+
+def take_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> list[Sheet]:
+    """The given layers, from far to near."""
+    return [
+        Sheet(
+            number=torch.full((), layer, device=outlines.device),
+            to_canvas=of_layer(scenes.to_canvas[:, 0], layer),
+            wave=of_layer(scenes.wave, layer),
+            push=of_layer(scenes.push[:, 0], layer),
+            softness=scenes.place[:, 3, layer, None, None],
+            outline=outline_distance(outlines[scenes.place[:, 0, layer].long()])[:, None],
+        )
+        for layer in layers
+    ]
+
+
 def inside_distance(
-    scenes: Scenes, outlines: Tensor, frame: int, layer: int, points: Points
+    sheet: Sheet, points: Points
 ) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
-    """How far inside a layer's silhouette points of a frame lie, in texels, and their scale `w`."""
-    canvas = project(of_layer(scenes.to_canvas[:, frame], layer), points)
-    push = of_layer(scenes.push[:, frame], layer)
-    canvas = unbend(of_layer(scenes.wave, layer), push, canvas)
-    shapes = outline_distance(outlines[scenes.place[:, 0, layer].long()])[:, None]
+    """How far inside a sheet's silhouette points of a frame lie, in texels, and their scale `w`."""
+    canvas = unbend(sheet.wave, sheet.push, project(sheet.to_canvas, points))
     distance = F.grid_sample(
-        shapes,
+        sheet.outline,
         torch.stack([canvas.x, canvas.y], dim=-1),
         padding_mode="border",
         align_corners=False,
@@ -48,50 +71,41 @@ def inside_distance(
     return torch.where(canvas.w > NEAR, distance, -REACH), canvas.w
 
 
-def see(
-    scenes: Scenes, outlines: Tensor, frame: int, pixels: Points, layers: tuple[int, ...]
-) -> Visible:
-    """Look at the given layers from far to near."""
+def nothing(scenes: Scenes, pixels: Points) -> Visible:
+    """What is seen before any layer is looked at: the farthest one."""
     shape = (len(scenes.air), pixels.y.shape[1], pixels.x.shape[2])
-    front = torch.zeros(shape, dtype=torch.long, device=outlines.device)
-    behind, shown = front, front
-    cover = torch.ones(shape, device=outlines.device)
-    for layer in layers:
-        distance, w = inside_distance(scenes, outlines, frame, layer, pixels)
-        scale = _pixels_per_texel(scenes, frame, layer, w, outlines.shape[-1])
-        softness = scenes.place[:, 3, layer, None, None]
-        alpha = (0.5 + distance * (scale / softness)).clamp(0, 1)
-        # Beyond their reach the distances say no more than inside or outside.
-        alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
-        touched = alpha > FAINTEST
-        behind = torch.where(touched, shown, behind)
-        front = torch.where(touched, layer, front)
-        cover = torch.where(touched, alpha, cover)
-        shown = torch.where(distance > 0, layer, shown)
-    return Visible(front, cover, behind, shown)
+    device = pixels.x.device
+    # Three tensors, not one thrice: a compiled step would be compiled anew for such a case.
+    front, behind, shown = torch.zeros((3, *shape), dtype=torch.long, device=device).unbind(0)
+    return Visible(front, torch.ones(shape, device=device), behind, shown)
 
 
-def _pixels_per_texel(
-    scenes: Scenes, frame: int, layer: int, w: Float[Tensor, "b h w"], size: int
-) -> Float[Tensor, "b h w"]:
+def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
+    """Put a sheet before what has been seen so far."""
+    distance, w = inside_distance(sheet, pixels)
+    alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.softness)).clamp(0, 1)
+    # Beyond their reach the distances say no more than inside or outside.
+    alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
+    touched = alpha > FAINTEST
+    return Visible(
+        front=torch.where(touched, sheet.number, seen.front),
+        cover=torch.where(touched, alpha, seen.cover),
+        behind=torch.where(touched, seen.shown, seen.behind),
+        shown=torch.where(distance > 0, sheet.number, seen.shown),
+    )
+
+
+def _pixels_per_texel(sheet: Sheet, w: Float[Tensor, "b h w"]) -> Float[Tensor, "b h w"]:
     """Length of a silhouette's texel in the frame: the root of the map's change of area there."""
-    a, b, c, d, e, f, g, h, i = scenes.to_canvas[:, frame, :, layer, None, None].unbind(1)
+    a, b, c, d, e, f, g, h, i = sheet.to_canvas.unbind(1)
     area = (a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)).abs()
     depth = 1 / w.clamp_min(NEAR)
-    return 2 / size / (area * (depth * depth * depth)).sqrt().clamp_min(1e-9)
+    return 2 / sheet.outline.shape[-1] / (area * (depth * depth * depth)).sqrt().clamp_min(1e-9)
 
 
-def hidden(
-    scenes: Scenes,
-    outlines: Tensor,
-    frame: int,
-    points: Points,
-    layer: Int[Tensor, "b h w"],
-    layers: tuple[int, ...],
+def covers(
+    sheet: Sheet, points: Points, layer: Int[Tensor, "b h w"], covered: Bool[Tensor, "b h w"]
 ) -> Bool[Tensor, "b h w"]:
-    """Whether points of a frame that lie on the given layers are covered there by a nearer one."""
-    covered = torch.zeros_like(layer, dtype=torch.bool)
-    for nearer in layers[1:]:
-        distance, _ = inside_distance(scenes, outlines, frame, nearer, points)
-        covered = covered | ((distance > 0) & (layer < nearer))
-    return covered
+    """Add the points that lie on farther layers than the sheet, and behind it."""
+    distance, _ = inside_distance(sheet, points)
+    return covered | ((distance > 0) & (layer < sheet.number))

@@ -72,7 +72,7 @@ def run(
     with Reporter(job.folder, config, start=done, show=show and first, record=first) as reporter:
         for step, batch in zip(range(done, config.steps), job.source.batches(done), strict=False):
             with explaining_shortage(config):
-                result = job.step(batch, plan_at(step, config))
+                result = job.learn(batch, plan_at(step, config))
             meter.add(result, config.batch)
             done = step + 1
             reporter.advance(done)

@@ -5,6 +5,7 @@ Legend: b batch, h w rows and columns.
 
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -28,8 +29,7 @@ def loss_weights(
             reads it does not.
     """
     counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
-    # Arithmetic, not torch.where: with a plain number that may copy it to the device, and wait.
-    return counts * (1 - occluded * (1 - occluded_weight))
+    return torch.where(occluded, occluded_weight, 1.0) * counts
 
 
 def sequence_loss(
@@ -45,7 +45,7 @@ def sequence_loss(
     """
     weights = weights[:, None]
     # What does not count may hold anything, and 0 times infinity is not 0.
-    truth = truth.masked_fill(weights == 0, 0.0)
+    truth = torch.where(weights > 0, truth, 0.0)
     loss = truth.new_zeros(())
     for to_come, flow in enumerate(reversed(flows)):
         loss = loss + gamma**to_come * (weights * (flow - truth).abs()).mean()

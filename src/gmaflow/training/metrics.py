@@ -22,7 +22,7 @@ def error_sums(
 ) -> Float[Tensor, " s"]:
     """Sum end-point errors over pixels and regions, all on the device."""
     error = (estimate - truth).float().square().sum(dim=1).sqrt()
-    error = error.masked_fill(~valid, 0.0)
+    error = torch.where(valid, error, 0.0)
     out = occluded & leaves_frame(truth)
     sums = []
     for region in (
@@ -32,7 +32,7 @@ def error_sums(
         valid & occluded & ~out,
         valid & out,
     ):
-        sums += [region.sum(), error.masked_fill(~region, 0.0).sum()]
+        sums += [region.sum(), torch.where(region, error, 0.0).sum()]
     sums += [(error > threshold).sum() for threshold in THRESHOLDS]
     return torch.stack([value.float() for value in sums])
 

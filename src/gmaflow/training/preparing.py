@@ -1,5 +1,6 @@
 """Making ready: everything is checked before a file is touched."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,12 +8,15 @@ import torch
 
 from gmaflow.errors import TrainingError, WeightsError
 from gmaflow.model import FlowNetwork
+from gmaflow.training.batch import Batch
 from gmaflow.training.checkpoints import TrainState, restore_random
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World
+from gmaflow.training.recorded import RecordedStep
 from gmaflow.training.run_folder import RunFolder
+from gmaflow.training.schedule import StepPlan
 from gmaflow.training.sources import Source, open_source
-from gmaflow.training.step import TrainStep
+from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
 from gmaflow.weights import find_checkpoint
 
@@ -33,6 +37,8 @@ class RunOptions:
     """Seconds after which to stop, with a checkpoint to resume from; 0: when it is done."""
     quiet: bool = False
     """Show no progress."""
+    eager: bool = False
+    """On a GPU, run every step kernel by kernel: slower, but without two minutes of compiling."""
 
 
 @dataclass
@@ -41,6 +47,8 @@ class Job:
 
     folder: RunFolder
     step: TrainStep
+    learn: Callable[[Batch, StepPlan], StepResult]
+    """Does the step: itself, or a recording of it."""
     source: Source
     validation: Validation
     start: int
@@ -56,7 +64,8 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     """
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
-    source = open_source(config, device, world)
+    fast = device.type == "cuda" and world.size == 1 and not options.eager
+    source = open_source(config, device, world, compiled=fast)
     validation = Validation(config, device, world)
     step = TrainStep(make_network(config).to(device), config, world=world)
     state = folder.checkpoints.newest() if options.resume else None
@@ -71,7 +80,8 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
             folder.write_config(config)
             folder.rewind(state.step)
     best = None if state is None else state.best
-    return Job(folder, step, source, validation, start, best)
+    learn = RecordedStep(step) if fast else step
+    return Job(folder, step, learn, source, validation, start, best)
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

@@ -27,7 +27,8 @@ class LossScale:
             return
         self.good_steps.add_(1).mul_(~overflowed)
         grown = self.good_steps >= GROWTH_INTERVAL
-        self.scale.mul_(1 - 0.5 * overflowed + 1.0 * grown)
+        factor = torch.where(overflowed, 0.5, torch.where(grown, 2.0, 1.0))
+        self.scale.mul_(factor)
         self.good_steps.mul_(~grown)
 
     def state(self) -> dict[str, Float[Tensor, ""]]:

@@ -223,7 +223,7 @@ def make_optimizer(
         weight_decay=config.weight_decay,
         eps=ADAM_EPSILON,
         fused=True,
-        capturable=lr.device.type == "cuda",
+        capturable=lr.is_cuda,
     )
     optimizer.param_groups[0]["lr"] = lr
     optimizer.grad_scale = None  # type: ignore[attr-defined]

@@ -1,13 +1,13 @@
 """Augmentation of pairs together with their truth."""
 
-from gmaflow.data.augment.augmentation import (
+from gmaflow.data.augmentation.color import ColorJitter
+from gmaflow.data.augmentation.pipeline import (
     Augmentation,
     AugmentedSample,
     augment,
     dense_augmentation,
     sparse_augmentation,
 )
-from gmaflow.data.augment.color import ColorJitter
 
 __all__ = [
     "Augmentation",

@@ -12,9 +12,9 @@ from gmaflow.data import (
     leaves_frame,
     sparse_augmentation,
 )
-from gmaflow.data.augment.augmentation import draw_placement
+from gmaflow.data.augmentation.pipeline import draw_placement
 from gmaflow.errors import DatasetError
-from tests.data.augment.scenes import smooth_pair
+from tests.data.augmentation.scenes import smooth_pair
 
 CROP = (64, 72)
 DENSE, SPARSE = dense_augmentation(CROP, (-0.2, 0.6)), sparse_augmentation(CROP, (-0.2, 0.6))

@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gmaflow.data.augment import ColorJitter
-from gmaflow.data.augment.color import ColorChange, change_color, draw_change, jitter_pair
+from gmaflow.data.augmentation import ColorJitter
+from gmaflow.data.augmentation.color import ColorChange, change_color, draw_change, jitter_pair
 
 SAME = ColorChange(brightness=1.0, contrast=1.0, saturation=1.0, hue=0.0)
 JITTER = ColorJitter(brightness=0.4, contrast=0.3, saturation=0.2, hue=0.1)

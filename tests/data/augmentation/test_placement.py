@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from gmaflow.data.augment.placement import Placement, place_dense, place_image, place_sparse
-from tests.data.augment.scenes import pattern, smooth_pair
+from gmaflow.data.augmentation.placement import Placement, place_dense, place_image, place_sparse
+from tests.data.augmentation.scenes import pattern, smooth_pair
 
 SOURCE = (90, 120)
 PLACEMENTS = {
@@ -48,9 +48,12 @@ def test_the_placed_flow_leads_from_the_placed_first_to_the_second(placement: Pl
     assert inside.mean() > 0.6
     warped = read_between(image2, x[inside], y[inside])
     difference = np.abs(warped - image1[inside])
-    # Off by half a pixel, the mean would be 2.5 or more.
     assert difference.mean() < 0.6
     assert difference.max() < 6
+    # The law has teeth: half a pixel more breaks it.
+    farther = np.minimum(x[inside] + 0.5, width - 1.001)
+    wrong = np.abs(read_between(image2, farther, y[inside]) - image1[inside])
+    assert wrong.mean() > 2.5 * difference.mean()
 
 
 @everywhere
@@ -61,6 +64,18 @@ def test_images_are_read_where_the_placement_says(placement: Placement) -> None:
     columns = placement.to_source(1).clip(0, SOURCE[1] - 1)
     wanted = pattern(*np.meshgrid(columns, rows))
     np.testing.assert_allclose(place_image(image, placement), wanted, atol=1.2)
+
+
+def test_flips_turn_and_scales_keep_the_outer_border() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (4, 6, 3), np.uint8)
+    turned = Placement(
+        source=(4, 6), resized=(4, 6), crop=(4, 6), corner=(0, 0), flipped=(True, True)
+    )
+    np.testing.assert_array_equal(place_image(image, turned), image[::-1, ::-1])
+    assert turned.stretch.tolist() == [-1, -1]
+    doubled = Placement(source=(4, 6), resized=(8, 6), crop=(3, 6), corner=(1, 0))
+    assert doubled.to_source(0).tolist() == [0.25, 0.75, 1.25]
+    assert doubled.stretch.tolist() == [1, 2]
 
 
 def test_nothing_to_do_does_nothing() -> None:

@@ -9,9 +9,9 @@ from math import pi
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from gmaflow.data.augment.color import ColorJitter, jitter_pair
-from gmaflow.data.augment.eraser import erase_boxes
-from gmaflow.data.augment.placement import Placement, place_dense, place_image, place_sparse
+from gmaflow.data.augmentation.color import ColorJitter, jitter_pair
+from gmaflow.data.augmentation.eraser import erase_boxes
+from gmaflow.data.augmentation.placement import Placement, place_dense, place_image, place_sparse
 from gmaflow.data.occlusion import leaves_frame
 from gmaflow.data.pairs import FlowSample
 from gmaflow.errors import DatasetError

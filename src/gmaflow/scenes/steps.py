@@ -1,0 +1,89 @@
+"""The steps of rendering a frame, each small enough to be compiled by itself in little time.
+
+Whole, the work is a graph of thousands of operations that takes a compiler many minutes; looking at
+one layer is one small kernel that serves for all layers of both frames.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from gmaflow.scenes.follow import Points
+from gmaflow.scenes.lens import defocus, motion_blur
+from gmaflow.scenes.light import cast_shadow, dim_by_fog, shade
+from gmaflow.scenes.plan import Plan
+from gmaflow.scenes.scene import Scenes
+from gmaflow.scenes.sensor import add_noise, compress, expose
+from gmaflow.scenes.textures import TextureBank
+from gmaflow.scenes.texturing import surface_colour
+from gmaflow.scenes.truth import Surface, Truth, follow
+from gmaflow.scenes.visibility import Sheet, Visible, covers, look
+
+Image = Float[Tensor, "b 3 h w"]
+
+
+class Shot(NamedTuple):
+    """What the photometric effects need to know of a frame."""
+
+    scenes: Scenes
+    bank: TextureBank
+    pixels: Points
+    surface: Surface
+    known: Truth
+
+
+def compose(scenes: Scenes, bank: TextureBank, pixels: Points, seen: Visible) -> Image:
+    """Both layers' colours, mixed as the front one covers the pixel."""
+    front = surface_colour(scenes, bank, pixels, seen.front, smooth=True)
+    behind = surface_colour(scenes, bank, pixels, seen.behind, smooth=False)
+    return behind + (front - behind) * seen.cover[:, None]
+
+
+def photograph(shot: Shot, plan: Plan, image: Image) -> Image:
+    """All photometric effects, in the order in which light meets them."""
+    scenes, bank, pixels, surface, known = shot
+    image = shade(scenes, surface, image)
+    if plan.shadow:
+        image = cast_shadow(scenes, bank.outlines, pixels, image)
+    if plan.fog:
+        image = dim_by_fog(scenes, surface, image)
+    if plan.defocus:
+        image = defocus(scenes, surface, image)
+    if plan.motion_blur:
+        image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
+    image = expose(scenes, pixels, image).clamp(0, 1)
+    if plan.noise:
+        image = add_noise(scenes, image)
+    return quantise(compress(scenes, image) if plan.compression else image)
+
+
+def quantise(image: Image) -> Image:
+    """Whole 255ths."""
+    return (image.clamp(0, 1) * 255).round() * (1 / 255)
+
+
+class Steps(NamedTuple):
+    """The functions that rendering calls, as they are or compiled."""
+
+    look: Callable[[Sheet, Points, Visible], Visible]
+    covers: Callable[[Sheet, Points, Int[Tensor, "b h w"], Tensor], Tensor]
+    follow: Callable[[Scenes, Points, Int[Tensor, "b h w"]], tuple[Surface, Truth]]
+    compose: Callable[[Scenes, TextureBank, Points, Visible], Tensor]
+    photograph: Callable[[Shot, Plan, Tensor], Tensor]
+
+    @classmethod
+    def compiled(cls) -> "Steps":
+        """Every step compiled for the sizes it is first called with."""
+        return cls(
+            look=torch.compile(look, dynamic=False, fullgraph=True),
+            covers=torch.compile(covers, dynamic=False, fullgraph=True),
+            follow=torch.compile(follow, dynamic=False, fullgraph=True),
+            compose=torch.compile(compose, dynamic=False, fullgraph=True),
+            photograph=torch.compile(photograph, dynamic=False, fullgraph=True),
+        )
+
+
+EAGER = Steps(look, covers, follow, compose, photograph)
