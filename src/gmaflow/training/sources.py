@@ -6,6 +6,7 @@ is the number of the step and nothing else.
 
 import os
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -59,8 +60,14 @@ def open_renderer(
     compiled: bool = False,
 ) -> SceneRenderer:
     """Set up the rendering of scenes."""
-    textures = TextureBank.load(config.textures) if config.textures else None
+    textures = load_textures(config.textures, device) if config.textures else None
     return SceneRenderer(place.name, config.crop, seed, textures, device, compiled)
+
+
+@lru_cache(maxsize=1)
+def load_textures(folder: str, device: torch.device) -> TextureBank:
+    """Read a folder of textures once for training and validation; photos take gigabytes."""
+    return TextureBank.load(folder).to(device)
 
 
 class SceneSource:
