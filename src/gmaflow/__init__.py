@@ -2,7 +2,7 @@
 
     import gmaflow
 
-    flow = gmaflow.estimate("frame1.png", "frame2.png", weights="weights.pth")
+    flow = gmaflow.estimate("frame1.png", "frame2.png")
     flow.save("flow.flo")
     flow.save_picture("flow.png")
 

@@ -2,22 +2,16 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gmaflow.example import load_example
 from gmaflow.io import read_flow, read_image
-from gmaflow.weights import shipped
 from tests.cli.conftest import Run
 
 
-def test_without_weights_it_shows_the_truth_and_says_so(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", tmp_path / "none")
-    outcome = run("demo", "-o", tmp_path / "out")
-    assert outcome.code == 0
-    assert "no trained weights ship yet" in outcome.err
-    assert outcome.out == f"wrote {tmp_path / 'out' / 'demo.png'}\n"
+def test_it_works_at_once(run: Run, tmp_path: Path) -> None:
+    outcome = run("demo", "-o", tmp_path / "out", "--iters", "4")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(f"wrote {tmp_path / 'out' / 'demo.png'}: the estimate is ")
     example = load_example()
     assert np.array_equal(read_flow(tmp_path / "out" / "truth.flo").array, example.flow.array)
     assert np.array_equal(read_image(tmp_path / "out" / "frame2.png"), example.image2)

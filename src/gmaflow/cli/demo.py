@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.app import say
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.preview import show_in_terminal
 from gmaflow.errors import OutputError
@@ -54,8 +53,7 @@ def main(args: list[str]) -> None:
     from gmaflow.example import load_example
 
     example = load_example()
-    estimator = make_estimator(options.estimator)
-    picture, error = compare(example, estimator) if estimator else (show_truth(example), None)
+    picture, error = compare(example, options.estimator.make())
 
     write_image(options.output / FRAMES[0], example.image1)
     write_image(options.output / FRAMES[1], example.image2)
@@ -66,35 +64,8 @@ def main(args: list[str]) -> None:
         print(json.dumps(report, indent=2))  # noqa: T201
         return
     show_in_terminal(picture)
-    if error is None:
-        say("gmaflow: no trained weights ship yet, so this is the true flow; add --weights FILE")
-    told = "" if error is None else f": the estimate is {error:.2f} px off the truth on average"
-    print(f"wrote {options.output / PICTURE}{told}")  # noqa: T201
-
-
-def make_estimator(options: EstimatorOptions) -> "FlowEstimator | None":
-    """Return the estimator, or None if no weights were named and none are there."""
-    from gmaflow.weights import shipped_weights
-
-    if options.weights is None and not shipped_weights():
-        return None
-    return options.make()
-
-
-def show_truth(example: "Example") -> "np.ndarray":
-    """Draw the pair and what truly happened."""
-    from gmaflow import viz
-
-    hidden = viz.occlusion_overlay(example.image1, example.occluded_in, example.occluded_out)
-    return viz.panel(
-        [example.image1, example.image2, example.flow.picture(legend=True), hidden],
-        [
-            "frame 1",
-            "frame 2",
-            "true flow from 1 to 2",
-            "hidden in 2: behind something (orange), out of frame (blue)",
-        ],
-        columns=2,
+    print(  # noqa: T201
+        f"wrote {options.output / PICTURE}: the estimate is {error:.2f} px off the truth on average"
     )
 
 

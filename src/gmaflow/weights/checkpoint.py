@@ -106,7 +106,7 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
     """
     path = Path(path)
     if path.suffix == ".safetensors":
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         tensors = {
             name: (value.half() if half and value.is_floating_point() else value).contiguous()
@@ -114,7 +114,8 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         }
         about = {"config": asdict(checkpoint.config), "card": asdict(checkpoint.card)}
         with atomic_write(path) as temporary:
-            save_file(tensors, temporary, {METADATA_KEY: json.dumps(about)})
+            # Not save_file: its files are readable by their owner only.
+            temporary.write_bytes(save(tensors, {METADATA_KEY: json.dumps(about)}))
     elif path.suffix == ".pth":
         if half:
             raise WeightsError("half precision is for .safetensors files; .pth files stay float32")

@@ -6,7 +6,7 @@ from gmaflow.errors import WeightsError
 from gmaflow.model import MODELS, NetworkConfig, model_config
 from gmaflow.weights.checkpoint import Checkpoint, load_checkpoint
 
-SHIPPED_FOLDER = Path(__file__).parent / "shipped"
+SHIPPED_FOLDER = Path(__file__).parent / "files"
 DEFAULT_MODEL = "gma"
 
 

@@ -1,0 +1,34 @@
+"""What the weights inside the package must do on any picture."""
+
+import numpy as np
+import pytest
+
+from gmaflow.example import Example, load_example
+from gmaflow.inference import FlowEstimator
+
+
+@pytest.fixture(scope="module")
+def estimator() -> FlowEstimator:
+    return FlowEstimator(device="cpu")
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    return load_example()
+
+
+def test_a_static_pair_is_still(estimator: FlowEstimator, example: Example) -> None:
+    assert estimator(example.image1, example.image1).length.mean() < 0.05
+
+
+def test_a_change_of_brightness_moves_nothing(estimator: FlowEstimator, example: Example) -> None:
+    darker = (0.8 * example.image1 + 10).astype(np.uint8)
+    assert estimator(example.image1, darker).length.mean() < 0.1
+
+
+def test_the_example_is_far_better_than_no_motion(
+    estimator: FlowEstimator, example: Example
+) -> None:
+    found = estimator(example.image1, example.image2).array
+    error = np.linalg.norm(found - example.flow.array, axis=2).mean()
+    assert error < 0.2 * example.flow.length.mean()
