@@ -66,6 +66,10 @@ class ErrorSums:
             if self.table[row, Column.TOLD]
         }
 
+    def told(self, region: str) -> int:
+        """Return for how many pairs a region could be told."""
+        return int(self.table[_ROWS[region], Column.TOLD])
+
     def as_json(self) -> dict[str, list[float]]:
         """Return the sums as plain values, from which `from_json` makes the same ones."""
         rows = {name: self.table[row].tolist() for name, row in _ROWS.items()}
