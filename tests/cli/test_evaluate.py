@@ -24,7 +24,7 @@ def test_a_table_and_three_files(run: Run, weights: dict[str, Path], tmp_path: P
         assert shown in found.out
     assert f"wrote {output / 'report.html'}" in found.out.replace("\n", "")
     results = json.loads((output / "results.json").read_text())
-    assert set(results["results"]) == {"clean", "final"}
+    assert set(results["results"]) == {"clean", "final", "clean + final"}
     assert (output / "results.csv").read_text().count("\n") == 9
     assert (output / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert run(*args).out == found.out

@@ -108,3 +108,12 @@ def test_results_need_a_folder(sintel: Path, tmp_path: Path, estimator: FlowEsti
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="is a file"):
         evaluate(estimator, open_examples("sintel", sintel), tmp_path / "file")
+
+
+def test_several_passes_are_also_counted_together(tmp_path: Path, estimator: FlowEstimator) -> None:
+    root = write_sintel(tmp_path / "sintel", frames=2)
+    data = open_examples("sintel", root, passes=("clean", "final"))
+    columns = dict(evaluate(estimator, data, tmp_path / "out").columns())
+    assert list(columns) == ["clean", "final", "clean + final"]
+    mean = (columns["clean"]["occ"].epe + columns["final"]["occ"].epe) / 2
+    assert columns["clean + final"]["occ"].epe == pytest.approx(mean)

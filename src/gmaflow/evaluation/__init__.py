@@ -1,19 +1,23 @@
 """Estimates -> numbers, and what people make of them."""
 
+from gmaflow.evaluation.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from gmaflow.evaluation.evaluating import CSV, JSON, REPORT, Evaluation, evaluate
 from gmaflow.evaluation.examples import SCENES, Example, ExampleSet, open_examples, render_examples
 from gmaflow.evaluation.judging import Judge, Judged
 from gmaflow.evaluation.metrics import Averaging, ErrorSums, Figures, averaging_of, measure
 from gmaflow.evaluation.regions import REGIONS, find_regions
 from gmaflow.evaluation.report import write_report
+from gmaflow.evaluation.submission import SubmissionReport, list_jobs, submit
 
 __all__ = [
+    "BENCHMARKS",
     "CSV",
     "JSON",
     "REGIONS",
     "REPORT",
     "SCENES",
     "Averaging",
+    "Benchmark",
     "ErrorSums",
     "Evaluation",
     "Example",
@@ -21,11 +25,15 @@ __all__ = [
     "Figures",
     "Judge",
     "Judged",
+    "SubmissionReport",
     "averaging_of",
     "evaluate",
+    "find_benchmark",
     "find_regions",
+    "list_jobs",
     "measure",
     "open_examples",
     "render_examples",
+    "submit",
     "write_report",
 ]

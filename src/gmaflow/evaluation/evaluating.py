@@ -81,7 +81,7 @@ class Evaluation:
     def columns(self) -> Iterator[tuple[str, dict[str, Figures]]]:
         """Give each pass and start a title, with its figures by region."""
         several = len({start for _, start in self.summary.totals}) > 1
-        for (group, start), sums in self.summary.totals.items():
+        for (group, start), sums in self.summary.with_together().items():
             yield f"{group}, {start}" if several else group, sums.figures(self.averaging)
 
     def shown(self) -> tuple[list[Ranked], list[Ranked]]:
@@ -168,13 +168,13 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
     """Return an evaluation as plain values; null where there is no pixel."""
     summary, averaging = evaluation.summary, evaluation.averaging
     results: dict[str, dict[str, object]] = {}
-    for (group, start), sums in summary.totals.items():
+    for (group, start), sums in summary.with_together().items():
         results.setdefault(group, {})[start] = {
             "regions": _plain(sums.figures(averaging)),
             "histogram": sums.histogram.astype(int).tolist(),
             "sequences": {
                 scene: _plain(each.figures(averaging))
-                for scene, each in summary.scenes[group, start].items()
+                for scene, each in summary.scenes.get((group, start), {}).items()
             },
         }
     return {

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +13,7 @@ from gmaflow.data import FlowSample
 from gmaflow.evaluation.cache import LastFlow, ResultStore, StoredResult
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
+from gmaflow.evaluation.warm_chain import WarmChain
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.model import FlowNetwork
 
@@ -50,15 +51,6 @@ class Judged:
         return self.result.sums.figures("pixels")["all"].epe
 
 
-@dataclass(eq=False)
-class _Sequence:
-    """The warm estimates of a sequence so far."""
-
-    examples: list[Example] = field(default_factory=list)
-    key: str = ""
-    flow: Flow | None = None
-
-
 class Judge:
     """Estimates pairs and measures the errors; what was measured before is not estimated again.
 
@@ -76,43 +68,36 @@ class Judge:
 
     def judge(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[Judged]:
         """Judge each pair, cold and, if asked for, warm too; the first of a sequence is both."""
-        sequence = _Sequence()
+        chain = WarmChain(self.estimator, self.last)
         for example in examples:
             identity = example.source.identity()
-            cold = self._judge(example, "cold", digest(self.base, identity), None, None)
+            cold = self._judge(example, "cold", digest(self.base, identity))
             yield cold
             if not warm:
                 continue
-            if not example.follows:
-                sequence = _Sequence([example], cold.key, cold.flow)
-                self._keep(sequence)
-                yield Judged(example=example, start="warm", key=cold.key, result=cold.result)
-                continue
-            key = digest(self.base, "warm", sequence.key, identity)
-            warmed = self._judge(example, "warm", key, sequence, cold.sample)
-            sequence.examples.append(example)
-            sequence.key, sequence.flow = key, warmed.flow
-            self._keep(sequence)
+            if example.follows:
+                key = digest(self.base, "warm", chain.key, identity)
+                warmed = self._judge(example, "warm", key, chain=chain, sample=cold.sample)
+            else:
+                chain.restart()
+                warmed = replace(cold, start="warm")
+            chain.advance(warmed.key, example.source.load, warmed.flow)
             yield warmed
-
-    def estimate(self, example: Example) -> tuple[Flow, FlowSample]:
-        """Estimate a pair by itself, whatever was stored of it."""
-        sample = example.source.load()
-        return self.estimator(sample.image1, sample.image2), sample
 
     def _judge(
         self,
         example: Example,
         start: Start,
         key: str,
-        sequence: _Sequence | None,
-        sample: FlowSample | None,
+        *,
+        chain: WarmChain | None = None,
+        sample: FlowSample | None = None,
     ) -> Judged:
         found = self.store.get(key)
         if found is not None:
             return Judged(example=example, start=start, key=key, result=found)
         sample = sample or example.source.load()
-        previous = self._previous(sequence) if sequence else None
+        previous = chain.previous() if chain else None
         begin = time.perf_counter()
         flow = self.estimator(sample.image1, sample.image2, previous=previous)
         seconds = time.perf_counter() - begin
@@ -122,19 +107,6 @@ class Judge:
         return Judged(
             example=example, start=start, key=key, result=result, flow=flow, sample=sample
         )
-
-    def _previous(self, sequence: _Sequence) -> Flow | None:
-        """Return the warm flow of the pair before, from memory, from disk, or made again."""
-        flow = sequence.flow or self.last.load(sequence.key)
-        if flow is None:
-            for example in sequence.examples:
-                sample = example.source.load()
-                flow = self.estimator(sample.image1, sample.image2, previous=flow)
-        return flow
-
-    def _keep(self, sequence: _Sequence) -> None:
-        if sequence.flow is not None:
-            self.last.save(sequence.key, sequence.flow)
 
 
 def identify(estimator: FlowEstimator) -> str:

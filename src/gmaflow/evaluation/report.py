@@ -173,7 +173,7 @@ def _histogram(evaluation: Evaluation) -> str:
     titles = (title for title, _ in evaluation.columns())
     series = {
         title: (100 * sums.histogram / max(1, sums.histogram.sum())).tolist()
-        for title, sums in zip(titles, evaluation.summary.totals.values(), strict=True)
+        for title, sums in zip(titles, evaluation.summary.with_together().values(), strict=True)
     }
     chart = html.bars(labels, series, axis="end-point error, px")
     return html.section("How errors are spread", chart, lead="Share of pixels by error.")
@@ -183,7 +183,8 @@ def _sequences(evaluation: Evaluation) -> str:
     parts = []
     several = len(evaluation.summary.scenes) > 1
     titles = (title for title, _ in evaluation.columns())
-    for title, scenes in zip(titles, evaluation.summary.scenes.values(), strict=True):
+    # The column of all passes together comes last and has no sequences of its own.
+    for title, scenes in zip(titles, evaluation.summary.scenes.values(), strict=False):
         rows = []
         for scene, sums in scenes.items():
             found = sums.figures(evaluation.averaging)

@@ -89,6 +89,17 @@ class Summary:
         # Both are asked: a pair may be among the best and the worst of a few.
         return any([self.worst.offer(ranked), self.best.offer(ranked)])
 
+    def with_together(self) -> dict[tuple[str, Start], ErrorSums]:
+        """Return the totals and, of several passes, those of all together."""
+        groups = list(dict.fromkeys(group for group, _ in self.totals))
+        if len(groups) == 1:
+            return self.totals
+        together: dict[tuple[str, Start], ErrorSums] = {}
+        for (_, start), sums in self.totals.items():
+            kind = (" + ".join(groups), start)
+            together[kind] = together.get(kind, ErrorSums.none()) + sums
+        return self.totals | together
+
     def notes(self) -> list[str]:
         """Say what could not be told, and why."""
         notes = []
