@@ -1,5 +1,6 @@
 """What the tests of evaluation share: a small tree of Sintel and a small network."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,15 @@ def random_estimator(seed: int = 0, *, iters: int = 1) -> FlowEstimator:
     config = MODELS["raft-small"]
     checkpoint = Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
     return FlowEstimator(checkpoint, iters=iters, device="cpu", precision="fp32")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Images this small are slower on several threads, by far so on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

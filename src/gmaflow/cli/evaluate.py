@@ -90,7 +90,8 @@ def main(args: list[str]) -> None:
 
     data = options.data.open()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
-    with progress_bar(data, warm_start=options.warm_start) as step:
+    rounds = 2 if options.warm_start and data.has_sequences else 1
+    with progress_bar(data, rounds=rounds) as step:
         evaluation = evaluate(
             estimator,
             data,
@@ -110,16 +111,15 @@ def main(args: list[str]) -> None:
 
 @contextmanager
 def progress_bar(
-    data: "ExampleSet", *, warm_start: bool = False, title: str = "evaluate"
+    data: "ExampleSet", *, rounds: int = 1, title: str = "evaluate"
 ) -> Iterator[Callable[["Judged"], None]]:
     """Show on stderr how far it is, and the error so far."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
-    starts = 2 if warm_start and data.has_sequences else 1
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=starts * len(data.examples))
+        task = bar.add_task(title, total=rounds * len(data.examples))
         yield lambda judged: bar.update(
             task, advance=1, description=f"{title}: {judged.example.title}"
         )

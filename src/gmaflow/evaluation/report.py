@@ -213,16 +213,16 @@ def _pairs(title: str, some: list[Ranked], estimator: FlowEstimator, folder: Pat
     cards = []
     for ranked in some:
         sample = ranked.example.source.load()
-        flow = _flow_of(ranked, sample, estimator, folder)
+        flow = shown_flow(folder / SHOWN / f"{ranked.key}.flo", sample, estimator)
         told = f"{written(ranked.epe)} px mean error"
         cards.append(html.card(ranked.example.title, told, pair_figures(sample, {"": flow})))
     return html.section(title, *cards)
 
 
-def _flow_of(
-    ranked: Ranked, sample: FlowSample, estimator: FlowEstimator, folder: Path
+def shown_flow(
+    path: Path, sample: FlowSample, estimator: FlowEstimator
 ) -> Float32[np.ndarray, "h w 2"]:
-    path = folder / SHOWN / f"{ranked.key}.flo"
+    """Read an estimate that was kept for show, or make and keep it."""
     try:
         return read_flow(path).array
     except FlowFileError:
