@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.evaluation import evaluate, open_examples, render_examples, write_report
+from gmaflow.evaluation import evaluate, open_examples, render_examples, summary, write_report
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow, write_flow
 from tests.evaluation.conftest import write_sintel
@@ -117,3 +117,15 @@ def test_several_passes_are_also_counted_together(tmp_path: Path, estimator: Flo
     assert list(columns) == ["clean", "final", "clean + final"]
     mean = (columns["clean"]["occ"].epe + columns["final"]["occ"].epe) / 2
     assert columns["clean + final"]["occ"].epe == pytest.approx(mean)
+
+
+def test_of_too_many_sequences_none_is_summed_up(
+    tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summary, "MOST_SCENES", 2)
+    root = write_sintel(tmp_path / "sintel", scenes=("a", "b", "c", "d"), frames=2)
+    evaluation = evaluate(estimator, open_examples("sintel", root), tmp_path / "out")
+    assert evaluation.summary.scenes == {("clean", "cold"): {}}
+    assert "more than 2 sequences" in evaluation.notes[0]
+    page = write_report(evaluation, estimator, tmp_path / "out").read_text()
+    assert "Sequences" not in page

@@ -150,14 +150,14 @@ def region_table(evaluation: "Evaluation") -> "Table":
     table = Table("EPE by region", title_justify="left")
     for title, _ in columns:
         table.add_column(title, justify="right")
-    table.add_column("")
+    table.add_column("", no_wrap=True, overflow="ellipsis", style="dim")
     for region, meaning in REGIONS.items():
         if any(region in regions for _, regions in columns):
             errors = (
                 number(regions[region].epe, 3) if region in regions else ""
                 for _, regions in columns
             )
-            table.add_row(region, *errors, f"[dim]{meaning}[/dim]")
+            table.add_row(region, *errors, meaning)
     return table
 
 

@@ -85,9 +85,9 @@ def pair_figures(
         inside = sample.occluded_in
         known = np.zeros_like(sample.occluded_out) if inside is None else inside
         hidden = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
-        told = "leaves the frame (blue)"
+        told = "out of the frame (blue)"
         if inside is not None:
-            told = "hidden in the second frame (orange), out of it (blue)"
+            told = "hidden (orange), out of the frame (blue)"
         figures.append(html.figure(hidden, told))
     return figures
 
@@ -170,16 +170,19 @@ def _histogram(evaluation: Evaluation) -> str:
     labels = [f"< {edges[0]}"]
     labels += [f"{least} to {most}" for least, most in pairwise(edges)]
     labels.append(f"> {edges[-1]}")
+    # Without the column of all passes together, which comes last and tells nothing new here.
     titles = (title for title, _ in evaluation.columns())
     series = {
         title: (100 * sums.histogram / max(1, sums.histogram.sum())).tolist()
-        for title, sums in zip(titles, evaluation.summary.with_together().values(), strict=True)
+        for title, sums in zip(titles, evaluation.summary.totals.values(), strict=False)
     }
     chart = html.bars(labels, series, axis="end-point error, px")
     return html.section("How errors are spread", chart, lead="Share of pixels by error.")
 
 
 def _sequences(evaluation: Evaluation) -> str:
+    if evaluation.summary.too_many_scenes:
+        return ""
     parts = []
     several = len(evaluation.summary.scenes) > 1
     titles = (title for title, _ in evaluation.columns())
@@ -201,8 +204,9 @@ def _sequences(evaluation: Evaluation) -> str:
         rows.sort(key=lambda row: str(row[0]))
         header = ("sequence", "pairs", "EPE, px", "noc", "occ", "> 3 px, %", "Fl, %")
         listed = html.table(header, rows)
-        if several or len(rows) > 30:
-            listed = f"<details><summary>{html.escape(title)}</summary>{listed}</details>"
+        if several:
+            shown = " open" if len(rows) <= 30 else ""
+            listed = f"<details{shown}><summary>{html.escape(title)}</summary>{listed}</details>"
         parts.append(listed)
     return html.section("Sequences", *parts)
 

@@ -10,6 +10,8 @@ from gmaflow.evaluation.metrics import ErrorSums
 from gmaflow.evaluation.regions import NEED_FOREGROUND, NEED_OCCLUSION
 
 _NAMED = 5
+MOST_SCENES = 500
+"""Of more sequences than this none is summed up; a set of single pairs would grow without end."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,14 @@ class Summary:
 
     Attributes:
         totals: errors of each pass, for a cold and a warm start.
-        scenes: the same for each sequence.
+        scenes: the same for each sequence; empty if there are too many.
         worst: pairs with the largest errors, from a cold start.
         best: those with the smallest.
         without_pixels: the first few pairs of whose truth no pixel is known.
         num_without_pixels: how many there are.
         seconds: how long the estimates took, together.
         num_pairs: how many pairs there are.
+        too_many_scenes: whether there are more sequences than are summed up.
     """
 
     shown: int = 3
@@ -64,6 +67,7 @@ class Summary:
     num_without_pixels: int = 0
     seconds: float = 0.0
     num_pairs: int = 0
+    too_many_scenes: bool = False
 
     def __post_init__(self) -> None:
         self.worst = Extremes(self.shown, largest=True)
@@ -74,8 +78,7 @@ class Summary:
         kind = (judged.example.group, judged.start)
         sums = judged.result.sums
         self.totals[kind] = self.totals.get(kind, ErrorSums.none()) + sums
-        scenes = self.scenes.setdefault(kind, {})
-        scenes[judged.example.scene] = scenes.get(judged.example.scene, ErrorSums.none()) + sums
+        self._add_to_scene(kind, judged.example.scene, sums)
         if judged.start == "warm":
             return False
         self.num_pairs += 1
@@ -88,6 +91,16 @@ class Summary:
         ranked = Ranked(judged.epe, judged.key, judged.example)
         # Both are asked: a pair may be among the best and the worst of a few.
         return any([self.worst.offer(ranked), self.best.offer(ranked)])
+
+    def _add_to_scene(self, kind: tuple[str, Start], scene: str, sums: ErrorSums) -> None:
+        scenes = self.scenes.setdefault(kind, {})
+        if self.too_many_scenes:
+            return
+        scenes[scene] = scenes.get(scene, ErrorSums.none()) + sums
+        if len(scenes) > MOST_SCENES:
+            self.too_many_scenes = True
+            for some in self.scenes.values():
+                some.clear()
 
     def with_together(self) -> dict[tuple[str, Start], ErrorSums]:
         """Return the totals and, of several passes, those of all together."""
@@ -108,6 +121,10 @@ class Summary:
             notes.append(
                 f"{self.num_without_pixels} of {self.num_pairs} pairs have no pixel with a known "
                 f"truth and count for nothing: {', '.join(self.without_pixels)}{more}"
+            )
+        if self.too_many_scenes:
+            notes.append(
+                f"there are more than {MOST_SCENES} sequences; results.csv has each of their pairs"
             )
         for regions, lacking in (
             (NEED_OCCLUSION, "an occlusion mask"),
