@@ -147,17 +147,20 @@ def region_table(evaluation: "Evaluation") -> "Table":
     from gmaflow.evaluation import REGIONS
 
     columns = list(evaluation.columns())
-    table = Table("EPE by region", title_justify="left")
+    # Beside many columns the meanings would be squeezed to nothing; the report has them.
+    explained = len(columns) <= 2
+    table = Table("EPE by region")
     for title, _ in columns:
         table.add_column(title, justify="right")
-    table.add_column("", no_wrap=True, overflow="ellipsis", style="dim")
+    if explained:
+        table.add_column("", style="dim")
     for region, meaning in REGIONS.items():
         if any(region in regions for _, regions in columns):
             errors = (
                 number(regions[region].epe, 3) if region in regions else ""
                 for _, regions in columns
             )
-            table.add_row(region, *errors, meaning)
+            table.add_row(region, *errors, *([meaning] if explained else []))
     return table
 
 
