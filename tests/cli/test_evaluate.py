@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, write_frames
 from tests.evaluation.conftest import write_sintel
 
 
@@ -59,3 +59,27 @@ def test_bad_input_exits_with_2(
     assert found.code == 2
     assert message in found.err
     assert not out.exists()
+
+
+def test_footage_without_truth(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    write_frames(tmp_path / "frames", 3)
+    args = ["evaluate", "--data", "folder", "--root", tmp_path / "frames", "-o", tmp_path / "out"]
+    args += ["--weights", weights["raft-small"], "--iters", "1"]
+    refused = run(*args)
+    assert refused.code == 2
+    assert "--unsupervised" in refused.err
+    found = run(*args, "--unsupervised")
+    assert found.code == 0
+    assert "photometric" in found.out
+    judged = json.loads((tmp_path / "out/unsupervised.json").read_text())
+    assert judged["pairs"] == 2
+    assert judged["mean"]["photometric"] > 0
+    assert (tmp_path / "out/unsupervised.csv").read_text().count("\n") == 3
+    assert (tmp_path / "out/unsupervised.html").read_text().count("<article>") == 2
+
+
+def test_scenes_need_no_judgement_without_truth(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    args = ["--data", "scenes", "--unsupervised", "--weights", weights["raft-small"]]
+    assert run("evaluate", *args, "-o", tmp_path / "out").code == 2

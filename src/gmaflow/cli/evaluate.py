@@ -69,6 +69,7 @@ class EvaluateOptions:
       gmaflow evaluate --data sintel --root /data/MPI-Sintel --passes clean final -o sintel
       gmaflow evaluate --data kitti-2015 --weights gma-things.pth -o kitti
       gmaflow evaluate --data scenes --preset mix --count 50 -o scenes
+      gmaflow evaluate --data folder --root frames/ --unsupervised -o own
     """
 
     data: Data
@@ -76,6 +77,8 @@ class EvaluateOptions:
     """Where the results go."""
     warm_start: bool = False
     """Judge sequences a second time, each pair begun from the flow of the one before."""
+    unsupervised: bool = False
+    """Judge by the frames alone, for footage whose true motion nobody knows."""
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images grow to multiples of 8: as published for Sintel or for KITTI."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
@@ -86,6 +89,11 @@ def main(args: list[str]) -> None:
     from rich.console import Console
 
     options = parse(EvaluateOptions, args, verb="evaluate")
+    if options.unsupervised:
+        from gmaflow.cli.unsupervised import judge_by_frames
+
+        judge_by_frames(options)
+        return
     from gmaflow.evaluation import REPORT, evaluate, write_report
 
     data = options.data.open()
