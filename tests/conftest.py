@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.model import FlowNetwork, NetworkConfig, model_config
+from gmaflow.scenes import TextureBank
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +25,18 @@ def material() -> Path:
 def raft_small_file(material: Path) -> Path:
     """A checkpoint as its authors saved it."""
     return material / "checkpoints" / "raft-small.pth"
+
+
+@pytest.fixture(scope="session")
+def small_bank() -> TextureBank:
+    """Textures for scenes, few texels each so that they are made at once."""
+    return TextureBank.procedural(32)
+
+
+@pytest.fixture
+def few_textures(monkeypatch: pytest.MonkeyPatch, small_bank: TextureBank) -> None:
+    """Let every renderer use the small textures."""
+    monkeypatch.setattr(TextureBank, "procedural", lambda: small_bank)
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ VERBS = {
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
     "train": "train a network on rendered scenes or on data sets",
+    "evaluate": "measure how good the flow is, on data whose true motion is known",
+    "compare": "measure several networks on the same data, and how sure the difference is",
+    "submit": "write what the servers of Sintel, KITTI and Spring want",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""

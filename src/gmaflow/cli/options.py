@@ -3,7 +3,7 @@
 import inspect
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -30,7 +30,7 @@ class EstimatorOptions:
     verbose: bool = False
     """Say what is decided on the way."""
 
-    def make(self) -> "FlowEstimator":
+    def make(self, *, padding: Literal["sintel", "kitti"] = "sintel") -> "FlowEstimator":
         """Load the estimator that these options describe."""
         from gmaflow.inference import FlowEstimator, as_precision
 
@@ -42,6 +42,7 @@ class EstimatorOptions:
             iters=self.iters,
             device=self.device,
             precision=as_precision(self.precision),
+            padding=padding,
         )
 
 

@@ -16,7 +16,7 @@ from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import ImageArray, ImageLike, check_same_size, load_image, to_tensor
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.visibility import check_visibility
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
@@ -46,6 +46,7 @@ class FlowEstimator:
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
         plan: What to keep in memory; by default whatever fits.
+        padding: Where images grow to multiples of 8: as published for `sintel`, or for `kitti`.
 
     Raises:
         FlowError: The weights, the device or another argument cannot be used; it says why.
@@ -60,6 +61,7 @@ class FlowEstimator:
         device: str | torch.device = "auto",
         precision: Precision = "auto",
         plan: MemoryPlan | None = None,
+        padding: PaddingKind = "sintel",
     ) -> None:
         if iters < 1:
             raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
@@ -67,6 +69,7 @@ class FlowEstimator:
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
         self.plan = plan
+        self.padding: PaddingKind = padding
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         self.network = weights.build().to(self.device)
@@ -149,7 +152,7 @@ class FlowEstimator:
             start: First guess on the padded 1/8 grid, in its pixels.
         """
         height, width = image1.shape[-2:]
-        padding = Padding.to_stride(height, width)
+        padding = Padding.of_kind(self.padding, height, width)
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
@@ -183,7 +186,7 @@ class FlowEstimator:
                     f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
                     f"{height - 1}"
                 )
-        padding = Padding.to_stride(height, width)
+        padding = Padding.of_kind(self.padding, height, width)
         padded = padding.pad(to_tensor(array, self.device))
         rows, columns = padded.shape[-2] // STRIDE, padded.shape[-1] // STRIDE
         cells = [
@@ -236,7 +239,7 @@ class FlowEstimator:
             coarse = torch.from_numpy(previous.coarse).permute(2, 0, 1)[None].to(self.device)
         else:
             full = torch.from_numpy(previous.array).permute(2, 0, 1)[None].to(self.device)
-            coarse = coarsen(Padding.to_stride(*shape[:2]).pad(full))
+            coarse = coarsen(Padding.of_kind(self.padding, *shape[:2]).pad(full))
         return forward_project(coarse)
 
     def _load_pair(self, image1: ImageLike, image2: ImageLike) -> tuple[ImageArray, ImageArray]:

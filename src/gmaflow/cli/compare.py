@@ -1,0 +1,125 @@
+"""`gmaflow compare`: several networks on the same pairs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from gmaflow.cli.evaluate import Data, progress_bar
+from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.errors import FlowError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gmaflow.evaluation import Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Judge several networks on the same pairs; the others are compared with the first.
+
+    Prints, for each region of the image, how much smaller the error is and how sure that is, as in
+    the paper's table 1. Leaves comparison.html and comparison.json in the output folder, and what
+    `gmaflow evaluate` leaves in a folder for each network. An interrupted run goes on where it was.
+
+    Examples:
+      gmaflow compare raft-things.pth gma-things.pth --data sintel --passes clean final -o out
+      gmaflow compare a.safetensors b.safetensors --data scenes --count 100 -o out
+    """
+
+    weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]
+    """Weights of two or more networks."""
+    data: Data
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """Where the results go."""
+    models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
+    """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
+    show: int = 3
+    """How many of the most improved pairs to show."""
+    pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
+    """Show these pairs instead."""
+    iters: int = 12
+    """Refinements."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    padding: Literal["auto", "sintel", "kitti"] = "auto"
+    """Where images grow to multiples of 8: as published for Sintel or for KITTI."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    from rich.console import Console
+
+    options = parse(CompareOptions, args, verb="compare")
+    from gmaflow.evaluation import COMPARISON_PAGE, compare, write_comparison
+
+    names = unique_names(options.weights)
+    if len(names) < 2:
+        raise FlowError("one network cannot be compared; give the weights of two or more")
+    if options.models and len(options.models) != len(names):
+        raise FlowError(
+            f"{len(options.models)} models are named for {len(names)} files; give one for each"
+        )
+    data = options.data.open()
+    estimators = {
+        name: EstimatorOptions(
+            weights=file,
+            model=model,
+            iters=options.iters,
+            device=options.device,
+            precision=options.precision,
+        ).make(padding=options.data.padding(options.padding))
+        for name, file, model in zip(
+            names, options.weights, options.models or [None] * len(names), strict=True
+        )
+    }
+    with progress_bar(data, rounds=len(names), title="compare") as step:
+        comparison = compare(
+            estimators,
+            data,
+            options.output,
+            files=dict(zip(names, options.weights, strict=True)),
+            progress=lambda _name, judged: step(judged),
+        )
+    write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
+    console = Console()
+    console.print(comparison_table(comparison))
+    console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
+    console.print(f"wrote {options.output / COMPARISON_PAGE}", highlight=False, soft_wrap=True)
+
+
+def unique_names(weights: tuple[str, ...]) -> list[str]:
+    """Name networks after their files, with a number where two would be called the same."""
+    names: list[str] = []
+    for file in weights:
+        stem, number = Path(file).stem, 1
+        name = stem
+        while name in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names.append(name)
+    return names
+
+
+def comparison_table(comparison: "Comparison") -> "Table":
+    """Return errors and improvements by pass and region, for the terminal."""
+    from rich.table import Table
+
+    from gmaflow.evaluation import header_of, row_of
+
+    table = Table(title=f"{comparison.data.title}: mean error, px", title_justify="left")
+    table.add_column("pass")
+    table.add_column("region")
+    for title in header_of(comparison):
+        table.add_column(title, justify="right")
+    group = ""
+    for line in comparison.lines:
+        if group and line.group != group:
+            table.add_section()
+        table.add_row("" if line.group == group else line.group, line.region, *row_of(line))
+        group = line.group
+    return table

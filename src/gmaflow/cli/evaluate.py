@@ -1,0 +1,177 @@
+"""`gmaflow evaluate`: how good the flow is, on data whose true motion is known."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from gmaflow.cli.options import Estimator, EstimatorOptions, parse
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gmaflow.evaluation import Evaluation, ExampleSet, Judged
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Which pairs are judged."""
+
+    data: Annotated[str, tyro.conf.arg(metavar="NAME")]
+    """sintel, kitti-2015, chairs ... (`gmaflow data list`), folder for your own, or scenes."""
+    root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Where the data set lies; by default what the environment or the config file says."""
+    split: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """training, validation ...; by default the data set's first."""
+    passes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
+    """clean, final, albedo; occ or noc for KITTI; by default the first."""
+    preset: str = "mix"
+    """Kind of rendered scenes, for --data scenes."""
+    seed: int = 0
+    """Which rendered scenes."""
+    count: int = 20
+    """How many rendered scenes."""
+    size: tuple[int, int] = (368, 496)
+    """Height and width of rendered scenes."""
+
+    def open(self) -> "ExampleSet":
+        """List the pairs."""
+        from gmaflow.evaluation import SCENES, open_examples, render_examples
+
+        if self.data == SCENES:
+            return render_examples(
+                self.preset, seed=self.seed, count=self.count, size=self.size, passes=self.passes
+            )
+        return open_examples(self.data, self.root, split=self.split, passes=self.passes)
+
+    def padding(self, chosen: str) -> Literal["sintel", "kitti"]:
+        """Return how images are padded; `auto` is as was published for the data set."""
+        if chosen == "auto":
+            return "kitti" if self.data.startswith("kitti") else "sintel"
+        return "kitti" if chosen == "kitti" else "sintel"
+
+
+Data = Annotated[DataOptions, tyro.conf.OmitArgPrefixes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Judge a network on pairs whose true motion is known.
+
+    Leaves report.html, results.json and results.csv in the output folder. Results are kept there
+    pair by pair: an interrupted run goes on where it was, and a repeated one computes nothing.
+
+    Examples:
+      gmaflow evaluate --data sintel --root /data/MPI-Sintel --passes clean final -o sintel
+      gmaflow evaluate --data kitti-2015 --weights gma-things.pth -o kitti
+      gmaflow evaluate --data scenes --preset mix --count 50 -o scenes
+      gmaflow evaluate --data folder --root frames/ --unsupervised -o own
+    """
+
+    data: Data
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """Where the results go."""
+    warm_start: bool = False
+    """Judge sequences a second time, each pair begun from the flow of the one before."""
+    unsupervised: bool = False
+    """Judge by the frames alone, for footage whose true motion nobody knows."""
+    padding: Literal["auto", "sintel", "kitti"] = "auto"
+    """Where images grow to multiples of 8: as published for Sintel or for KITTI."""
+    estimator: Estimator = field(default_factory=EstimatorOptions)
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    from rich.console import Console
+
+    options = parse(EvaluateOptions, args, verb="evaluate")
+    if options.unsupervised:
+        from gmaflow.cli.unsupervised import judge_by_frames
+
+        judge_by_frames(options)
+        return
+    from gmaflow.evaluation import REPORT, evaluate, write_report
+
+    data = options.data.open()
+    estimator = options.estimator.make(padding=options.data.padding(options.padding))
+    rounds = 2 if options.warm_start and data.has_sequences else 1
+    with progress_bar(data, rounds=rounds) as step:
+        evaluation = evaluate(
+            estimator,
+            data,
+            options.output,
+            weights=options.estimator.weights or "shipped",
+            warm_start=options.warm_start,
+            progress=step,
+        )
+    write_report(evaluation, estimator, options.output)
+    console = Console()
+    for table in (main_table(evaluation), region_table(evaluation)):
+        console.print(table)
+    for note in evaluation.notes:
+        console.print(f"note: {note}", highlight=False)
+    console.print(f"wrote {options.output / REPORT}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(
+    data: "ExampleSet", *, rounds: int = 1, title: str = "evaluate"
+) -> Iterator[Callable[["Judged"], None]]:
+    """Show on stderr how far it is, and the error so far."""
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=rounds * len(data.examples))
+        yield lambda judged: bar.update(
+            task, advance=1, description=f"{title}: {judged.example.title}"
+        )
+
+
+def main_table(evaluation: "Evaluation") -> "Table":
+    """Return the overall figures of each pass, for the terminal."""
+    from rich.table import Table
+
+    table = Table(title=f"{evaluation.data.title}: {evaluation.about.model}", title_justify="left")
+    for name in ("", "pairs", "EPE", "1px %", "3px %", "5px %", "Fl %"):
+        table.add_column(name, justify="right" if name else "left")
+    for title, regions in evaluation.columns():
+        found = regions["all"]
+        shares = (found.px1, found.px3, found.px5, found.fl)
+        written = (number(share, 2) for share in shares)
+        table.add_row(title, str(found.images), number(found.epe, 3), *written)
+    return table
+
+
+def region_table(evaluation: "Evaluation") -> "Table":
+    """Return the end-point error of each region, for the terminal."""
+    from rich.table import Table
+
+    from gmaflow.evaluation import REGIONS
+
+    columns = list(evaluation.columns())
+    # Beside many columns the meanings would be squeezed to nothing; the report has them.
+    explained = len(columns) <= 2
+    table = Table("EPE by region")
+    for title, _ in columns:
+        table.add_column(title, justify="right")
+    if explained:
+        table.add_column("", style="dim")
+    for region, meaning in REGIONS.items():
+        if any(region in regions for _, regions in columns):
+            errors = (
+                number(regions[region].epe, 3) if region in regions else ""
+                for _, regions in columns
+            )
+            table.add_row(region, *errors, *([meaning] if explained else []))
+    return table
+
+
+def number(value: float, digits: int) -> str:
+    """Write a figure; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"

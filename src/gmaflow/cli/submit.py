@@ -1,0 +1,96 @@
+"""`gmaflow submit`: what the servers of Sintel, KITTI and Spring want."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gmaflow.cli.app import say
+from gmaflow.cli.options import EstimatorOptions, parse
+
+if TYPE_CHECKING:
+    from gmaflow.evaluation import SubmissionReport
+
+INCOMPLETE = 1
+_SHOWN = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """Write what a benchmark's server wants, and check it before it is called done.
+
+    Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
+    in the paper. An interrupted run goes on where it was. Exits with 1 if the submission cannot be
+    handed in.
+
+    Examples:
+      gmaflow submit sintel --root /data/MPI-Sintel --weights gma-sintel.pth -o sintel
+      gmaflow submit kitti --root /data/KITTI-2015 --weights gma-kitti.pth -o kitti
+    """
+
+    benchmark: Annotated[str, tyro.conf.Positional]
+    """sintel, kitti (2015) or spring."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """Where the files go."""
+    root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """The data set's folder, with its test split."""
+    weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
+    iters: int | None = None
+    """Refinements; by default as published."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(SubmitOptions, args, verb="submit")
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from gmaflow.evaluation import find_benchmark, list_jobs, submit
+
+    benchmark = find_benchmark(options.benchmark)
+    # Before the network is loaded: a wrong folder is the likelier mistake, and quickly told.
+    list_jobs(benchmark, options.root, options.output)
+    estimator = EstimatorOptions(
+        weights=options.weights,
+        model=options.model,
+        iters=options.iters or benchmark.iters,
+        device=options.device,
+        precision=options.precision,
+    ).make(padding=benchmark.padding)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"submit {benchmark.name}", total=None)
+        report = submit(
+            benchmark,
+            estimator,
+            options.output,
+            root=options.root,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    show(report)
+    if not report.complete:
+        say(f"gmaflow: {options.output} cannot be handed in yet")
+        sys.exit(INCOMPLETE)
+    print(benchmark.instructions.format(folder=options.output))  # noqa: T201
+
+
+def show(report: "SubmissionReport") -> None:
+    """Print what a submission came to."""
+    count = report.written + report.kept
+    print(  # noqa: T201
+        f"{count} of {report.published} files: {report.written} written, {report.kept} were there"
+    )
+    for problem in report.problems[:_SHOWN]:
+        say(f"gmaflow: {problem}")
+    if len(report.problems) > _SHOWN:
+        say(f"gmaflow: ... and {len(report.problems) - _SHOWN} more")
+    if report.complete:
+        print("all of them were read back, and their sizes are right")  # noqa: T201

@@ -1,0 +1,62 @@
+"""`gmaflow evaluate --unsupervised`: footage judged by its own frames."""
+
+import csv
+import json
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gmaflow.errors import FlowError
+
+if TYPE_CHECKING:
+    from gmaflow.cli.evaluate import EvaluateOptions
+
+PAGE, JSON, CSV = "unsupervised.html", "unsupervised.json", "unsupervised.csv"
+
+
+def judge_by_frames(options: "EvaluateOptions") -> None:
+    """Judge pairs without their truth; print a table and write a page, JSON and CSV."""
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from gmaflow.data import open_dataset
+    from gmaflow.evaluation.unsupervised import MEANING, NAMES, average, judge_footage, write_page
+    from gmaflow.io import atomic_write
+
+    chosen = options.data
+    if chosen.data == "scenes":
+        raise FlowError("rendered scenes have a truth; leave --unsupervised out")
+    dataset = open_dataset(
+        chosen.data, chosen.root, split=chosen.split, passes=chosen.passes or None
+    )
+    estimator = options.estimator.make(padding=chosen.padding(options.padding))
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("judge", total=len(dataset))
+        judged = list(
+            judge_footage(
+                estimator, dataset, progress=lambda done: bar.update(task, completed=done)
+            )
+        )
+    mean = average(found for _, found in judged)
+    with atomic_write(options.output / CSV) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["scene", "frame", *NAMES])
+        for pair, found in judged:
+            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(found).values())
+            writer.writerow([pair.scene, pair.frame, *numbers])
+    plain = {name: value if math.isfinite(value) else None for name, value in asdict(mean).items()}
+    about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
+    with atomic_write(options.output / JSON) as temporary:
+        temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
+    write_page(options.output / PAGE, dataset.name, judged, estimator)
+
+    table = Table("figure", "mean", "", title=f"{dataset.name}: {len(dataset)} pairs")
+    for name, (unit, meaning) in MEANING.items():
+        value = asdict(mean)[name]
+        table.add_row(name, "-" if math.isnan(value) else f"{value:.3f}", f"{meaning} ({unit})")
+    console = Console()
+    console.print(table)
+    if mean.static_camera:
+        console.print("most of the picture rests: the camera seems to stand still")
+    console.print(f"wrote {options.output / PAGE}", highlight=False, soft_wrap=True)

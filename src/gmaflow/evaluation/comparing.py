@@ -1,0 +1,200 @@
+"""Two or more networks on the same pairs: who is better, where, and how surely."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float64
+
+from gmaflow.errors import FlowError
+from gmaflow.evaluation.bootstrap import Improvement, improvements
+from gmaflow.evaluation.evaluating import Evaluation, evaluate
+from gmaflow.evaluation.examples import Example, ExampleSet
+from gmaflow.evaluation.judging import Judged
+from gmaflow.evaluation.metrics import Column
+from gmaflow.evaluation.regions import REGIONS
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import atomic_write
+
+COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
+Tables = Float64[np.ndarray, "n r c"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contender:
+    """A network that takes part, and what it came to.
+
+    Attributes:
+        name: what to call it.
+        estimator: the network.
+        evaluation: its errors.
+        keys: of its results, pair by pair.
+        tables: its sums, pair by pair.
+    """
+
+    name: str
+    estimator: FlowEstimator
+    evaluation: Evaluation
+    keys: list[str]
+    tables: Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A region of a pass: the error of each network, and how the others improve on the first."""
+
+    group: str
+    region: str
+    errors: tuple[float, ...]
+    improvements: tuple[Improvement, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Several networks on the same pairs; the first is what the others are compared with."""
+
+    data: ExampleSet
+    contenders: tuple[Contender, ...]
+    lines: tuple[Line, ...]
+
+    def most_improved(self, count: int) -> list[tuple[int, Example]]:
+        """Return the pairs whose mean error the second network lowers most, with their places."""
+        before, after = (pair_errors(one.tables) for one in self.contenders[:2])
+        gains = np.nan_to_num(before - after, nan=-math.inf)
+        best = np.argsort(-gains, kind="stable")[:count]
+        return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
+
+    def find(self, names: Sequence[str]) -> list[tuple[int, Example]]:
+        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME.
+
+        Raises:
+            FlowError: there is no such pair.
+        """
+        known: dict[str, int] = {}
+        for i, example in enumerate(self.data.examples):
+            known.setdefault(f"{example.scene}/{example.frame}", i)
+            known[f"{example.group}/{example.scene}/{example.frame}"] = i
+        for name in names:
+            if name not in known:
+                raise FlowError(
+                    f"there is no pair {name!r}; give names such as {next(iter(known))}"
+                )
+        return [(known[name], self.data.examples[known[name]]) for name in names]
+
+
+def compare(
+    estimators: dict[str, FlowEstimator],
+    data: ExampleSet,
+    folder: Path,
+    *,
+    files: dict[str, str] | None = None,
+    progress: Callable[[str, Judged], None] = lambda _name, _judged: None,
+) -> Comparison:
+    """Evaluate several networks on the same pairs, and compare them with the first.
+
+    Args:
+        estimators: two or more, by name.
+        data: the pairs.
+        folder: where results go, those of each network in a folder of its name.
+        files: where the weights came from, by name.
+        progress: is told of each pair.
+
+    Raises:
+        FlowError: there are fewer than two, or a pair cannot be read.
+    """
+    if len(estimators) < 2:
+        raise FlowError("one network cannot be compared; give the weights of two or more")
+    contenders = []
+    for name, estimator in estimators.items():
+        keys: list[str] = []
+        tables: list[np.ndarray] = []
+
+        def note(
+            judged: Judged,
+            name: str = name,
+            keys: list[str] = keys,
+            tables: list[np.ndarray] = tables,
+        ) -> None:
+            keys.append(judged.key)
+            tables.append(judged.result.sums.table)
+            progress(name, judged)
+
+        weights = (files or {}).get(name, name)
+        evaluation = evaluate(estimator, data, folder / name, weights=weights, progress=note)
+        contenders.append(
+            Contender(
+                name=name,
+                estimator=estimator,
+                evaluation=evaluation,
+                keys=keys,
+                tables=np.stack(tables),
+            )
+        )
+    comparison = Comparison(
+        data=data, contenders=tuple(contenders), lines=tuple(_lines(data, contenders))
+    )
+    with atomic_write(folder / COMPARISON) as temporary:
+        temporary.write_text(json.dumps(as_json(comparison), indent=2) + "\n")
+    return comparison
+
+
+def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
+    """Return the mean error of each pair; NaN where no pixel is known."""
+    whole = tables[:, list(REGIONS).index("all")]
+    pixels = whole[:, Column.PIXELS]
+    errors: np.ndarray = whole[:, Column.ERROR] / np.where(pixels > 0, pixels, np.nan)
+    return errors
+
+
+def as_json(comparison: Comparison) -> dict[str, object]:
+    """Return a comparison as plain values; null where there is no pixel."""
+    return {
+        "data": comparison.data.title,
+        "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
+        "intervals": "95 %, pairs drawn anew 2000 times, the same for all networks",
+        "lines": [
+            {
+                "pass": line.group,
+                "region": line.region,
+                "epe": {
+                    one.name: _plain(error)
+                    for one, error in zip(comparison.contenders, line.errors, strict=True)
+                },
+                "improvement_percent": {
+                    one.name: {name: _plain(value) for name, value in asdict(found).items()}
+                    for one, found in zip(comparison.contenders[1:], line.improvements, strict=True)
+                },
+            }
+            for line in comparison.lines
+        ],
+    }
+
+
+def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
+    groups = np.array([example.group for example in data.examples])
+    averaging = contenders[0].evaluation.averaging
+    lines = []
+    for group in dict.fromkeys(groups.tolist()):
+        tables = [one.tables[groups == group] for one in contenders]
+        found = [
+            one.evaluation.summary.totals[group, "cold"].figures(averaging) for one in contenders
+        ]
+        better = [improvements(tables[0], other, averaging=averaging) for other in tables[1:]]
+        lines += [
+            Line(
+                group=group,
+                region=region,
+                errors=tuple(figures[region].epe for figures in found),
+                improvements=tuple(each[row] for each in better),
+            )
+            for row, region in enumerate(REGIONS)
+            if region in found[0] and found[0][region].pixels
+        ]
+    return lines
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None

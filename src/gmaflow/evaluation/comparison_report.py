@@ -1,0 +1,134 @@
+"""A comparison as a page for people, with the paper's qualitative figure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gmaflow.evaluation import html
+from gmaflow.evaluation.bootstrap import Improvement
+from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, Line, pair_errors
+from gmaflow.evaluation.evaluating import SHOWN
+from gmaflow.evaluation.examples import Example
+from gmaflow.evaluation.regions import REGIONS
+from gmaflow.evaluation.report import pair_figures, shown_flow, written
+from gmaflow.io import atomic_write
+from gmaflow.version import __version__
+
+
+def write_comparison(
+    comparison: Comparison, folder: Path, *, show: int = 3, pairs: Sequence[str] = ()
+) -> Path:
+    """Write comparison.html.
+
+    Args:
+        comparison: what was found.
+        folder: where to.
+        show: how many of the most improved pairs are shown.
+        pairs: names of pairs to show instead.
+
+    Raises:
+        FlowError: there is no such pair, or the place cannot be written to.
+    """
+    chosen = comparison.find(pairs) if pairs else comparison.most_improved(show)
+    names = [one.name for one in comparison.contenders]
+    whole = [line for line in comparison.lines if line.region == "all"]
+    body = [
+        f"<h1>{html.escape(' against '.join(reversed(names)))}</h1>",
+        f'<p class="sub">{html.escape(comparison.data.title)}, '
+        f"{len(comparison.data.examples)} pairs</p>",
+        html.tiles(
+            (f"{line.group}: {name}", percent(found), f"{interval(found)} of {names[0]}'s error")
+            for line in whole
+            for name, found in zip(names[1:], line.improvements, strict=True)
+        ),
+        *(_table(comparison, group) for group in dict.fromkeys(ln.group for ln in whole)),
+        _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
+        _networks(comparison),
+        f"<footer>gmaflow {__version__}</footer>",
+    ]
+    path = folder / COMPARISON_PAGE
+    title = f"{' against '.join(names)}: {comparison.data.title}"
+    with atomic_write(path) as temporary:
+        temporary.write_text(html.page(title, "\n".join(body)))
+    return path
+
+
+def percent(found: Improvement) -> str:
+    """Write an improvement, with its sign."""
+    return "-" if found.percent != found.percent else f"{found.percent:+.1f} %"
+
+
+def interval(found: Improvement) -> str:
+    """Write the interval of an improvement; a star says that its sign is certain."""
+    if found.low != found.low:
+        return "-"
+    return f"{found.low:+.1f} to {found.high:+.1f}{' *' if found.certain else ''}"
+
+
+def row_of(line: Line) -> list[str]:
+    """Return a line's cells: errors, then improvement and interval of each but the first."""
+    cells = [written(error) for error in line.errors]
+    for found in line.improvements:
+        cells += [percent(found), interval(found)]
+    return cells
+
+
+def header_of(comparison: Comparison) -> list[str]:
+    """Return the titles of `row_of`'s cells."""
+    names = [one.name for one in comparison.contenders]
+    titles = list(names)
+    for name in names[1:]:
+        titles += ["improvement" if len(names) == 2 else f"by {name}", "95 % interval"]
+    return titles
+
+
+def _table(comparison: Comparison, group: str) -> str:
+    header = ["region", *header_of(comparison), "what it is"]
+    rows = [
+        [line.region, *row_of(line), REGIONS[line.region]]
+        for line in comparison.lines
+        if line.group == group
+    ]
+    return html.section(
+        group,
+        html.table(header, rows, text_columns=(0, len(header) - 1)),
+        lead="Mean end-point error in pixels, and how much of the first network's error is gone. "
+        "The interval is what 95 of 100 data sets would show that are drawn from these pairs; a "
+        "star means that the sign is beyond doubt in that sense.",
+    )
+
+
+def _cards(
+    title: str, comparison: Comparison, chosen: list[tuple[int, Example]], folder: Path
+) -> str:
+    if not chosen:
+        return html.section(title, lead="No pair is improved.")
+    errors = [pair_errors(one.tables) for one in comparison.contenders]
+    cards = []
+    for place, example in chosen:
+        sample = example.source.load()
+        estimates = {
+            one.name: shown_flow(folder / SHOWN / f"{one.keys[place]}.flo", sample, one.estimator)
+            for one in comparison.contenders
+        }
+        told = ", ".join(
+            f"{one.name} {written(float(each[place]))} px"
+            for one, each in zip(comparison.contenders, errors, strict=True)
+        )
+        cards.append(html.card(example.title, told, pair_figures(sample, estimates)))
+    return html.section(title, *cards)
+
+
+def _networks(comparison: Comparison) -> str:
+    rows = [
+        (
+            one.name,
+            Path(one.evaluation.about.weights).name,
+            one.evaluation.about.model,
+            one.evaluation.about.iters,
+            one.evaluation.about.precision,
+            one.evaluation.about.fingerprint,
+        )
+        for one in comparison.contenders
+    ]
+    header = ("", "weights", "model", "iterations", "precision", "fingerprint")
+    return html.section("Networks", html.table(header, rows, text_columns=(0, 1, 2, 4, 5)))

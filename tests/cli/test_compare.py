@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from gmaflow.cli.compare import unique_names
+from tests.cli.conftest import Run
+from tests.evaluation.conftest import write_sintel
+
+
+def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    out = tmp_path / "out"
+    found = run(
+        *("compare", weights["raft-small"], weights["gma"], "--data", "sintel", "--root", root),
+        *("--iters", "1", "-o", out),
+    )
+    assert found.code == 0
+    for shown in ("raft-small", "gma", "improvement", "95 % interval", "occ-in"):
+        assert shown in found.out
+    assert (out / "comparison.html").exists()
+    assert (out / "gma/results.csv").exists()
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    assert unique_names(("a/gma.pth", "b/gma.pth", "c.pth")) == ["gma", "gma-2", "c"]
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "message"),
+    [
+        (["raft-small"], [], "give the weights of two or more"),
+        (["raft-small", "gma"], ["--models", "gma"], "1 models are named for 2 files"),
+        (["raft-small", "gma"], ["--split", "test"], "gmaflow submit"),
+    ],
+)
+def test_bad_input_exits_with_2(
+    run: Run,
+    weights: dict[str, Path],
+    tmp_path: Path,
+    *,
+    files: list[str],
+    more: list[str],
+    message: str,
+) -> None:
+    root = write_sintel(tmp_path / "sintel", split="test")
+    names = [weights[name] for name in files]
+    found = run(
+        "compare", *names, "--data", "sintel", "--root", root, "-o", tmp_path / "out", *more
+    )
+    assert found.code == 2
+    assert message in found.err

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from gmaflow.evaluation import submission
+from tests.cli.conftest import Run
+from tests.evaluation.conftest import write_sintel
+
+
+def test_an_incomplete_submission_says_so_and_exits_with_1(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    root = write_sintel(tmp_path / "data", split="test", frames=2)
+    args = ["submit", "sintel", "--root", root, "--weights", weights["raft-small"], "--iters", "1"]
+    found = run(*args, "-o", tmp_path / "out")
+    assert found.code == 1
+    assert "2 of 1104 files: 2 written, 0 were there" in found.out
+    assert "the server wants 1104 files" in found.err
+    assert "cannot be handed in yet" in found.err
+
+
+def test_a_complete_one_tells_what_to_do_next(
+    run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submission, "count_published", lambda _benchmark: 2)
+    root = write_sintel(tmp_path / "data", split="test", frames=2)
+    out = tmp_path / "out"
+    found = run(
+        *("submit", "sintel", "--root", root, "--weights", weights["raft-small"]),
+        *("--iters", "1", "-o", out),
+    )
+    assert found.code == 0
+    assert "all of them were read back" in found.out
+    assert f"bundler {out}/clean {out}/final sintel.lzma" in found.out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["middlebury"], "there are sintel, kitti, spring"),
+        (["kitti", "--root", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
+    ],
+)
+def test_bad_input_exits_with_2(run: Run, tmp_path: Path, args: list[str], message: str) -> None:
+    found = run("submit", *args, "-o", tmp_path / "out")
+    assert found.code == 2
+    assert message in found.err

@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from gmaflow.errors import FlowError
+from gmaflow.evaluation import compare, open_examples, write_comparison
+from gmaflow.inference import FlowEstimator
+from tests.evaluation.conftest import random_estimator, write_sintel
+
+
+def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator) -> None:
+    root = write_sintel(tmp_path / "sintel", frames=4)
+    data = open_examples("sintel", root, passes=("clean", "final"))
+    networks = {"one": estimator, "other": random_estimator(1, iters=3)}
+    comparison = compare(networks, data, tmp_path / "out")
+    found = json.loads((tmp_path / "out/comparison.json").read_text())
+    apart = [
+        json.loads((tmp_path / f"out/{name}/results.json").read_text())["results"]
+        for name in networks
+    ]
+    occ = next(
+        line for line in found["lines"] if (line["pass"], line["region"]) == ("final", "occ")
+    )
+    first, second = (each["final"]["cold"]["regions"]["occ"]["epe"] for each in apart)
+    assert occ["epe"] == {"one": pytest.approx(first), "other": pytest.approx(second)}
+    gain = occ["improvement_percent"]["other"]
+    assert gain["percent"] == pytest.approx(100 * (first - second) / first)
+    assert gain["low"] <= gain["percent"] <= gain["high"]
+
+    improved = comparison.most_improved(99)
+    for place, example in improved:
+        before, after = (one.tables[place, 0] for one in comparison.contenders)
+        assert after[3] < before[3], example.title
+
+    page = write_comparison(comparison, tmp_path / "out", pairs=["final/alley_1/0002"])
+    text = page.read_text()
+    assert text.count("<article>") == 1
+    assert text.count("data:image/jpeg") == 8
+    assert "final alley_1 0002" in text
+    with pytest.raises(FlowError, match="no pair 'nowhere/1'; give names such as alley_1/0001"):
+        write_comparison(comparison, tmp_path / "out", pairs=["nowhere/1"])
+
+
+def test_a_network_does_not_improve_on_itself(tmp_path: Path, estimator: FlowEstimator) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    same = {"a": estimator, "b": estimator, "c": estimator}
+    comparison = compare(same, open_examples("sintel", root), tmp_path / "out")
+    assert comparison.most_improved(3) == []
+    assert all(found.percent == 0 for line in comparison.lines for found in line.improvements)
+    assert "No pair is improved" in write_comparison(comparison, tmp_path / "out").read_text()
+
+
+def test_one_alone_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel"))
+    with pytest.raises(FlowError, match="two or more"):
+        compare({"one": estimator}, data, tmp_path / "out")

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+
+from gmaflow.errors import DatasetError
+from gmaflow.evaluation import open_examples, render_examples
+from tests.data.trees import put_flows, put_images
+from tests.evaluation.conftest import write_sintel
+
+
+def test_each_pass_is_a_group_and_sequences_are_known(tmp_path: Path) -> None:
+    root = write_sintel(tmp_path, scenes=("alley_1", "cave_2"))
+    data = open_examples("sintel", root, passes=("clean", "final"))
+    assert [example.group for example in data.examples] == ["clean"] * 4 + ["final"] * 4
+    assert [example.follows for example in data.examples] == [False, True] * 4
+    assert data.examples[1].title == "clean alley_1 0002"
+    assert data.has_sequences
+
+
+def test_a_set_without_truth_says_to_use_submit(tmp_path: Path) -> None:
+    root = write_sintel(tmp_path, split="test")
+    with pytest.raises(DatasetError, match="`gmaflow submit`"):
+        open_examples("sintel", root, split="test")
+
+
+def test_pairs_of_a_folder_without_truth_are_counted(tmp_path: Path) -> None:
+    put_images(tmp_path, "a.png", "b.png", "c.png")
+    put_flows(tmp_path, "a.flo")
+    data = open_examples("folder", tmp_path)
+    assert [example.frame for example in data.examples] == ["a"]
+    assert data.notes == ("1 pairs without truth are left out",)
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
+    data = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
+    again = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
+    assert len({example.source.identity() for example in data.examples}) == 4
+    first, same = data.examples[1].source.load(), again.examples[1].source.load()
+    assert (first.image1 == same.image1).all()
+    assert first.image1.shape == (48, 64, 3)
+    assert first.occluded_in is not None
+
+
+@pytest.mark.parametrize(
+    ("preset", "count", "passes", "message"),
+    [
+        ("mixx", 1, (), "no preset 'mixx'"),
+        ("mix", 0, (), "at least 1"),
+        ("mix", 1, ("albedo",), "no pass 'albedo'"),
+    ],
+)
+def test_scenes_that_are_not_there_are_refused(
+    preset: str, count: int, passes: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        render_examples(preset, seed=0, count=count, size=(48, 64), passes=passes)

@@ -1,0 +1,136 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.errors import FlowError
+from gmaflow.evaluation.examples import Example, open_examples
+from gmaflow.evaluation.judging import RESULTS, Judge, Judged
+from gmaflow.evaluation.metrics import measure
+from gmaflow.inference import Flow, FlowEstimator
+from tests.evaluation.conftest import random_estimator, write_sintel
+
+
+class Counting:
+    """Counts what an estimator is asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        original = FlowEstimator.__call__
+
+        def call(inner: FlowEstimator, *args: object, **more: object) -> Flow:
+            self.calls += 1
+            return original(inner, *args, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(FlowEstimator, "__call__", call)
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
+
+
+def examples_of(root: Path) -> tuple[Example, ...]:
+    return open_examples("sintel", root).examples
+
+
+def table(judged: list[Judged]) -> np.ndarray:
+    return np.stack([one.result.sums.table for one in judged])
+
+
+def test_a_pair_gets_the_errors_of_its_estimate(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator
+) -> None:
+    examples = examples_of(sintel)
+    judged = list(Judge(estimator, tmp_path / "out").judge(examples))
+    sample = examples[1].source.load()
+    expected = measure(estimator(sample.image1, sample.image2).array, sample)
+    assert [one.example.frame for one in judged] == ["0001", "0002"]
+    assert (judged[1].result.sums.table == expected.table).all()
+
+
+def test_a_repeated_run_estimates_nothing(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
+) -> None:
+    first = list(Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True))
+    # Of three pairs' worth of frames: two cold, and one warm, since the first is both.
+    assert counting.calls == 3
+    again = list(Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True))
+    assert counting.calls == 3
+    assert (table(first) == table(again)).all()
+
+
+def test_other_weights_settings_or_files_are_judged_anew(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
+) -> None:
+    def run(some: FlowEstimator) -> int:
+        before = counting.calls
+        list(Judge(some, tmp_path).judge(examples_of(sintel)))
+        return counting.calls - before
+
+    assert run(estimator) == 2
+    assert run(random_estimator(seed=1)) == 2
+    assert run(random_estimator(iters=2)) == 2
+    assert run(random_estimator()) == 0
+    truth = sintel / "training/flow/alley_1/frame_0001.flo"
+    os.utime(truth, ns=(1, 1))
+    assert run(estimator) == 1
+
+
+def stop_after(judged: Iterator[Judged], count: int) -> None:
+    for _ in range(count):
+        next(judged)
+
+
+@pytest.mark.parametrize("last_flow_is_there", [True, False])
+def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
+    tmp_path: Path, estimator: FlowEstimator, counting: Counting, last_flow_is_there: bool
+) -> None:
+    root = write_sintel(tmp_path / "sintel", frames=5)
+    whole = list(Judge(estimator, tmp_path / "whole").judge(examples_of(root), warm=True))
+    before = counting.calls
+    stop_after(Judge(estimator, tmp_path / "part").judge(examples_of(root), warm=True), 6)
+    judge = Judge(estimator, tmp_path / "part")
+    if not last_flow_is_there:
+        judge.last.remove()
+    rest = list(judge.judge(examples_of(root), warm=True))
+    assert (table(rest) == table(whole)).all()
+    # Four cold and three warm; without the last flow, three warm ones more to get it back.
+    assert counting.calls - before == 7 + (0 if last_flow_is_there else 3)
+
+
+def test_warm_differs_from_cold_but_for_the_first(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator
+) -> None:
+    cold1, warm1, cold2, warm2 = Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True)
+    assert warm1.key == cold1.key
+    assert warm2.key != cold2.key
+    assert warm2.epe != cold2.epe
+
+
+def test_a_torn_line_costs_its_pair_alone(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
+) -> None:
+    whole = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    stored = tmp_path / RESULTS
+    stored.write_bytes(stored.read_bytes()[:-40])
+    again = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    assert counting.calls == 3
+    assert (table(again) == table(whole)).all()
+    third = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    assert counting.calls == 3
+    assert (table(third) == table(whole)).all()
+
+
+def test_a_broken_pair_loses_none_before_it(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
+) -> None:
+    (sintel / "training/flow/alley_1/frame_0002.flo").write_bytes(b"PIEH")
+    judged = Judge(estimator, tmp_path).judge(examples_of(sintel))
+    next(judged)
+    with pytest.raises(FlowError, match=r"frame_0002\.flo"):
+        next(judged)
+    next(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    assert counting.calls == 1
