@@ -13,6 +13,7 @@ VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
+    "scenes": "render training pairs whose flow is known exactly, and look at them",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""
