@@ -97,24 +97,13 @@ def measure_rendered(
 
 def show(rendered: Sequence[MotionStatistics], real: Sequence[MotionStatistics]) -> None:
     """Print the numbers for people."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="motion in pixels, occlusion in % of the pixels")
-    for heading in ("", "pairs", "mean", "50 %", "90 %", "99 %", "99.9 %", "longest"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for heading in ("still", "hidden", "out"):
-        table.add_column(heading, justify="right")
-    for number, one in enumerate([*rendered, *real]):
-        lengths = (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)
-        hidden = "-" if one.occluded_in is None else f"{100 * one.occluded_in:.1f}"
-        table.add_row(
-            one.name,
-            f"{one.pairs:,}",
-            *(f"{length:.1f}" for length in lengths),
-            f"{100 * one.still:.1f}",
-            hidden,
-            f"{100 * one.occluded_out:.1f}",
-            end_section=number == len(rendered) - 1,
-        )
-    Console().print(table)
+    lengths = ("mean", "50 %", "90 %", "99 %", "99.9 %", "longest")
+    print("motion in pixels, that or less in so many % of them; then shares of the pixels in %")  # noqa: T201
+    headings = (f"{heading:>8}" for heading in (*lengths, "still", "hidden", "out"))
+    print(f"{'':<9}{'pairs':>6}{''.join(headings)}")  # noqa: T201
+    for one in (*rendered, *real):
+        motions = (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)
+        shares = (one.still, one.occluded_in, one.occluded_out)
+        cells = [f"{motion:8.1f}" for motion in motions]
+        cells += [f"{'-':>8}" if share is None else f"{100 * share:8.1f}" for share in shares]
+        print(f"{one.name:<9}{one.pairs:>6,}{''.join(cells)}")  # noqa: T201
