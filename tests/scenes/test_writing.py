@@ -81,7 +81,7 @@ def test_an_interrupted_run_leaves_no_half_pair_and_resumes(
     renderer: SceneRenderer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dataset(renderer, tmp_path / "whole", count=4)
-        monkeypatch.setattr(writing_module, "_PIXELS_AT_ONCE", 1)
+    monkeypatch.setattr(writing_module, "_PIXELS_AT_ONCE", 1)
 
     def write_twice(path: Path, *rest: np.ndarray) -> None:
         if "mix_000002" in str(path):
