@@ -19,6 +19,8 @@ from gmaflow.viz import (
 )
 
 _ONE_PAIR_A_ROW = 4  # up to so many pairs; of more, two stand side by side
+_WIDE = 1.8  # unless frames are so much wider than high
+_FASTEST = 0.02  # this share of the pixels is drawn too dark, so that the others have colour
 
 
 def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np.ndarray, "_ _ 3"]:
@@ -33,12 +35,13 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
     pictures, captions = [], []
     for pair, name in zip(pairs, names, strict=True):
         longest = largest_length(pair.flow, valid=pair.valid)
-        colours = flow_to_image(pair.flow, max_length=longest or 1.0, valid=pair.valid)
+        scale = _full_colour(pair) or longest
+        colours = flow_to_image(pair.flow, max_length=scale or 1.0, valid=pair.valid)
         hidden_in, hidden_out = (m.mean() for m in (pair.occluded_in, pair.occluded_out))
         pictures += [
             pair.final1,
             pair.final2,
-            add_legend(colours, longest) if longest else colours,
+            add_legend(colours, scale) if longest else colours,
             occlusion_overlay(pair.clean1, pair.occluded_in, pair.occluded_out),
         ]
         captions += [
@@ -47,8 +50,15 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
             f"flow, up to {longest:.0f} px" if longest else "no motion",
             f"hidden {hidden_in:.0%}, out {hidden_out:.0%}",
         ]
-    columns = 4 if len(pairs) <= _ONE_PAIR_A_ROW else 8
-    return panel(pictures, captions, columns=columns)
+    height, width = pairs[0].flow.shape[:2]
+    narrow = len(pairs) <= _ONE_PAIR_A_ROW or width > _WIDE * height
+    return panel(pictures, captions, columns=4 if narrow else 8)
+
+
+def _full_colour(pair: PairArrays) -> float:
+    """The motion that gets the full colour: nearly the longest."""
+    lengths = np.linalg.norm(pair.flow[pair.valid], axis=1)
+    return float(np.quantile(lengths, 1 - _FASTEST)) if lengths.size else 0.0
 
 
 def motion_chart(
