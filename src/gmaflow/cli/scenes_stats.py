@@ -98,12 +98,14 @@ def measure_rendered(
 def show(rendered: Sequence[MotionStatistics], real: Sequence[MotionStatistics]) -> None:
     """Print the numbers for people."""
     lengths = ("mean", "50 %", "90 %", "99 %", "99.9 %", "longest")
-    print("motion in pixels, that or less in so many % of them; then shares of the pixels in %")  # noqa: T201
+    width = 2 + max(len(one.name) for one in (*rendered, *real))
+    print("motion in pixels: the mean, and what so many % of the pixels do not exceed;")  # noqa: T201
+    print("then, in % of the pixels, what does not move, is hidden, leaves the frame")  # noqa: T201
     headings = (f"{heading:>8}" for heading in (*lengths, "still", "hidden", "out"))
-    print(f"{'':<9}{'pairs':>6}{''.join(headings)}")  # noqa: T201
+    print(f"{'':<{width}}{'pairs':>6}{''.join(headings)}")  # noqa: T201
     for one in (*rendered, *real):
         motions = (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)
         shares = (one.still, one.occluded_in, one.occluded_out)
         cells = [f"{motion:8.1f}" for motion in motions]
         cells += [f"{'-':>8}" if share is None else f"{100 * share:8.1f}" for share in shares]
-        print(f"{one.name:<9}{one.pairs:>6,}{''.join(cells)}")  # noqa: T201
+        print(f"{one.name:<{width}}{one.pairs:>6,}{''.join(cells)}")  # noqa: T201
