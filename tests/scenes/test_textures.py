@@ -1,3 +1,4 @@
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +35,21 @@ def test_a_folder_is_sorted_by_kind(folder: Path) -> None:
     assert batch.clean1.std() > 0.05
 
 
+def with_size(png: bytes, side: int) -> bytes:
+    """The same PNG with another height and width in its header."""
+    header = b"IHDR" + side.to_bytes(4, "big") * 2 + png[24:29]
+    return png[:12] + header + zlib.crc32(header).to_bytes(4, "big") + png[33:]
+
+
 def test_broken_files_are_skipped_and_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "broken.jpg").write_bytes(b"\xff\xd8 not much of a JPEG")
     whole = (folder / "a.png").read_bytes()
     (folder / "half.png").write_bytes(whole[: len(whole) // 2])
+    # Its header claims more pixels than any memory holds.
+    (folder / "huge.png").write_bytes(with_size(whole, 60_000))
     bank = TextureBank.load(folder, size=32)
-    assert [message.split(":")[0] for message in bank.skipped] == ["broken.jpg", "half.png"]
+    names = [message.split(":")[0] for message in bank.skipped]
+    assert names == ["broken.jpg", "half.png", "huge.png"]
     assert "broken.jpg" in caplog.text
     assert len(bank.textures["photo"]) == 1
 

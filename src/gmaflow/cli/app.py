@@ -13,6 +13,7 @@ VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
+    "scenes": "render training pairs whose flow is known exactly, and look at them",
     "train": "train a network on rendered scenes or on data sets",
     "evaluate": "measure how good the flow is, on data whose true motion is known",
     "compare": "measure several networks on the same data, and how sure the difference is",

@@ -4,6 +4,7 @@ Motions are in pixels of a frame with 400 rows and grow with the rows; a wider f
 the same scene.
 """
 
+import difflib
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
@@ -142,14 +143,25 @@ PRESETS: dict[str, dict[str, float]] = {
 KINDS = {"chairs": _CHAIRS, "things": _THINGS, "film": _FILM, "drive": _DRIVE}
 
 
+def check_preset(preset: str) -> None:
+    """Refuse a preset that there is not.
+
+    Raises:
+        FlowError: there is no such preset.
+    """
+    if preset not in PRESETS:
+        near = difflib.get_close_matches(preset, PRESETS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
+        raise FlowError(f"there is no preset {preset!r}; {hint}")
+
+
 def draw_traits(preset: str, dice: Dice) -> Traits[Array]:
     """For each pair the traits of the kind of scene it is to be, as arrays `[b]`.
 
     Raises:
         FlowError: there is no such preset.
     """
-    if preset not in PRESETS:
-        raise FlowError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    check_preset(preset)
     shares = PRESETS[preset]
     kind = dice.category(np.array(list(shares.values())))
     drawn = {

@@ -1,6 +1,7 @@
 """The textures and silhouettes of a run, read once and kept on the device as bytes."""
 
 import logging
+import struct
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -26,6 +27,17 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
 SHAPE_SHARE = 2
 """A silhouette has half the resolution of a texture; its distances interpolate well."""
 
+# What Pillow raises on broken files, and on ones with more pixels than is safe to decode.
+_BROKEN = (
+    OSError,
+    UnidentifiedImageError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    struct.error,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
 _MOST_TEXELS = 2**30
 """Of the largest levels together: texels are numbered in 32 bits, the smaller levels included."""
 
@@ -139,7 +151,7 @@ def _try_to_read(path: Path, size: int) -> "_Texture | str":
     """An image as a texture, or what is wrong with it."""
     try:
         return _Texture.make(*_read(path, size))
-    except (OSError, UnidentifiedImageError, ValueError) as err:
+    except _BROKEN as err:
         return str(err)
 
 

@@ -10,9 +10,11 @@ from gmaflow.viz.legend import add_legend
 from gmaflow.viz.maps import confidence_map, error_legend, error_map
 from gmaflow.viz.occlusion import occlusion_overlay
 from gmaflow.viz.panels import panel
+from gmaflow.viz.plot import Series, line_plot
 from gmaflow.viz.warp import sample_bilinear, warp_back
 
 __all__ = [
+    "Series",
     "add_legend",
     "attention_overlay",
     "attention_panel",
@@ -23,6 +25,7 @@ __all__ = [
     "flow_arrows",
     "flow_to_image",
     "largest_length",
+    "line_plot",
     "occlusion_overlay",
     "panel",
     "sample_bilinear",

@@ -1,0 +1,25 @@
+"""What each preset is, for people."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PresetInfo:
+    """A preset in words.
+
+    Attributes:
+        about: one line.
+        size: height and width of the frames that it imitates; any other can be rendered.
+    """
+
+    about: str
+    size: tuple[int, int]
+
+
+CATALOG = {
+    "chairs": PresetInfo("cut-outs that move over one picture, like FlyingChairs", (384, 512)),
+    "things": PresetInfo("many objects, fast, turning and near, like FlyingThings3D", (540, 960)),
+    "film": PresetInfo("characters and sets with blur, fog and defocus, like Sintel", (436, 1024)),
+    "drive": PresetInfo("streets from a moving car, like KITTI", (375, 1242)),
+    "mix": PresetInfo("all four, 15 : 25 : 35 : 25; what to train on", (368, 496)),
+}

@@ -1,0 +1,62 @@
+"""Whether a folder may take a data set; asked before any work is done for it."""
+
+import json
+import os
+from pathlib import Path
+
+from gmaflow.errors import OutputError
+
+CARD = "scenes.json"
+"""The file that tells a data set of ours from anybody else's folder."""
+
+
+def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> dict[str, object] | None:
+    """Look at the folder that a data set is to be written to; nothing is changed.
+
+    Returns:
+        What the card of the data set says that is there already; None if the folder is new or
+        empty.
+
+    Raises:
+        OutputError: the folder holds something that must stay, or cannot be written to.
+    """
+    if resume and overwrite:
+        raise OutputError("--resume keeps what is there and --overwrite does not; give one of them")
+    try:
+        _refuse_unwritable(folder)
+        if not folder.exists() or not any(folder.iterdir()):
+            return None
+        if not (folder / CARD).is_file():
+            raise OutputError(
+                f"{folder} is not empty and has no {CARD}, so it is no data set of ours; "
+                "choose another folder"
+            )
+        if not (resume or overwrite):
+            raise OutputError(
+                f"{folder} holds a data set; add --resume to go on with it, or --overwrite to "
+                "replace it"
+            )
+        card = json.loads((folder / CARD).read_text())
+    except OSError as err:
+        raise OutputError(
+            f"{folder} cannot be written to ({err.strerror}); choose another folder"
+        ) from err
+    except ValueError as err:
+        if isinstance(err, OutputError):
+            raise
+        card = None
+    if isinstance(card, dict):
+        return card
+    if overwrite:
+        return {}
+    raise OutputError(f"{folder / CARD} is broken; add --overwrite to begin anew")
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise OutputError(f"{there} is a file; choose a folder for the data set")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError(f"{there} may not be written to; choose another folder")

@@ -1,0 +1,79 @@
+"""Pictures to judge scenes by: a contact sheet, and curves of their motion."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import UInt8
+
+from gmaflow.errors import FlowError
+from gmaflow.scenes.arrays import PairArrays
+from gmaflow.scenes.statistics import MotionStatistics
+from gmaflow.viz import (
+    Series,
+    add_legend,
+    flow_to_image,
+    largest_length,
+    line_plot,
+    occlusion_overlay,
+    panel,
+)
+
+_ONE_PAIR_A_ROW = 4  # up to so many pairs; of more, two stand side by side
+_WIDE = 1.8  # unless frames are so much wider than high
+_FASTEST = 0.02  # this share of the pixels is drawn too dark, so that the others have colour
+
+
+def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Lay out pairs: both frames, the flow as colour, and what is occluded.
+
+    Args:
+        pairs: one or more.
+        names: one for each, for the captions.
+    """
+    if not pairs:
+        raise FlowError("got no pairs for the sheet; give at least one")
+    pictures, captions = [], []
+    for pair, name in zip(pairs, names, strict=True):
+        longest = largest_length(pair.flow, valid=pair.valid)
+        scale = _full_colour(pair) or longest
+        colours = flow_to_image(pair.flow, max_length=scale or 1.0, valid=pair.valid)
+        hidden_in, hidden_out = (m.mean() for m in (pair.occluded_in, pair.occluded_out))
+        pictures += [
+            pair.final1,
+            pair.final2,
+            add_legend(colours, scale) if longest else colours,
+            occlusion_overlay(pair.clean1, pair.occluded_in, pair.occluded_out),
+        ]
+        captions += [
+            f"{name}, frame 1",
+            "frame 2",
+            f"flow, up to {longest:.0f} px" if longest else "no motion",
+            f"hidden {hidden_in:.0%}, out {hidden_out:.0%}",
+        ]
+    height, width = pairs[0].flow.shape[:2]
+    narrow = len(pairs) <= _ONE_PAIR_A_ROW or width > _WIDE * height
+    return panel(pictures, captions, columns=4 if narrow else 8)
+
+
+def _full_colour(pair: PairArrays) -> float:
+    """The motion that gets the full colour: nearly the longest."""
+    lengths = np.linalg.norm(pair.flow[pair.valid], axis=1)
+    return float(np.quantile(lengths, 1 - _FASTEST)) if lengths.size else 0.0
+
+
+def motion_chart(
+    rendered: Sequence[MotionStatistics], real: Sequence[MotionStatistics] = ()
+) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Draw how motion is distributed: rendered pairs as solid curves, real ones dashed."""
+    places = MotionStatistics.curve_places()
+    series = [
+        Series(f"{one.name} ({one.pairs})", places, 100 * one.curve, dashed=number >= len(rendered))
+        for number, one in enumerate([*rendered, *real])
+    ]
+    return line_plot(
+        series,
+        x_label="motion in pixels",
+        y_label="pixels in each half octave, %",
+        title="Motion" + (": rendered (solid) and real (dashed)" if real else " of rendered pairs"),
+        log_x=True,
+    )
