@@ -95,3 +95,31 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--resume", "--overwrite"])
+def test_frames_are_never_written_over(
+    option: str, run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    frames = write_frames(tmp_path / "in", 3)
+    before = [frame.read_bytes() for frame in frames]
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "in", *fast, option)
+    assert (outcome.code, "holds the frames" in outcome.err) == (2, True)
+    assert [frame.read_bytes() for frame in frames] == before
+    assert len(list((tmp_path / "in").iterdir())) == 3
+
+
+def test_markup_in_names_is_text(run: Run, fast: list[str], tmp_path: Path) -> None:
+    frames = write_frames(tmp_path / "in", 4)
+    frames[3].rename(tmp_path / "in" / "frame4[bold].png").write_text("no image")
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
+    assert outcome.code == 0
+    assert "frame4[bold].png" in outcome.err
+
+
+def test_a_folder_of_nothing_usable_is_refused(run: Run, fast: list[str], tmp_path: Path) -> None:
+    for frame in write_frames(tmp_path / "in", 3):
+        frame.write_text("no image")
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "no pair of" in outcome.err

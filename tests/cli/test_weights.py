@@ -22,6 +22,12 @@ def test_show_tells_what_a_file_holds(run: Run, weights: dict[str, Path]) -> Non
     assert "published" in outcome.out
 
 
+def test_shipped_weights_are_shown_by_name(run: Run) -> None:
+    about = json.loads(run("weights", "show", "gma", "--json").out)
+    assert about["model"] == "gma"
+    assert about["card"]["licence"] == "BSD-3-Clause"
+
+
 def test_convert_there_and_back(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     ours, theirs = tmp_path / "a.safetensors", tmp_path / "b.pth"
     outcome = run("weights", "convert", weights["raft-small.pth"], ours)

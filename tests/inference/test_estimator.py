@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import torch
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import Flow, FlowEstimator, estimate
+from gmaflow.inference.images import check_tensors
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
@@ -145,6 +147,51 @@ def test_bad_arguments_are_refused() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     with pytest.raises(ImageError, match="differ in size"):
         estimator(arrays(32, 40)[0], arrays(32, 48)[0])
+
+
+def test_images_run_backwards_are_taken() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    first, second = arrays(32, 40)
+    flow = estimator(first[..., ::-1], second[..., ::-1])
+    again = estimator(first[..., ::-1].copy(), second[..., ::-1].copy())
+    assert np.array_equal(flow.array, again.array)
+
+
+def test_a_source_may_reuse_its_memory() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    first, second = arrays(32, 40)
+    buffer = np.empty_like(first)
+
+    def frames() -> Iterator[np.ndarray]:
+        for frame in (first, second):
+            buffer[:] = frame
+            yield buffer
+
+    (flow,) = estimator.sequence(frames())
+    assert np.array_equal(flow.array, estimator(first, second).array)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "complaint"),
+    [
+        (torch.zeros(1, 3, 32, 40), torch.zeros(1, 3, 32, 48), "differ in shape"),
+        (torch.zeros(1, 3, 32, 40, dtype=torch.uint8),) * 2 + ("divide by 255",),
+        (torch.full((1, 3, 32, 40), 200.0),) * 2 + ("from 200 to 200; scale them to 0..1",),
+        (torch.full((1, 3, 32, 40), float("nan")),) * 2 + ("nan",),
+        (torch.zeros(3, 32, 40),) * 2 + (r"\[b, 3, height, width\], not \(3, 32, 40\)",),
+        (torch.zeros(1, 3, 9, 9),) * 2 + ("at least 16 pixels",),
+    ],
+)
+def test_batches_that_are_no_images_are_refused(
+    first: torch.Tensor, second: torch.Tensor, complaint: str
+) -> None:
+    with pytest.raises(ImageError, match=complaint):
+        check_tensors.__wrapped__(first, second)  # type: ignore[attr-defined]
+
+
+def test_another_model_than_the_checkpoints_is_refused() -> None:
+    with pytest.raises(FlowError, match="the checkpoint holds raft-small, not gma"):
+        FlowEstimator(checkpoint(), model="gma")
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
-    for about in ("{", "{}", "[]", json.dumps({"config": {"wings": 2}})):
+    for about in ("{", "{}", "[]", json.dumps({"config": {"wings": 2}}), "[" * 5000):
         save_file({"a": torch.ones(1)}, path, {"gmaflow": about})
         with pytest.raises(WeightsError, match="written by a newer gmaflow"):
             load_checkpoint(path)
@@ -161,6 +161,20 @@ def test_a_lying_header_is_refused(tmp_path: Path) -> None:
     path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
     with pytest.raises(WeightsError, match="truncated or damaged"):
         load_checkpoint(path)
+
+
+def test_a_built_network_is_a_copy() -> None:
+    checkpoint = make_checkpoint()
+    network = checkpoint.build()
+    torch.nn.init.zeros_(network.features.conv_in.weight)
+    assert checkpoint.tensors["features.conv_in.weight"].abs().sum() > 0
+
+
+def test_building_leaves_the_random_state_alone() -> None:
+    checkpoint = make_checkpoint()
+    before = torch.get_rng_state()
+    checkpoint.build()
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`gmaflow VERB ...`: find the verb, run it, turn errors into one sentence and exit code 2."""
 
 import difflib
+import errno
 import logging
 import sys
 from collections.abc import Mapping, Sequence
@@ -45,13 +46,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     except FlowError as err:
         say(f"gmaflow: {err}")
         sys.exit(BAD_INPUT)
+    except OSError as err:
+        # Whatever a path can do wrong that nobody foresaw: no permission, a name too long, a full
+        # disk. Without a path it is none of the caller's doing.
+        if isinstance(err, BrokenPipeError):
+            # The reader of a pipe has gone (`| head`); nobody is left to tell.
+            sys.stderr.close()
+            sys.exit(0)
+        if err.filename is None and err.errno != errno.ENOSPC:
+            raise
+        say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
+        sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         say("gmaflow: interrupted; what was finished is kept")
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`| head`); nobody is left to tell.
-        sys.stderr.close()
-        sys.exit(0)
 
 
 def run(args: list[str]) -> None:

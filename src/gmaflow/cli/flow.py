@@ -8,7 +8,14 @@ from gmaflow.cli.app import say
 from gmaflow.cli.flow_folder import run_folder
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.options import parse
-from gmaflow.cli.outputs import file_paths, folder_paths, is_folder, refuse_existing, write_parts
+from gmaflow.cli.outputs import (
+    file_paths,
+    folder_paths,
+    is_folder,
+    refuse_existing,
+    refuse_inputs,
+    write_parts,
+)
 from gmaflow.cli.pairs import estimate_pair, settings
 from gmaflow.errors import FlowError, ImageError
 
@@ -41,7 +48,8 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         paths = folder_paths(options.output, "flow", **wanted)
     else:
         paths = file_paths(options.output, **wanted)
-    refuse_existing(paths.values(), inputs=options.inputs, overwrite=options.overwrite)
+    refuse_inputs(paths.values(), options.inputs)
+    refuse_existing(paths.values(), overwrite=options.overwrite)
 
     from gmaflow.io import read_image
 

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.flow_options import FlowOptions
-from gmaflow.cli.outputs import Part, folder_paths, is_folder, refuse_existing, write_parts
+from gmaflow.cli.outputs import (
+    Part,
+    folder_paths,
+    is_folder,
+    refuse_existing,
+    refuse_inputs,
+    write_parts,
+)
 from gmaflow.cli.pairs import estimate_pair, settings
 from gmaflow.errors import FlowError, ImageError, OutputError
 
@@ -33,17 +40,24 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
         for first, second in pairwise(frames)
     ]
     refuse_clashes(jobs)
-    if not options.resume:
-        for job in jobs:
-            refuse_existing(job.paths.values(), inputs=frames, overwrite=options.overwrite)
+    if output.resolve() == folder.resolve():
+        raise OutputError(f"{output} holds the frames; choose another folder for the flow")
+    for job in jobs:
+        refuse_inputs(job.paths.values(), frames)
+        if not options.resume:
+            refuse_existing(job.paths.values(), overwrite=options.overwrite)
+    finished = sum(job.finished for job in jobs) if options.resume else 0
     estimator = options.estimator.make()
     done, skipped = run_jobs(jobs, estimator, options)
+    if skipped and not done and not finished:
+        raise ImageError(f"no pair of {folder} could be used; the first: {skipped[0]}")
     return {
         **settings(estimator),
         "inputs": [str(folder)],
         "outputs": {"folder": str(output)},
         "pairs": len(jobs),
         "estimated": done,
+        "already_there": finished,
         "skipped": skipped,
     }
 
@@ -59,7 +73,7 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether everything that is wanted of this pair is there already."""
-        return all(path.exists() for path in self.paths.values())
+        return all(path.is_file() and path.stat().st_size > 0 for path in self.paths.values())
 
 
 def run_jobs(
@@ -70,6 +84,7 @@ def run_jobs(
     """Work through a folder's pairs; returns how many were estimated, and what was wrong."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.text import Text
 
     from gmaflow.inference import load_image, read_flow
 
@@ -79,10 +94,10 @@ def run_jobs(
     columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=options.json) as progress:
         for job in progress.track(jobs, description="flow"):
-            if options.resume and job.finished:
-                previous = read_flow(job.paths[Part.FLOW]) if options.warm_start else None
-                continue
             try:
+                if options.resume and job.finished:
+                    previous = read_flow(job.paths[Part.FLOW]) if options.warm_start else None
+                    continue
                 # The second frame of the pair before is the first of this one.
                 known = loaded is not None and loaded[0] == job.first
                 first = loaded[1] if known and loaded else load_image(job.first)
@@ -97,10 +112,13 @@ def run_jobs(
                     points=options.points,
                     previous=previous if options.warm_start else None,
                 )
-            except ImageError as err:
+            except OutputError:
+                raise
+            except FlowError as err:
                 previous = None
                 skipped.append(f"{job.first.name} -> {job.second.name}: {err}")
-                progress.console.print(f"skipped {skipped[-1]}", style="yellow", highlight=False)
+                told = Text(f"skipped {skipped[-1]}", style="yellow")
+                progress.console.print(told, soft_wrap=True)
                 continue
             write_parts(result, job.paths)
             previous = result.flow

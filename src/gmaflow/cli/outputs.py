@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gmaflow.errors import OutputError
 from gmaflow.io import (
     FLOW_SUFFIXES,
-    IMAGE_SUFFIXES,
+    PICTURE_SUFFIXES,
     ensure_can_write,
     write_flow,
     write_image,
@@ -61,8 +61,16 @@ class PairResult:
 
 
 def is_folder(output: Path) -> bool:
-    """Tell whether an output is a folder: it is one, or its name has no suffix."""
-    return output.is_dir() or not output.suffix
+    """Tell whether an output is a folder: it is one, or its name has no suffix.
+
+    Raises:
+        OutputError: It has no suffix, but is a file.
+    """
+    if output.suffix or output.is_dir():
+        return output.is_dir()
+    if output.exists():
+        raise OutputError(f"{output} is a file without a suffix; give a suffix, or a folder")
+    return True
 
 
 def folder_paths(folder: Path, stem: str, *, backward: bool, attention: bool) -> dict[Part, Path]:
@@ -84,7 +92,7 @@ def file_paths(output: Path, *, backward: bool, attention: bool) -> dict[Part, P
         OutputError: The suffix is no format.
     """
     suffix = output.suffix.lower()
-    if suffix not in FLOW_SUFFIXES | IMAGE_SUFFIXES:
+    if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
         known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
         raise OutputError(
             f"{output}: {suffix} is no format for flow; use {known}, .png for a picture, {KITTI} "
@@ -101,16 +109,25 @@ def file_paths(output: Path, *, backward: bool, attention: bool) -> dict[Part, P
     return paths
 
 
-def refuse_existing(paths: Iterable[Path], *, inputs: Iterable[Path], overwrite: bool) -> None:
-    """Refuse outputs that exist and were not to be replaced, or that are inputs.
+def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Refuse to write over what is read.
 
     Raises:
-        OutputError: There is such an output.
+        OutputError: An output is an input.
     """
     sources = {path.resolve() for path in inputs}
     for path in paths:
         if path.resolve() in sources:
             raise OutputError(f"{path} is an input; choose another output")
+
+
+def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
+    """Refuse outputs that exist and were not to be replaced.
+
+    Raises:
+        OutputError: There is such an output.
+    """
+    for path in paths:
         ensure_can_write(path, overwrite)
 
 
@@ -141,5 +158,7 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
         case Part.ATTENTION if result.attention is not None:
             maps, points = list(result.attention), result.points
             return viz.attention_panel(result.image1, maps, points, flow=result.flow.array)
-        case _:
+        case Part.PICTURE:
             return result.flow.picture()
+        case _:
+            raise AssertionError(f"{part} was not estimated")

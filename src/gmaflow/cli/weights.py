@@ -35,7 +35,7 @@ class ShowOptions:
     """
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A .safetensors file, or a published .pth."""
+    """A .safetensors file, a published .pth, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """What a published GMA file is: gma, gma-p or gma-p-only."""
     json: bool = False
@@ -52,7 +52,7 @@ class ConvertOptions:
     """
 
     source: Annotated[Path, tyro.conf.Positional]
-    """The file to read."""
+    """The file to read, or the name of shipped weights."""
     target: Annotated[Path, tyro.conf.Positional]
     """The file to write: .safetensors or .pth."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
@@ -97,10 +97,11 @@ def show(options: ShowOptions) -> None:
     """Print what a file holds."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    from gmaflow.weights import describe, find_config, load_checkpoint
+    from gmaflow.weights import describe, find_checkpoint
 
-    checkpoint = load_checkpoint(options.file, model=find_config(options.model))
+    checkpoint = find_checkpoint(options.file, model=options.model)
     about = {
         "file": str(options.file),
         "model": describe(checkpoint.config),
@@ -115,7 +116,7 @@ def show(options: ShowOptions) -> None:
     table = Table(show_header=False)
     about["parameters"] = f"{checkpoint.num_parameters:,}"
     for name, value in about.items():
-        table.add_row(name, as_text(value))
+        table.add_row(name, Text(as_text(value)))  # text from a stranger's file: no markup
     Console().print(table)
 
 
@@ -129,10 +130,10 @@ def as_text(value: object) -> str:
 def convert(options: ConvertOptions) -> None:
     """Write the weights of one file into another."""
     from gmaflow.io import ensure_can_write
-    from gmaflow.weights import describe, find_config, load_checkpoint, save_checkpoint
+    from gmaflow.weights import describe, find_checkpoint, save_checkpoint
 
     ensure_can_write(options.target, options.overwrite)
-    checkpoint = load_checkpoint(options.source, model=find_config(options.model))
+    checkpoint = find_checkpoint(options.source, model=options.model)
     save_checkpoint(options.target, checkpoint, half=options.half)
     size = options.target.stat().st_size / 2**20
     print(f"wrote {options.target}: {describe(checkpoint.config)}, {size:.1f} MiB")  # noqa: T201

@@ -11,16 +11,23 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, WeightsError
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.images import ImageArray, ImageLike, check_same_size, load_image, to_tensor
+from gmaflow.inference.images import (
+    ImageArray,
+    ImageLike,
+    check_same_size,
+    check_tensors,
+    load_image,
+    to_tensor,
+)
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
 from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.visibility import check_visibility
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.weights import Checkpoint, find_checkpoint
+from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +79,8 @@ class FlowEstimator:
         self.padding: PaddingKind = padding
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
+        elif model is not None and find_config(model) != weights.config:
+            raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
 
     @property
@@ -134,7 +143,7 @@ class FlowEstimator:
                 start = previous_flow if warm_start else None
                 previous_flow = self(previous_frame, array, previous=start)
                 yield previous_flow
-            previous_frame = array
+            previous_frame = array.copy()  # whoever gives the frames may reuse their memory
 
     @torch.inference_mode()
     def batch(
@@ -151,6 +160,7 @@ class FlowEstimator:
             image2: Second frames.
             start: First guess on the padded 1/8 grid, in its pixels.
         """
+        check_tensors(image1, image2)
         height, width = image1.shape[-2:]
         padding = Padding.of_kind(self.padding, height, width)
         padded1, padded2 = (
@@ -181,7 +191,7 @@ class FlowEstimator:
         array = load_image(image1)
         height, width = array.shape[:2]
         for x, y in points:
-            if not (0 <= x < width and 0 <= y < height):
+            if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
                 raise FlowError(
                     f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
                     f"{height - 1}"
@@ -196,7 +206,7 @@ class FlowEstimator:
         _, context = self.network.encode_context(padded)
         # Only a few rows are wanted, so the matrix is never made.
         weights = self.network.attention(context, store=False)
-        maps = weights.rows(torch.tensor(cells, device=self.device)).mean(dim=1)
+        maps = weights.rows(torch.tensor(cells, dtype=torch.long, device=self.device)).mean(dim=1)
         maps = maps.unflatten(2, (rows, columns))
         full = F.interpolate(maps, scale_factor=STRIDE, mode="bilinear", align_corners=False)
         return padding.crop(full)[0].float().cpu().numpy()
@@ -236,9 +246,13 @@ class FlowEstimator:
                 f"are {'x'.join(map(str, shape[:2]))}; a warm start needs the same size"
             )
         if previous.coarse is not None:
-            coarse = torch.from_numpy(previous.coarse).permute(2, 0, 1)[None].to(self.device)
+            coarse = torch.tensor(previous.coarse).permute(2, 0, 1)[None].to(self.device)
         else:
-            full = torch.from_numpy(previous.array).permute(2, 0, 1)[None].to(self.device)
+            full = (
+                torch.from_numpy(previous.array.astype(np.float32))
+                .permute(2, 0, 1)[None]
+                .to(self.device)
+            )
             coarse = coarsen(Padding.of_kind(self.padding, *shape[:2]).pad(full))
         return forward_project(coarse)
 

@@ -36,7 +36,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
     elif isinstance(image, np.ndarray):
         array = check_array(image, name)
     elif hasattr(image, "getbands"):
-        array = image_to_array(image)
+        array = image_to_array(image, name=name)
     else:
         raise ImageError(
             f"{name} is a {type(image).__name__}; give a path, a numpy array or a PIL image"
@@ -63,7 +63,8 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
         array = check_floats(array, name)
     else:
         raise ImageError(f"{name} is {array.dtype}; give uint8, or float in 0..1")
-    return np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
+    rgb = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
+    return np.ascontiguousarray(rgb)  # views run backwards (BGR to RGB) are beyond torch
 
 
 def check_floats(array: np.ndarray, name: str) -> np.ndarray:
@@ -83,6 +84,33 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
     """Return a loaded image as a batch of one on the device, in 0..1."""
     tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
     return tensor / 255 if array.dtype == np.uint8 else tensor
+
+
+def check_tensors(image1: Tensor, image2: Tensor) -> None:
+    """Refuse batches of images that no flow can be estimated on.
+
+    Raises:
+        ImageError: They are not what they should be; it says what is wanted.
+    """
+    for image in (image1, image2):
+        if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
+            what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
+            raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
+        if not image.is_floating_point():
+            raise ImageError(
+                f"a batch of images is float in 0..1, not {image.dtype}: divide by 255"
+            )
+    if image1.shape != image2.shape:
+        raise ImageError(
+            f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
+        )
+    if min(image1.shape[-2:]) < MIN_SIDE:
+        raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
+    low = min(float(image1.min()), float(image2.min()))
+    high = max(float(image1.max()), float(image2.max()))
+    # Written so that NaN, which is neither below nor above, is refused too.
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
 
 
 def check_same_size(array1: ImageArray, array2: ImageArray) -> None:

@@ -4,13 +4,20 @@ from gmaflow.io.atomic import atomic_write, ensure_can_write
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, read_flow, write_flow
 from gmaflow.io.folders import list_images
-from gmaflow.io.images import IMAGE_SUFFIXES, image_to_array, read_image, write_image
+from gmaflow.io.images import (
+    IMAGE_SUFFIXES,
+    PICTURE_SUFFIXES,
+    image_to_array,
+    read_image,
+    write_image,
+)
 from gmaflow.io.video import VIDEO_SUFFIXES, VideoInfo, probe_video, read_frames
 from gmaflow.io.video_writer import VideoWriter
 
 __all__ = [
     "FLOW_SUFFIXES",
     "IMAGE_SUFFIXES",
+    "PICTURE_SUFFIXES",
     "VIDEO_SUFFIXES",
     "FlowArrays",
     "VideoInfo",

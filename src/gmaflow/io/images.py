@@ -33,6 +33,9 @@ _ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".ppm": ("PPM", {}),
 }
 
+PICTURE_SUFFIXES = frozenset(_ENCODERS)
+"""What pictures can be written as."""
+
 # What Pillow raises on broken files, found by feeding it some. Warnings: they are raised where the
 # program's filters say so.
 _BROKEN = (
@@ -100,7 +103,12 @@ def image_to_array(
     Raises:
         ImageError: it holds values that are no colours.
     """
-    return _upright(_to_rgb(image, Path(name)), _orientation(image))
+    try:
+        return _upright(_to_rgb(image, Path(name)), _orientation(image))
+    except ImageError:
+        raise
+    except _BROKEN as err:
+        raise ImageError(f"{name} cannot be read ({err})") from err
 
 
 def write_image(

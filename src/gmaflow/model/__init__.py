@@ -1,11 +1,12 @@
 """The network: tensors to tensors. Imports nothing else of the package."""
 
-from gmaflow.model.aggregation import AttentionWeights
+from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
 from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.upsample import STRIDE
 
 __all__ = [
+    "MAX_OFFSET",
     "MIN_SIDE",
     "MODELS",
     "STRIDE",

@@ -6,6 +6,9 @@ from typing import Literal, get_args
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), looks, looks and offsets, or offsets alone."""
 
+MOST_HEADS = 64
+"""More are surely a mistake."""
+
 Combination = Literal["concatenate", "replace"]
 """What the recurrent unit sees: local and global motion, or global motion alone."""
 
@@ -36,8 +39,11 @@ class NetworkConfig:
             raise ValueError(
                 f"combination={self.combination!r} is not known; choose one of {known}"
             )
-        if self.num_heads < 1:
-            raise ValueError(f"num_heads={self.num_heads} must be at least 1")
+        for name in ("small", "learned_alpha", "residual"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
+        if not isinstance(self.num_heads, int) or not 1 <= self.num_heads <= MOST_HEADS:
+            raise ValueError(f"num_heads={self.num_heads} must be from 1 to {MOST_HEADS}")
         if self.small and self.aggregates:
             raise ValueError("small=True is RAFT-small and has no attention: set attention='none'")
         varied = (self.num_heads, self.learned_alpha, self.combination, self.residual)

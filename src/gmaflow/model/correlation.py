@@ -49,9 +49,11 @@ def correlate(
         if store and has_kernels(features1.device):
             from gmaflow.model.fused_correlation import FusedCorrelation
 
-            half = torch.float32 if features1.dtype == torch.float32 else torch.float16
-            rows1 = (features1.to(half) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
-            rows2 = pyramid_rows(features2.to(half), num_levels=num_levels)
+            # float16 rather than bfloat16 in half precision: correlations need the digits, and
+            # features of a normalised network are far from its limits.
+            dtype = torch.float32 if features1.dtype == torch.float32 else torch.float16
+            rows1 = (features1.to(dtype) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
+            rows2 = pyramid_rows(features2.to(dtype), num_levels=num_levels)
             return FusedCorrelation.build(rows1, rows2, window)
         rows1 = (features1.float() / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
         rows2 = pyramid_rows(features2.float(), num_levels=num_levels)

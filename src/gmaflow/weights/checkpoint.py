@@ -1,9 +1,10 @@
 """Checkpoints on disk: ours (safetensors with config and card) and the authors' (`.pth`).
 
-No file is ever unpickled: `.pth` files are read with torch's `weights_only`, which refuses anything
-but tensors.
+`.pth` files are read with torch's `weights_only`, which unpickles tensors and plain containers and
+refuses everything else.
 """
 
+import io
 import json
 import logging
 import pickle
@@ -21,6 +22,7 @@ from gmaflow.errors import WeightsError
 from gmaflow.io import atomic_write
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 from gmaflow.weights.published import (
+    blank_network,
     check_same_tensors,
     empty_state,
     from_published,
@@ -59,9 +61,8 @@ class Checkpoint:
 
     def build(self) -> FlowNetwork:
         """Return the network with these weights, in evaluation mode."""
-        with torch.device("meta"):
-            network = FlowNetwork(self.config)
-        network.load_state_dict(self.tensors, strict=True, assign=True)
+        network = blank_network(self.config)
+        network.load_state_dict(self.tensors, strict=True)
         return network.eval().requires_grad_(False)
 
     @property
@@ -120,8 +121,10 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         if half:
             raise WeightsError("half precision is for .safetensors files; .pth files stay float32")
         theirs = to_published(checkpoint.tensors, checkpoint.config)
+        content = io.BytesIO()
+        torch.save({f"module.{name}": value for name, value in theirs.items()}, content)
         with atomic_write(path) as temporary:
-            torch.save({f"module.{name}": value for name, value in theirs.items()}, temporary)
+            temporary.write_bytes(content.getvalue())
     else:
         raise WeightsError(f"{path}: weights are written as .safetensors or .pth, choose one")
 
@@ -194,7 +197,7 @@ def parse_about(text: str) -> tuple[NetworkConfig, ModelCard]:
         known = {entry.name for entry in fields(ModelCard)}
         card = {name: value for name, value in about.get("card", {}).items() if name in known}
         return NetworkConfig(**about["config"]), ModelCard(**card)
-    except (ValueError, TypeError, KeyError, AttributeError) as err:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
         raise WeightsError(
             f"its description of the network cannot be read ({err}); was it written by a newer "
             "gmaflow?"

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from gmaflow.errors import WeightsError
-from gmaflow.model import FlowNetwork, NetworkConfig
+from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
 
 State = Mapping[str, Tensor]
 
 HEAD_CHANNELS = 128
+MOST_WRAPPERS = 3
 WRAPPERS = ("state_dict", "model", "model_state_dict", "net", "network", "weights")
 
 # Ours -> theirs, tried in this order, each at the start of the name.
@@ -89,6 +90,11 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
         theirs[alias] = value
     for number, suffix in enumerate(pass_suffixes(config)):
         theirs |= split_pass(ours, config, number=number, suffix=suffix)
+    if config.aggregates:
+        # The authors keep the offset of each pair of positions as a table; their code asks for it.
+        position = torch.arange(MAX_OFFSET)
+        offset = position[None, :] - position[:, None]
+        theirs["att.pos_emb.rel_ind"] = offset + MAX_OFFSET - 1
     return theirs
 
 
@@ -134,8 +140,9 @@ def unwrap(content: object) -> dict[str, Tensor]:
     Raises:
         WeightsError: There are none.
     """
-    while isinstance(content, dict) and (inner := [k for k in WRAPPERS if k in content]):
-        content = content[inner[0]]
+    for _ in range(MOST_WRAPPERS):  # a file may hold itself
+        inner = [content[k] for k in WRAPPERS if isinstance(content, dict) and k in content]
+        content = next((each for each in inner if isinstance(each, dict)), content)
     if not isinstance(content, dict):
         raise WeightsError(f"it holds a {type(content).__name__}, not named tensors")
     tensors = {
@@ -159,8 +166,16 @@ def family(config: NetworkConfig) -> str:
 
 def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
     """Return a network's tensors without their memory: names, shapes and types."""
-    with torch.device("meta"):
-        return FlowNetwork(config).state_dict()
+    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
+
+
+def blank_network(config: NetworkConfig) -> FlowNetwork:
+    """Return a network whose weights are still to come, leaving the random state alone.
+
+    Not on the meta device: torch's initialisers load its compiler there, which takes two seconds.
+    """
+    with torch.random.fork_rng(devices=[]):
+        return FlowNetwork(config)
 
 
 def carries_nothing(their_name: str) -> bool:
@@ -227,6 +242,9 @@ def split_pass(
 
 def check_same_tensors(found: State, wanted: State) -> None:
     """Refuse tensors that are not exactly the wanted ones, and say which differ."""
+    odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
+    if odd:
+        raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
     missing = sorted(wanted.keys() - found.keys())
     extra = sorted(found.keys() - wanted.keys())
     misshapen = [
@@ -234,13 +252,18 @@ def check_same_tensors(found: State, wanted: State) -> None:
         for name in sorted(found.keys() & wanted.keys())
         if found[name].shape != wanted[name].shape
     ]
+    misshapen += [
+        f"{name} holds {found[name].dtype}"
+        for name in sorted(found.keys() & wanted.keys())
+        if wanted[name].is_floating_point() and not found[name].is_floating_point()
+    ]
     complaints = []
     if missing:
         complaints.append(f"missing {shorten(missing)}")
     if extra:
         complaints.append(f"not expected {shorten(extra)}")
     if misshapen:
-        complaints.append(f"of another shape: {shorten(misshapen)}")
+        complaints.append(f"of another shape or type: {shorten(misshapen)}")
     if complaints:
         raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
 
