@@ -36,7 +36,7 @@ def write_comparison(
         f'<p class="sub">{html.escape(comparison.data.title)}, '
         f"{len(comparison.data.examples)} pairs</p>",
         html.tiles(
-            (f"{line.group}: {name}", percent(found), f"{interval(found)} of {names[0]}'s error")
+            (f"{line.group}: {name}", percent(found), f"improvement; 95 %: {interval(found)}")
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),

@@ -73,6 +73,9 @@ def pair_figures(
         html.figure(sample.image2, "second frame"),
         html.figure(viz.add_legend(truth, scale), "true flow"),
     ]
+    hidden = _hidden(sample)
+    if len(estimates) > 1:  # beside the truth, so that estimates and errors share a row
+        figures += hidden
     figures += [
         html.figure(viz.flow_to_image(flow, max_length=scale), name or "estimate")
         for name, flow in estimates.items()
@@ -81,15 +84,17 @@ def pair_figures(
         error = viz.error_map(flow, sample.flow, valid=sample.valid, max_error=most)
         of = f" of {name}" if name else ""
         figures.append(html.figure(error, f"error{of}, dark 0 to light {most:.3g} px"))
-    if sample.occluded_out is not None:
-        inside = sample.occluded_in
-        known = np.zeros_like(sample.occluded_out) if inside is None else inside
-        hidden = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
-        told = "out of the frame (blue)"
-        if inside is not None:
-            told = "hidden (orange), out of the frame (blue)"
-        figures.append(html.figure(hidden, told))
-    return figures
+    return figures if len(estimates) > 1 else figures + hidden
+
+
+def _hidden(sample: FlowSample) -> list[str]:
+    if sample.occluded_out is None:
+        return []
+    inside = sample.occluded_in
+    known = np.zeros_like(sample.occluded_out) if inside is None else inside
+    picture = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
+    told = "hidden (orange), out of the frame (blue)"
+    return [html.figure(picture, told if inside is not None else "out of the frame (blue)")]
 
 
 def _subtitle(evaluation: Evaluation) -> str:
