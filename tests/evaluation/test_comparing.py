@@ -38,6 +38,7 @@ def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator)
     assert text.count("<article>") == 1
     assert text.count("data:image/jpeg") == 8
     assert "final alley_1 0002" in text
+    assert "<td class=number>7.01</td><td class=number>5.03</td><td class=number>+28.2 %" in text
     with pytest.raises(FlowError, match="no pair 'nowhere/1'; give names such as alley_1/0001"):
         write_comparison(comparison, tmp_path / "out", pairs=["nowhere/1"])
 

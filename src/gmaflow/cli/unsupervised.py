@@ -21,7 +21,14 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     from rich.table import Table
 
     from gmaflow.data import open_dataset
-    from gmaflow.evaluation.unsupervised import MEANING, NAMES, average, judge_footage, write_page
+    from gmaflow.evaluation.unsupervised import (
+        MEANING,
+        NAMES,
+        average,
+        judge_footage,
+        spoken,
+        write_page,
+    )
     from gmaflow.io import atomic_write
 
     chosen = options.data
@@ -38,6 +45,7 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
                 estimator, dataset, progress=lambda done: bar.update(task, completed=done)
             )
         )
+    title = dataset[0].image1.parent.name if chosen.data == "folder" else dataset.name
     mean = average(found for _, found in judged)
     with atomic_write(options.output / CSV) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -49,12 +57,14 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
     with atomic_write(options.output / JSON) as temporary:
         temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
-    write_page(options.output / PAGE, dataset.name, judged, estimator)
+    write_page(options.output / PAGE, title, judged, estimator)
 
-    table = Table("figure", "mean", "", title=f"{dataset.name}: {len(dataset)} pairs")
+    table = Table("figure", "mean", "", title=f"{title}: {len(dataset)} pair(s)")
     for name, (unit, meaning) in MEANING.items():
         value = asdict(mean)[name]
-        table.add_row(name, "-" if math.isnan(value) else f"{value:.3f}", f"{meaning} ({unit})")
+        table.add_row(
+            spoken(name), "-" if math.isnan(value) else f"{value:.3f}", f"{meaning} ({unit})"
+        )
     console = Console()
     console.print(table)
     if mean.static_camera:

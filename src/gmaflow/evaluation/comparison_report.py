@@ -8,8 +8,10 @@ from gmaflow.evaluation.bootstrap import Improvement
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, Line, pair_errors
 from gmaflow.evaluation.evaluating import SHOWN
 from gmaflow.evaluation.examples import Example
+from gmaflow.evaluation.paper import TABLE_1
+from gmaflow.evaluation.pictures import pair_figures, shown_flow
 from gmaflow.evaluation.regions import REGIONS
-from gmaflow.evaluation.report import pair_figures, shown_flow, written
+from gmaflow.evaluation.report import written
 from gmaflow.io import atomic_write
 from gmaflow.version import __version__
 
@@ -36,12 +38,13 @@ def write_comparison(
         f'<p class="sub">{html.escape(comparison.data.title)}, '
         f"{len(comparison.data.examples)} pairs</p>",
         html.tiles(
-            (f"{line.group}: {name}", percent(found), f"{interval(found)} of {names[0]}'s error")
+            (f"{line.group}: {name}", percent(found), f"improvement; 95 %: {interval(found)}")
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),
         *(_table(comparison, group) for group in dict.fromkeys(ln.group for ln in whole)),
         _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
+        _paper(comparison),
         _networks(comparison),
         f"<footer>gmaflow {__version__}</footer>",
     ]
@@ -116,6 +119,29 @@ def _cards(
         )
         cards.append(html.card(example.title, told, pair_figures(sample, estimates)))
     return html.section(title, *cards)
+
+
+def _paper(comparison: Comparison) -> str:
+    """Lay the paper's table 1 beside ours, where it has the passes."""
+    if comparison.data.name != "sintel":
+        return ""
+    rows = []
+    for line in comparison.lines:
+        published = TABLE_1.get(line.group, {}).get(line.region)
+        if published:
+            raft, gma = published
+            ours = (written(line.errors[0], 2), written(line.errors[1], 2))
+            gained = f"{100 * (raft - gma) / raft:+.1f} %"
+            paper = (f"{raft:.2f}", f"{gma:.2f}", gained)
+            rows.append((line.group, line.region, *ours, percent(line.improvements[0]), *paper))
+    first, second = (one.name for one in comparison.contenders[:2])
+    header = ("pass", "region", first, second, "improvement", "RAFT", "GMA", "improvement")
+    return html.section(
+        "Beside the paper",
+        html.table(header, rows, text_columns=(0, 1)),
+        lead="The last three columns are table 1 of the GMA paper, on the whole training set with "
+        "networks trained on C+T+S/K.",
+    )
 
 
 def _networks(comparison: Comparison) -> str:

@@ -109,9 +109,10 @@ def figure(picture: UInt8[np.ndarray, "h w 3"], caption: str) -> str:
     )
 
 
-def card(title: str, told: str, figures: Iterable[str]) -> str:
-    """Return a pair: its name, a line about it, and its pictures."""
+def card(title: str, told: str, figures: Sequence[str]) -> str:
+    """Return a pair: its name, a line about it, and its pictures in two or more even rows."""
+    columns = 4 if len(figures) % 4 == 0 else 3
     return (
         f"<article><header><h3>{escape(title)}</h3><p>{escape(told)}</p></header>"
-        f'<div class="panels">{"".join(figures)}</div></article>'
+        f'<div class="panels" style="--columns:{columns}">{"".join(figures)}</div></article>'
     )

@@ -51,8 +51,7 @@ def find_regions(sample: FlowSample) -> dict[str, Mask]:
         regions["occ-in"] = valid & sample.occluded_in
         distance = distance_to(boundary_of(sample.occluded), limit=140)
         for name, (least, below) in _DISTANCES.items():
-            # Visible pixels alone: Sintel's published figures for the three are each below those of
-            # all pixels, as they could not be if the occluded ones were among them.
+            # Visible pixels alone is our reading: Sintel's own code for these is not published.
             regions[name] = regions["noc"] & (distance >= least) & (distance < below)
     if sample.foreground is not None:
         regions["fg"] = valid & sample.foreground

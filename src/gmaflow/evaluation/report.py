@@ -4,19 +4,15 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-from jaxtyping import Float32
-
-from gmaflow import viz
-from gmaflow.data import FlowSample
-from gmaflow.errors import FlowFileError
 from gmaflow.evaluation import html
 from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES
+from gmaflow.evaluation.paper import TABLE_2
+from gmaflow.evaluation.pictures import pair_figures, shown_flow
 from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.summary import Ranked
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write, read_flow, write_flow
+from gmaflow.io import atomic_write
 from gmaflow.version import __version__
 
 
@@ -35,6 +31,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         _notes(evaluation),
         _overall(evaluation),
         _regions(evaluation),
+        _paper(evaluation),
         _histogram(evaluation),
         _pairs("Worst pairs", worst, estimator, folder),
         _pairs("Best pairs", best, estimator, folder),
@@ -54,42 +51,6 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
 def written(value: float, digits: int = 3) -> str:
     """Write a figure; a dash where there is none."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def pair_figures(
-    sample: FlowSample, estimates: dict[str, Float32[np.ndarray, "h w 2"]]
-) -> list[str]:
-    """Draw a pair: frames, truth, each estimate, each error, and what is hidden."""
-    assert sample.flow is not None
-    assert sample.valid is not None
-    scale = viz.largest_length(sample.flow, valid=sample.valid) or 1.0
-    errors = [
-        viz.largest_length(flow - sample.flow, valid=sample.valid) for flow in estimates.values()
-    ]
-    most = max(1.0, *errors)
-    truth = viz.flow_to_image(sample.flow, max_length=scale, valid=sample.valid)
-    figures = [
-        html.figure(sample.image1, "first frame"),
-        html.figure(sample.image2, "second frame"),
-        html.figure(viz.add_legend(truth, scale), "true flow"),
-    ]
-    figures += [
-        html.figure(viz.flow_to_image(flow, max_length=scale), name or "estimate")
-        for name, flow in estimates.items()
-    ]
-    for name, flow in estimates.items():
-        error = viz.error_map(flow, sample.flow, valid=sample.valid, max_error=most)
-        of = f" of {name}" if name else ""
-        figures.append(html.figure(error, f"error{of}, dark 0 to light {most:.3g} px"))
-    if sample.occluded_out is not None:
-        inside = sample.occluded_in
-        known = np.zeros_like(sample.occluded_out) if inside is None else inside
-        hidden = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
-        told = "out of the frame (blue)"
-        if inside is not None:
-            told = "hidden (orange), out of the frame (blue)"
-        figures.append(html.figure(hidden, told))
-    return figures
 
 
 def _subtitle(evaluation: Evaluation) -> str:
@@ -165,6 +126,38 @@ def _regions(evaluation: Evaluation) -> str:
     )
 
 
+def _paper(evaluation: Evaluation) -> str:
+    """Lay the paper's figures beside ours, where it has any for this data."""
+    name = evaluation.data.name
+    columns = list(evaluation.columns())
+    rows: list[tuple[str, ...]]
+    ours = (evaluation.about.model, "this run")
+    if name == "kitti-2015":
+        whole = [regions["all"] for _, regions in columns]
+        rows = [(*ours, written(found.epe, 2), written(found.fl, 1)) for found in whole]
+        rows += [(r.method, r.training, f"{r.kitti:.2f}", f"{r.kitti_fl:.1f}") for r in TABLE_2]
+        header = ["", "trained on", "EPE, px", "Fl, %"]
+    elif name == "sintel":
+        titles = [title for title, _ in columns if title.split(",")[0] in ("clean", "final")]
+        if not titles:
+            return ""
+        errors = {title: written(regions["all"].epe, 2) for title, regions in columns}
+        header = ["", "trained on", *titles]
+        rows = [(*ours, *(errors[title] for title in titles))]
+        for row in TABLE_2:
+            known = {"clean": row.clean, "final": row.final}
+            values = (f"{known[title.split(',')[0]]:.2f}" for title in titles)
+            rows.append((row.method, row.training, *values))
+    else:
+        return ""
+    return html.section(
+        "Beside the paper",
+        html.table(header, rows, text_columns=(0, 1)),
+        lead="Table 2 of the GMA paper, on the whole training set; this run is comparable if it is "
+        "on all of it. C+T+S/K has seen the data that it is judged on.",
+    )
+
+
 def _histogram(evaluation: Evaluation) -> str:
     edges = [f"{edge:g}" for edge in HISTOGRAM_EDGES]
     labels = [f"< {edges[0]}"]
@@ -221,15 +214,3 @@ def _pairs(title: str, some: list[Ranked], estimator: FlowEstimator, folder: Pat
         told = f"{written(ranked.epe)} px mean error"
         cards.append(html.card(ranked.example.title, told, pair_figures(sample, {"": flow})))
     return html.section(title, *cards)
-
-
-def shown_flow(
-    path: Path, sample: FlowSample, estimator: FlowEstimator
-) -> Float32[np.ndarray, "h w 2"]:
-    """Read an estimate that was kept for show, or make and keep it."""
-    try:
-        return read_flow(path).array
-    except FlowFileError:
-        array = estimator(sample.image1, sample.image2).array
-        write_flow(path, array)
-        return array

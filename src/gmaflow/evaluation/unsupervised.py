@@ -21,6 +21,8 @@ from gmaflow.io import atomic_write, read_image
 # Levels of 255 that a sensor's noise and compression move a pixel by, and where nothing moves.
 _NOISE = 3
 _AROUND = 7
+# So few resting pixels are there by chance, on a moving edge or a straight line.
+_TOO_FEW = 0.02
 STATIC_SHARE = 0.5
 """From this share of resting pixels on, the camera counts as static."""
 
@@ -37,7 +39,8 @@ class Judgement:
             again leads it.
         occluded: share of pixels, in percent, that the second frame is found not to show.
         resting: share of pixels, in percent, around which the two frames are the same.
-        drift: mean length in pixels of the flow on those; it should be zero.
+        drift: mean length in pixels of the flow on those, which should be zero; NaN if too few
+            rest.
     """
 
     photometric: float
@@ -73,7 +76,7 @@ def judge_pair(
         inconsistency=_median(np.hypot(returned[..., 0], returned[..., 1]), ~both.occluded_out),
         occluded=100 * float(both.occluded.mean()),
         resting=100 * float(rest.mean()),
-        drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest),
+        drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest & (rest.mean() > _TOO_FEW)),
     )
 
 
@@ -120,7 +123,7 @@ def write_page(
     worst = sorted(judged, key=lambda entry: -np.nan_to_num(entry[1].photometric))[:3]
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="sub">{len(judged)} pairs, judged by their own frames: no truth is known</p>',
+        f'<p class="sub">{len(judged)} pair(s), judged by their own frames: no truth is known</p>',
         html.tiles(
             (name, written(asdict(mean)[name], 2), unit) for name, (unit, _) in MEANING.items()
         ),
@@ -144,8 +147,13 @@ MEANING = {
 """Unit and meaning of each figure."""
 
 
+def spoken(name: str) -> str:
+    """Return a figure's name for people."""
+    return name.replace("_", ", ")
+
+
 def _meanings() -> list[tuple[str, str]]:
-    return [(name, f"{meaning} ({unit})") for name, (unit, meaning) in MEANING.items()]
+    return [(spoken(name), f"{meaning} ({unit})") for name, (unit, meaning) in MEANING.items()]
 
 
 def _card(pair: FlowPair, found: Judgement, estimator: FlowEstimator) -> str:
