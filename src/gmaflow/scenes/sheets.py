@@ -20,7 +20,7 @@ from gmaflow.viz import (
 
 _ONE_PAIR_A_ROW = 4  # up to so many pairs; of more, two stand side by side
 _WIDE = 1.8  # unless frames are so much wider than high
-_FASTEST = 0.02  # this share of the pixels is drawn too dark, so that the others have colour
+_FASTEST = 0.02  # this share of the pixels is drawn as if slower, so that the others have colour
 
 
 def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np.ndarray, "_ _ 3"]:
@@ -35,8 +35,7 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
     pictures, captions = [], []
     for pair, name in zip(pairs, names, strict=True):
         longest = largest_length(pair.flow, valid=pair.valid)
-        scale = _full_colour(pair) or longest
-        colours = flow_to_image(pair.flow, max_length=scale or 1.0, valid=pair.valid)
+        colours, scale = _colours(pair, longest)
         hidden_in, hidden_out = (m.mean() for m in (pair.occluded_in, pair.occluded_out))
         pictures += [
             pair.final1,
@@ -55,10 +54,16 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
     return panel(pictures, captions, columns=4 if narrow else 8)
 
 
-def _full_colour(pair: PairArrays) -> float:
-    """The motion that gets the full colour: nearly the longest."""
-    lengths = np.linalg.norm(pair.flow[pair.valid], axis=1)
-    return float(np.quantile(lengths, 1 - _FASTEST)) if lengths.size else 0.0
+def _colours(pair: PairArrays, longest: float) -> tuple[UInt8[np.ndarray, "_ _ 3"], float]:
+    """Draw the flow; also return the motion that gets the full colour, nearly the longest."""
+    lengths = np.linalg.norm(pair.flow, axis=2)
+    known = lengths[pair.valid]
+    scale = float(np.quantile(known, 1 - _FASTEST)) if known.size else 0.0
+    scale = scale or longest or 1.0
+    # Shortened rather than darkened as usual, which would look like an edge.
+    shorter = np.float32(scale) / np.maximum(lengths, np.float32(scale))
+    flow = pair.flow * shorter[..., None]
+    return flow_to_image(flow, max_length=scale, valid=pair.valid), scale
 
 
 def motion_chart(
