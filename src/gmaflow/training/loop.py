@@ -1,10 +1,12 @@
 """The training loop: one page."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from gmaflow.errors import TrainingError
@@ -18,7 +20,7 @@ from gmaflow.training.preparing import Job, RunOptions, prepare
 from gmaflow.training.reporting import Reporter
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.stopping import StopRequest
-from gmaflow.viz.curve import draw_curves
+from gmaflow.viz import Series, line_plot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,11 +142,14 @@ def draw(job: Job, config: TrainConfig) -> None:
     """Draw the log as curves."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for line in job.folder.read_log():
-        if "epe" in line:
+        if math.isfinite(line.get("epe", math.nan)):
             name = f"EPE on {line['set']}" if "set" in line else "EPE in training"
             curves.setdefault(name, []).append((float(line["step"]), line["epe"]))
     title = f"{config.model} on {config.data}: end-point error in pixels"
-    write_image(job.folder.path / "curve.png", draw_curves(curves, title=title))
+    series = [Series(name, *np.array(p).T) for name, p in curves.items() if len(p) > 1]
+    if series:
+        plot = line_plot(series, title=title, x_label="step", y_label="pixels")
+        write_image(job.folder.path / "curve.png", plot)
 
 
 @contextmanager
