@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gmaflow.inference import FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.io import read_flow
 from tests.cli.conftest import Run, is_picture, write_frames
 
@@ -60,17 +60,34 @@ def test_a_folder_gets_everything(run: Run, pair: Pair, fast: list[str], tmp_pat
     assert names == {
         "flow.flo",
         "flow.png",
+        "flow-arrows.png",
         "flow-warped.png",
+        "flow-panel.png",
         "flow-backward.flo",
         "flow-occlusion.png",
         "flow-confidence.png",
     }
     for name in names:
-        if name.endswith(".png"):
+        if name.endswith(".png") and name != "flow-panel.png":
             assert is_picture(tmp_path / "out" / name, SIZE)
     both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*pair)
     backward = read_flow(tmp_path / "out" / "flow-backward.flo").array
     np.testing.assert_allclose(backward, both.backward.array, atol=1e-4)
+
+
+def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+    estimate = FlowEstimator(fast[1], iters=2, device="cpu")(*pair)
+    truth = Flow(estimate.array + np.array([3, 4], np.float32))
+    truth.save(tmp_path / "truth.flo")
+    call = ["flow", *pair, "-o", tmp_path / "out", *fast, "--truth", tmp_path / "truth.flo"]
+    report = json.loads(run(*call, "--json", "--max-length", "20").out)
+    assert report["mean_error"] == pytest.approx(5, abs=1e-3)
+    assert (tmp_path / "out" / "flow-error.png").exists()
+    told = run(*call, "--overwrite")
+    assert "5.00 px off the truth" in told.out
+    Flow(np.zeros((20, 20, 2), np.float32)).save(tmp_path / "truth.flo")
+    refused = run(*call, "--overwrite")
+    assert (refused.code, "not of the images' size" in refused.err) == (2, True)
 
 
 def test_attention_is_drawn_beside_the_output(

@@ -10,6 +10,8 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow
 from tests.cli.conftest import Run, write_frames
 
+ENDINGS = (".flo", ".png", "-arrows.png", "-warped.png", "-panel.png")
+
 
 @pytest.fixture
 def fast(weights: dict[str, Path]) -> list[str]:
@@ -22,7 +24,7 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
     assert outcome.code == 0
     assert "wrote 11 of 11 pairs" in outcome.out
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    expected = {f"frame{n}{end}" for n in range(11) for end in (".flo", ".png", "-warped.png")}
+    expected = {f"frame{n}{end}" for n in range(11) for end in ENDINGS}
     assert names == expected
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
     flow = read_flow(tmp_path / "out" / "frame9.flo").array

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from gmaflow.cli.app import say
 from gmaflow.cli.flow_folder import run_folder
@@ -43,25 +43,31 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         if path.is_dir():
             raise ImageError(f"{path} is a folder; give two images, or one folder alone")
     points = options.points
-    wanted = {"backward": options.backward, "attention": bool(points)}
     if is_folder(options.output):
-        paths = folder_paths(options.output, "flow", **wanted)
+        paths = folder_paths(options.output, "flow", options.extras)
     else:
-        paths = file_paths(options.output, **wanted)
-    refuse_inputs(paths.values(), options.inputs)
+        paths = file_paths(options.output, options.extras)
+    sources = options.inputs if options.truth is None else (*options.inputs, options.truth)
+    refuse_inputs(paths.values(), sources)
     refuse_existing(paths.values(), overwrite=options.overwrite)
 
+    from gmaflow.inference import read_flow
     from gmaflow.io import read_image
 
     frames = read_image(first), read_image(second)
+    truth = None if options.truth is None else read_flow(options.truth)
+    if truth is not None and truth.array.shape[:2] != frames[0].shape[:2]:
+        raise FlowError(f"{options.truth} is not of the images' size; give the truth of this pair")
     estimator = options.estimator.make()
     result = estimate_pair(estimator, *frames, backward=options.backward, points=points)
+    result = replace(result, truth=truth, max_length=options.max_length)
     write_parts(result, paths)
     return {
         **settings(estimator),
         "inputs": [str(path) for path in options.inputs],
         "outputs": {part.value: str(path) for part, path in paths.items()},
         "statistics": asdict(result.flow.statistics()),
+        "mean_error": None if truth is None else result.flow.mean_error(truth),
     }
 
 
@@ -74,7 +80,9 @@ def sentence(report: dict[str, object]) -> str:
     statistics = report.get("statistics")
     if isinstance(statistics, dict):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
-        return f"wrote {written}: {lengths} ({how})"
+        error = report.get("mean_error")
+        told = "" if error is None else f", {error:.2f} px off the truth"
+        return f"wrote {written}: {lengths}{told} ({how})"
     skipped = report["skipped"]
     assert isinstance(skipped, list)
     if skipped:

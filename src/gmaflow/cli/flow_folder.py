@@ -1,6 +1,6 @@
 """`gmaflow flow FOLDER`: the flow between consecutive frames."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,10 +33,10 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
         raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
     if not is_folder(output):
         raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
-    points = options.points
-    wanted = {"backward": options.backward, "attention": bool(points)}
+    if options.truth is not None:
+        raise FlowError("--truth is for one pair; gmaflow evaluate judges many")
     jobs = [
-        Job(first, second, folder_paths(output, first.stem, **wanted))
+        Job(first, second, folder_paths(output, first.stem, options.extras))
         for first, second in pairwise(frames)
     ]
     refuse_clashes(jobs)
@@ -120,7 +120,7 @@ def run_jobs(
                 told = Text(f"skipped {skipped[-1]}", style="yellow")
                 progress.console.print(told, soft_wrap=True)
                 continue
-            write_parts(result, job.paths)
+            write_parts(replace(result, max_length=options.max_length), job.paths)
             previous = result.flow
             done += 1
     return done, skipped

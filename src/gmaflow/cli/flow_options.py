@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions
+from gmaflow.cli.outputs import Part
 from gmaflow.errors import FlowError
 
 
@@ -17,8 +18,8 @@ class FlowOptions:
     Two images, or a folder whose images are consecutive frames (in natural order). The output's
     suffix picks the format: .flo .pfm .npy .npz .flo5 for numbers, .kitti.png for KITTI's format,
     .png .jpg .webp for a picture. An output without suffix is a folder and gets everything: the
-    flow, its picture, the second frame warped back onto the first, and with --backward occlusion
-    (in-frame, out-of-frame) and confidence.
+    flow, its picture, arrows over the first frame, the second frame warped back onto the first, a
+    panel of all, and with --backward occlusion (in-frame, out-of-frame) and confidence.
 
     Examples:
       gmaflow flow a.png b.png -o flow.png
@@ -42,12 +43,26 @@ class FlowOptions:
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()
     """Show what the pixel at x,y borrows motion from; may be given several times."""
+    truth: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """One pair: the true flow, to tell and draw the error."""
+    max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
+    """Length at which pictures reach full colour, to compare several; by default the longest."""
     resume: bool = False
     """Folders: skip pairs that are finished."""
     overwrite: bool = False
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
+
+    @property
+    def extras(self) -> frozenset[Part]:
+        """What is wanted beside the usual."""
+        parts = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE} if self.backward else set()
+        if self.attention:
+            parts.add(Part.ATTENTION)
+        if self.truth is not None:
+            parts.add(Part.ERROR)
+        return frozenset(parts)
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:

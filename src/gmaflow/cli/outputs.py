@@ -29,21 +29,30 @@ class Part(StrEnum):
 
     FLOW = "flow"
     PICTURE = "picture"
+    ARROWS = "arrows"
     WARPED = "warped"
+    PANEL = "panel"
     BACKWARD = "backward"
     OCCLUSION = "occlusion"
     CONFIDENCE = "confidence"
     ATTENTION = "attention"
+    ERROR = "error"
 
+
+EXTRAS = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE, Part.ATTENTION, Part.ERROR}
+"""What is there only if it was asked for."""
 
 # After the stem, in a folder. The flow itself comes last: once it is there, the pair is finished.
 FOLDER_NAMES = {
     Part.PICTURE: ".png",
+    Part.ARROWS: "-arrows.png",
     Part.WARPED: "-warped.png",
+    Part.PANEL: "-panel.png",
     Part.BACKWARD: "-backward.flo",
     Part.OCCLUSION: "-occlusion.png",
     Part.CONFIDENCE: "-confidence.png",
     Part.ATTENTION: "-attention.png",
+    Part.ERROR: "-error.png",
     Part.FLOW: ".flo",
 }
 
@@ -58,6 +67,9 @@ class PairResult:
     both: "BidirectionalFlow | None" = None
     attention: "np.ndarray | None" = None
     points: tuple[tuple[float, float], ...] = ()
+    truth: "Flow | None" = None
+    max_length: float | None = None
+    """The length that pictures show at full saturation; the longest if None."""
 
 
 def is_folder(output: Path) -> bool:
@@ -73,20 +85,17 @@ def is_folder(output: Path) -> bool:
     return True
 
 
-def folder_paths(folder: Path, stem: str, *, backward: bool, attention: bool) -> dict[Part, Path]:
+def folder_paths(folder: Path, stem: str, extras: frozenset[Part]) -> dict[Part, Path]:
     """Return what is written for a pair in a folder: everything that is known."""
-    left_out = set() if backward else {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE}
-    if not attention:
-        left_out.add(Part.ATTENTION)
     return {
         part: folder / f"{stem}{ending}"
         for part, ending in FOLDER_NAMES.items()
-        if part not in left_out
+        if part in extras or part not in EXTRAS
     }
 
 
-def file_paths(output: Path, *, backward: bool, attention: bool) -> dict[Part, Path]:
-    """Return what is written for a single output file: that, and beside it what was asked for.
+def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
+    """Return what is written for a single output file: that, and beside it the extras.
 
     Raises:
         OutputError: The suffix is no format.
@@ -100,11 +109,10 @@ def file_paths(output: Path, *, backward: bool, attention: bool) -> dict[Part, P
         )
     numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI)
     stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
-    paths = folder_paths(output.parent, stem, backward=backward, attention=attention)
-    if numbers and backward:
+    everything = folder_paths(output.parent, stem, extras)
+    paths = {part: path for part, path in everything.items() if part in EXTRAS}
+    if numbers and Part.BACKWARD in paths:
         paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")
-    for part in (Part.FLOW, Part.PICTURE, Part.WARPED):
-        del paths[part]
     paths[Part.FLOW if numbers else Part.PICTURE] = output
     return paths
 
@@ -150,15 +158,40 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
     both = result.both
     match part:
         case Part.WARPED:
-            return result.flow.warp(result.image2)
+            picture = result.flow.warp(result.image2)
         case Part.OCCLUSION if both is not None:
-            return viz.occlusion_overlay(result.image1, both.occluded_in, both.occluded_out)
+            picture = viz.occlusion_overlay(result.image1, both.occluded_in, both.occluded_out)
         case Part.CONFIDENCE if both is not None:
-            return viz.confidence_map(both.confidence)
+            picture = viz.confidence_map(both.confidence)
         case Part.ATTENTION if result.attention is not None:
             maps, points = list(result.attention), result.points
-            return viz.attention_panel(result.image1, maps, points, flow=result.flow.array)
+            picture = viz.attention_panel(result.image1, maps, points, flow=result.flow.array)
+        case Part.ERROR if result.truth is not None:
+            picture = viz.error_map(result.flow.array, result.truth.array, valid=result.truth.valid)
+        case Part.ARROWS:
+            picture = viz.flow_arrows(result.image1, result.flow.array)
+        case Part.PANEL:
+            picture = draw_panel(result)
         case Part.PICTURE:
-            return result.flow.picture()
+            picture = result.flow.picture(max_length=result.max_length)
         case _:
             raise AssertionError(f"{part} was not estimated")
+    return picture
+
+
+def draw_panel(result: PairResult) -> "np.ndarray":
+    """Draw what there is to see of a pair side by side, with captions."""
+    from gmaflow import viz
+
+    pictures = {
+        "frame 1": result.image1,
+        "frame 2": result.image2,
+        "flow": result.flow.picture(max_length=result.max_length, legend=True),
+        "frame 2 warped back": draw(result, Part.WARPED),
+    }
+    if result.both is not None:
+        pictures["hidden (orange), out of frame (blue)"] = draw(result, Part.OCCLUSION)
+        pictures["confidence"] = draw(result, Part.CONFIDENCE)
+    if result.truth is not None:
+        pictures["error"] = draw(result, Part.ERROR)
+    return viz.panel(list(pictures.values()), list(pictures), columns=2)

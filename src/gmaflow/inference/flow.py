@@ -67,6 +67,11 @@ class Flow:
         """Bring the second frame back onto the first; the better the flow, the more alike."""
         return warp_back(image2, self.array)
 
+    def mean_error(self, truth: "Flow") -> float:
+        """Return the mean end-point error, over the pixels whose truth is known."""
+        error = np.linalg.norm(self.array - truth.array, axis=2)
+        return float(error.mean() if truth.valid is None else error[truth.valid].mean())
+
     def statistics(self) -> FlowStatistics:
         """Return the flow in a few numbers."""
         known = np.isfinite(self.array).all(axis=2)
