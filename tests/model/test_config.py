@@ -40,7 +40,8 @@ def test_ablations_change_what_the_paper_changes() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"num_heads": 0}, "at least 1"),
+        ({"num_heads": 0}, "from 1 to 64"),
+        ({"num_heads": 10**15}, "from 1 to 64"),
         ({"small": True}, "has no attention"),
         ({"attention": "none", "num_heads": 2}, "no heads"),
     ],
