@@ -12,6 +12,9 @@ The command line shows the sentence and exits with 2. Whatever else is raised is
 keeps its traceback.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class FlowError(ValueError):
     """Base of all errors that a caller can cause and mend."""
@@ -39,3 +42,10 @@ class OutputError(FlowError):
 
 class TrainingError(FlowError):
     """A training run cannot start as described, or cannot go on."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return the near names among those known, or all of them where none is near."""
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"

@@ -1,13 +1,12 @@
 """`gmaflow VERB ...`: find the verb, run it, turn errors into one sentence and exit code 2."""
 
-import difflib
 import errno
 import logging
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, suggest
 from gmaflow.version import __version__
 
 VERBS = {
@@ -98,9 +97,7 @@ def pick(
         print(f"\n{command} {kind} --help tells the rest.")  # noqa: T201
         return None, []
     if args[0] not in choices:
-        near = difflib.get_close_matches(args[0], choices, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-        raise FlowError(f"there is no {what} {args[0]!r}; {hint}")
+        raise FlowError(f"there is no {what} {args[0]!r}; {suggest(args[0], choices)}")
     return args[0], args[1:]
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from gmaflow.data.pairs import FlowPair
@@ -16,7 +15,7 @@ from gmaflow.data.sets.slowflow import list_slowflow
 from gmaflow.data.sets.spring import list_spring
 from gmaflow.data.sets.things import list_things
 from gmaflow.data.shelf import Shelf
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, suggest
 
 ListPairs = Callable[[Shelf, Path, str, str], Iterable[FlowPair]]
 
@@ -93,9 +92,7 @@ def dataset_info(name: str) -> DatasetInfo:
     """
     if name in DATASETS:
         return DATASETS[name]
-    near = get_close_matches(name, DATASETS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(DATASETS)}"
-    raise DatasetError(f"there is no data set {name!r}; {hint}")
+    raise DatasetError(f"there is no data set {name!r}; {suggest(name, DATASETS)}")
 
 
 _ALL = (

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gmaflow.model import pixel_grid
+
 RELATIVE_TOLERANCE = 0.01
 ABSOLUTE_TOLERANCE = 0.5  # square pixels
 """A pixel is occluded where |forward + backward|^2 exceeds 0.01 (|forward|^2 + |backward|^2) + 0.5,
@@ -33,9 +35,7 @@ def check_visibility(
 ) -> Visibility:
     """Follow each pixel forward and back again: whoever does not come home is occluded."""
     height, width = forward.shape[-2:]
-    y = torch.arange(height, device=forward.device, dtype=forward.dtype)[:, None]
-    x = torch.arange(width, device=forward.device, dtype=forward.dtype)
-    target_x, target_y = x + forward[:, 0], y + forward[:, 1]
+    target_x, target_y = (pixel_grid(forward) + forward).unbind(dim=1)
     # Pixels are unit squares around their centres, so the frame reaches half a pixel further.
     out = (target_x < -0.5) | (target_x > width - 0.5)
     out |= (target_y < -0.5) | (target_y > height - 0.5)

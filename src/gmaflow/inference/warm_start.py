@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.model import STRIDE
+from gmaflow.model import STRIDE, pixel_grid
 
 CHUNK = 2**24
 """Distances computed at once."""
@@ -25,9 +25,7 @@ def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:
 def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
     """Project the flow of one pair."""
     _, height, width = flow.shape
-    y = torch.arange(height, device=flow.device, dtype=flow.dtype)
-    x = torch.arange(width, device=flow.device, dtype=flow.dtype)
-    grid = torch.stack(torch.meshgrid(x, y, indexing="xy")).flatten(1).T  # [h * w, 2]
+    grid = pixel_grid(flow[None])[0].flatten(1).T  # [h * w, 2]
     vectors = flow.flatten(1).T
     landed = grid + vectors
     limit = landed.new_tensor([width, height])

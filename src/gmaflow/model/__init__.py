@@ -3,7 +3,7 @@
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
 from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, Prediction
-from gmaflow.model.upsample import STRIDE
+from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
     "MAX_OFFSET",
@@ -16,4 +16,5 @@ __all__ = [
     "NetworkConfig",
     "Prediction",
     "model_config",
+    "pixel_grid",
 ]

@@ -4,13 +4,12 @@ Motions are in pixels of a frame with 400 rows and grow with the rows; a wider f
 the same scene.
 """
 
-import difflib
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, suggest
 from gmaflow.scenes.dice import Array, Dice
 
 Value = TypeVar("Value")
@@ -150,9 +149,7 @@ def check_preset(preset: str) -> None:
         FlowError: there is no such preset.
     """
     if preset not in PRESETS:
-        near = difflib.get_close_matches(preset, PRESETS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
-        raise FlowError(f"there is no preset {preset!r}; {hint}")
+        raise FlowError(f"there is no preset {preset!r}; {suggest(preset, PRESETS)}")
 
 
 def draw_traits(preset: str, dice: Dice) -> Traits[Array]:

@@ -7,12 +7,11 @@ import logging
 import sys
 from dataclasses import fields
 
-from gmaflow.errors import FlowError, TrainingError
+from gmaflow.errors import FlowError, TrainingError, suggest
 from gmaflow.training import RunOptions, TrainConfig, preset, train
 from gmaflow.training.distributed import is_first_process
 from gmaflow.training.overrides import describe, override
 from gmaflow.training.presets import PRESETS, summary
-from gmaflow.training.suggest import suggest
 
 
 def main(args: list[str]) -> None:

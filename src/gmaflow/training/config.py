@@ -6,11 +6,10 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 from dataclasses import dataclass
 from typing import Any
 
-from gmaflow.errors import TrainingError
+from gmaflow.errors import TrainingError, suggest
 from gmaflow.inference.device import as_precision
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.training.places import Place
-from gmaflow.training.suggest import suggest
 
 COMBINATIONS = ("concatenate", "replace")
 CHANGEABLE = {"log_every", "save_every", "keep", "validate_every", "validate_on"}

@@ -9,9 +9,8 @@ from dataclasses import Field, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gmaflow.errors import TrainingError
+from gmaflow.errors import TrainingError, suggest
 from gmaflow.training.config import CHANGEABLE, TrainConfig
-from gmaflow.training.suggest import suggest
 
 Settings = TypeVar("Settings")
 

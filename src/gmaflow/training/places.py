@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from gmaflow.errors import TrainingError
+from gmaflow.errors import TrainingError, suggest
 from gmaflow.scenes import PRESETS as SCENE_PRESETS
-from gmaflow.training.suggest import suggest
 
 KINDS = ("scenes", "stage", "set", "folder")
 STAGES = ("chairs", "things", "sintel", "kitti")

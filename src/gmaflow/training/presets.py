@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from gmaflow.errors import TrainingError
+from gmaflow.errors import TrainingError, suggest
 from gmaflow.training.config import TrainConfig
-from gmaflow.training.suggest import suggest
 
 
 def chairs() -> TrainConfig:
