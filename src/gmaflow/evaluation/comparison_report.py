@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gmaflow.evaluation import html
+from gmaflow.evaluation.attention import attention_figures, choose_queries
 from gmaflow.evaluation.bootstrap import Improvement
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, Line, pair_errors
 from gmaflow.evaluation.evaluating import SHOWN
@@ -117,7 +118,12 @@ def _cards(
             f"{one.name} {written(float(each[place]))} px"
             for one, each in zip(comparison.contenders, errors, strict=True)
         )
-        cards.append(html.card(example.title, told, pair_figures(sample, estimates)))
+        queries = choose_queries(sample)
+        attention = (
+            attention_figures(one.estimator, sample, estimates[one.name], queries, name=one.name)
+            for one in comparison.contenders
+        )
+        cards.append(html.card(example.title, told, pair_figures(sample, estimates), *attention))
     return html.section(title, *cards)
 
 

@@ -109,10 +109,15 @@ def figure(picture: UInt8[np.ndarray, "h w 3"], caption: str) -> str:
     )
 
 
-def card(title: str, told: str, figures: Sequence[str]) -> str:
-    """Return a pair: its name, a line about it, and its pictures in two or more even rows."""
-    columns = 4 if len(figures) % 4 == 0 else 3
+def card(title: str, told: str, *groups: Sequence[str]) -> str:
+    """Return a pair: its name, a line about it, and groups of pictures, each in even rows."""
+    rows = "".join(panels(group) for group in groups if group)
     return (
-        f"<article><header><h3>{escape(title)}</h3><p>{escape(told)}</p></header>"
-        f'<div class="panels" style="--columns:{columns}">{"".join(figures)}</div></article>'
+        f"<article><header><h3>{escape(title)}</h3><p>{escape(told)}</p></header>{rows}</article>"
     )
+
+
+def panels(figures: Sequence[str]) -> str:
+    """Return pictures side by side, in as few columns as leave no gap where that can be had."""
+    columns = next((n for n in (5, 4, 3) if len(figures) % n == 0), 3)
+    return f'<div class="panels" style="--columns:{columns}">{"".join(figures)}</div>'

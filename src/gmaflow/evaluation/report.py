@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gmaflow.evaluation import html
+from gmaflow.evaluation.attention import attention_figures, choose_queries
 from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES
 from gmaflow.evaluation.paper import TABLE_2
@@ -212,5 +213,7 @@ def _pairs(title: str, some: list[Ranked], estimator: FlowEstimator, folder: Pat
         sample = ranked.example.source.load()
         flow = shown_flow(folder / SHOWN / f"{ranked.key}.flo", sample, estimator)
         told = f"{written(ranked.epe)} px mean error"
-        cards.append(html.card(ranked.example.title, told, pair_figures(sample, {"": flow})))
+        attention = attention_figures(estimator, sample, flow, choose_queries(sample))
+        figures = pair_figures(sample, {"": flow})
+        cards.append(html.card(ranked.example.title, told, figures, attention))
     return html.section(title, *cards)

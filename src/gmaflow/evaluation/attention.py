@@ -1,0 +1,78 @@
+"""What the network borrows motion from, as in the paper's figure of attention maps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float32
+
+from gmaflow import viz
+from gmaflow.data import FlowSample
+from gmaflow.evaluation import html
+from gmaflow.evaluation.distance import distance_to
+from gmaflow.inference import FlowEstimator
+
+NUM_QUERIES = 3
+"""As many as in the paper's figure."""
+Point = tuple[float, float]
+
+# A hidden pixel that is farther than this from anything visible is as deep as any: attention lives
+# on a grid of 8 pixels, and its cell is hidden as a whole.
+_DEEP = 16
+# What is this much shallower than the deepest is a speck or a rim, however far away it lies.
+_SPECK = 0.25
+
+
+def choose_queries(sample: FlowSample, count: int = NUM_QUERIES) -> tuple[Point, ...]:
+    """Return points, x and y, whose attention is worth a look.
+
+    Hidden pixels are: their motion cannot be matched and has to be borrowed. The deepest is taken
+    first, then those that are deep and far from the ones before. Where the truth tells of none, or
+    of fewer, points spread over the frame take their place.
+    """
+    height, width = sample.image1.shape[:2]
+    hidden = sample.occluded
+    found = [] if hidden is None else _deep_and_apart(hidden, count)
+    spread = [(float(width * i // (count + 1)), float(height // 2)) for i in range(1, count + 1)]
+    return (*found, *spread[len(found) :])
+
+
+def attention_figures(
+    estimator: FlowEstimator,
+    sample: FlowSample,
+    flow: Float32[np.ndarray, "h w 2"],
+    queries: Sequence[Point],
+    *,
+    name: str = "",
+) -> list[str]:
+    """Draw the frame with its query points, their maps and the flow; nothing without attention."""
+    if not estimator.config.aggregates:
+        return []
+    maps = list(estimator.attention(sample.image1, queries))
+    frame, overlays = viz.attention_pictures(sample.image1, maps, queries)
+    of = f" of {name}" if name else ""
+    return [
+        html.figure(frame, f"query points{of}"),
+        *(
+            html.figure(overlay, f"attention map {i}, bright: much")
+            for i, overlay in enumerate(overlays, 1)
+        ),
+        html.figure(viz.flow_to_image(flow), f"flow{of}, its own scale"),
+    ]
+
+
+def _deep_and_apart(hidden: Bool[np.ndarray, "h w"], count: int) -> list[Point]:
+    """Pick hidden pixels one by one, each deep in its region and far from those before."""
+    height, width = hidden.shape
+    # As infinite, what is deeper would win however close it is; the frame's edge hides nothing.
+    depth = np.minimum(distance_to(~hidden, limit=_DEEP), _DEEP)
+    depth[depth < depth.max() * _SPECK] = 0
+    score = depth.copy()
+    y, x = np.mgrid[:height, :width]
+    nearest = np.full(hidden.shape, np.inf)
+    points: list[Point] = []
+    while len(points) < count and score.max() > 0:
+        row, column = np.unravel_index(int(score.argmax()), score.shape)
+        points.append((float(column), float(row)))
+        nearest = np.minimum(nearest, np.hypot(x - column, y - row))
+        score = depth * nearest
+    return points
