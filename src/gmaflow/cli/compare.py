@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.evaluate import Data, progress_bar
+from gmaflow.cli.evaluate import Data
 from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.cli.progress import step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -60,10 +61,7 @@ def main(args: list[str]) -> None:
     names = unique_names(options.weights)
     if len(names) < 2:
         raise FlowError("one network cannot be compared; give the weights of two or more")
-    if options.models and len(options.models) != len(names):
-        raise FlowError(
-            f"{len(options.models)} models are named for {len(names)} files; give one for each"
-        )
+    models = models_of(options.models, options.weights)
     data = options.data.open()
     estimators = {
         name: EstimatorOptions(
@@ -73,17 +71,15 @@ def main(args: list[str]) -> None:
             device=options.device,
             precision=options.precision,
         ).make(padding=options.data.padding(options.padding))
-        for name, file, model in zip(
-            names, options.weights, options.models or [None] * len(names), strict=True
-        )
+        for name, file, model in zip(names, options.weights, models, strict=True)
     }
-    with progress_bar(data, rounds=len(names), title="compare") as step:
+    with step_bar("compare", len(names) * len(data.examples)) as step:
         comparison = compare(
             estimators,
             data,
             options.output,
             files=dict(zip(names, options.weights, strict=True)),
-            progress=lambda _name, judged: step(judged),
+            progress=lambda _name, judged: step(judged.example.title),
         )
     write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     console = Console()
@@ -103,6 +99,19 @@ def unique_names(weights: tuple[str, ...]) -> list[str]:
             name = f"{stem}-{number}"
         names.append(name)
     return names
+
+
+def models_of(models: tuple[str, ...], weights: tuple[str, ...]) -> list[str | None]:
+    """Return what each network is said to be, None where nothing is said.
+
+    Raises:
+        FlowError: some are named, but not one for each.
+    """
+    if models and len(models) != len(weights):
+        raise FlowError(
+            f"{len(models)} models are named for {len(weights)} files; give one for each"
+        )
+    return list(models) or [None] * len(weights)
 
 
 def comparison_table(comparison: "Comparison") -> "Table":

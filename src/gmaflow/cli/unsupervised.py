@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ PAGE, JSON, CSV = "unsupervised.html", "unsupervised.json", "unsupervised.csv"
 def judge_by_frames(options: "EvaluateOptions") -> None:
     """Judge pairs without their truth; print a table and write a page, JSON and CSV."""
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     from gmaflow.data import open_dataset
@@ -38,13 +38,8 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
         chosen.data, chosen.root, split=chosen.split, passes=chosen.passes or None
     )
     estimator = options.estimator.make(padding=chosen.padding(options.padding))
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("judge", total=len(dataset))
-        judged = list(
-            judge_footage(
-                estimator, dataset, progress=lambda done: bar.update(task, completed=done)
-            )
-        )
+    with progress_bar("judge") as progress:
+        judged = list(judge_footage(estimator, dataset, progress=progress))
     title = dataset[0].image1.parent.name if chosen.data == "folder" else dataset.name
     mean = average(found for _, found in judged)
     with atomic_write(options.output / CSV) as temporary, temporary.open("w", newline="") as file:

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.errors import DatasetError
+from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
 
@@ -129,6 +131,23 @@ class ExampleSet:
     def has_sequences(self) -> bool:
         """Whether a warm start can change anything."""
         return any(example.follows for example in self.examples)
+
+
+def published_padding(dataset: str) -> PaddingKind:
+    """Return how images of a data set were padded for the published figures."""
+    return "kitti" if dataset.startswith("kitti") else "sintel"
+
+
+def thin(data: ExampleSet, count: int) -> ExampleSet:
+    """Take at most so many pairs of each group, spread evenly over it."""
+    if count < 1:
+        raise DatasetError(f"{count} pairs were asked for; give at least 1")
+    kept: list[Example] = []
+    for _, group in groupby(data.examples, lambda example: example.group):
+        some = list(group)
+        places = np.unique(np.linspace(0, len(some) - 1, min(count, len(some))).round().astype(int))
+        kept += [replace(some[place], follows=False) for place in places]
+    return replace(data, examples=tuple(kept))
 
 
 def open_examples(

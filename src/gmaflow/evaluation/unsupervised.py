@@ -96,13 +96,13 @@ def resting_pixels(
 
 
 def judge_footage(
-    estimator: FlowEstimator, dataset: FlowDataset, *, progress: Callable[[int], None]
+    estimator: FlowEstimator, dataset: FlowDataset, *, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[FlowPair, Judgement]]:
     """Judge consecutive frames, pair by pair; truth is neither needed nor looked at."""
     for done, pair in enumerate(dataset, 1):
         image1, image2 = read_image(pair.image1), read_image(pair.image2)
         yield pair, judge_pair(image1, image2, estimator.bidirectional(image1, image2))
-        progress(done)
+        progress(done, len(dataset))
 
 
 def average(judgements: Iterable[Judgement]) -> Judgement:
