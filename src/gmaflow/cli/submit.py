@@ -32,7 +32,7 @@ class SubmitOptions:
     """
 
     benchmark: Annotated[str, tyro.conf.Positional]
-    """sintel, kitti (2015) or spring."""
+    """sintel, kitti (2015), kitti-2012 or spring."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the files go."""
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None

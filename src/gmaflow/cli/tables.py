@@ -157,8 +157,8 @@ def as_rich(table: "PaperTable") -> "Table":
     from gmaflow.evaluation import is_final
 
     title = f"Table {table.number}: {table.title}"
-    # Without upright lines even the widest of them fits a terminal of 80 columns.
-    shown = Table(title=title, title_justify="left", box=box.HORIZONTALS, pad_edge=False)
+    # Without upright lines and with little air the widest of them fits a terminal of 80 columns.
+    shown = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=0)
     for label in table.labels:
         shown.add_column(label, no_wrap=True)
     for column in table.columns:

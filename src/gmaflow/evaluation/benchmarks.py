@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmaflow.data import FlowPair
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, suggest
 from gmaflow.inference import PaddingKind
 
+# 16 bits in steps of 1/64 around zero, and the code 0 means unknown.
+_KITTI_LARGEST = (2**15 - 1) / 64
 _SHORT = {"forward": "FW", "backward": "BW"}
 
 
@@ -71,14 +73,28 @@ _ALL = (
         passes=("occ",),
         iters=24,
         padding="kitti",
-        # 16 bits in steps of 1/64 around zero, and the code 0 means unknown.
-        largest=(2**15 - 1) / 64,
+        largest=_KITTI_LARGEST,
         place=_kitti_place,
         instructions=(
             "1. Pack the folder flow, with its name:\n"
             "     cd {folder} && zip -r kitti.zip flow\n"
             "2. Upload kitti.zip at https://www.cvlibs.net/datasets/kitti (an account is needed),\n"
             "   under Flow 2015. The server takes few submissions: it is not for tuning."
+        ),
+    ),
+    Benchmark(
+        name="kitti-2012",
+        dataset="kitti-2012",
+        passes=("occ",),
+        iters=24,
+        padding="kitti",
+        largest=_KITTI_LARGEST,
+        place=_kitti_place,
+        instructions=(
+            "1. Pack the files of the folder flow, without a folder around them:\n"
+            "     cd {folder}/flow && zip ../kitti-2012.zip *.png\n"
+            "2. Upload kitti-2012.zip at https://www.cvlibs.net/datasets/kitti (an account is\n"
+            "   needed), under Flow 2012. The server takes few submissions: it is not for tuning."
         ),
     ),
     Benchmark(
@@ -104,5 +120,5 @@ def find_benchmark(name: str) -> Benchmark:
         FlowError: there is none of this name.
     """
     if name not in BENCHMARKS:
-        raise FlowError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        raise FlowError(f"there is no benchmark {name!r}; {suggest(name, BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -1,7 +1,7 @@
 """What is evaluated: pairs with truth, from files or rendered, each with an identity."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -43,14 +43,19 @@ class FileSource:
 
     def identity(self) -> str:
         """Name the files, with their sizes and times."""
-        files = []
-        for path in self.pair.files:
-            try:
-                about = path.stat()
-            except OSError as err:
-                raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
-            files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
-        return json.dumps(files)
+        return identify_files(self.pair.files)
+
+
+def identify_files(paths: Iterable[Path]) -> str:
+    """Return what changes whenever one of the files is written again."""
+    files = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError as err:
+            raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
+        files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
+    return json.dumps(files)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.visibility import check_visibility
+from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
@@ -121,13 +121,7 @@ class FlowEstimator:
         both = self.batch(torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start)
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = self._to_flows(both)
-        return BidirectionalFlow(
-            forward,
-            backward,
-            occluded_in=seen.occluded_in[0].cpu().numpy(),
-            occluded_out=seen.occluded_out[0].cpu().numpy(),
-            confidence=seen.confidence[0].cpu().numpy(),
-        )
+        return combine(forward, backward, seen)
 
     def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames, one pair at a time.

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.model import pixel_grid
 
 RELATIVE_TOLERANCE = 0.01
@@ -47,3 +48,20 @@ def check_visibility(
     ratio = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
     confidence = torch.exp2(-ratio).masked_fill(out, 0)
     return Visibility((ratio > 1) & ~out, out, confidence)
+
+
+def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
+    """Put flow both ways together with what follows from it.
+
+    Args:
+        forward: From the first frame to the second.
+        backward: From the second to the first.
+        seen: What `check_visibility` says of the pair, if it was asked already.
+    """
+    if seen is None:
+        ahead, back = (
+            torch.from_numpy(flow.array).permute(2, 0, 1)[None] for flow in (forward, backward)
+        )
+        seen = check_visibility(ahead, back)
+    occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in seen)
+    return BidirectionalFlow(forward, backward, occluded_in, occluded_out, confidence)
