@@ -37,6 +37,8 @@ class CompareOptions:
     """Where the results go."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
     """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
+    warm_start: bool = False
+    """Compare sequences a second time, each pair begun from the flow of the one before."""
     show: int = 3
     """How many of the most improved pairs to show."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
@@ -73,17 +75,21 @@ def main(args: list[str]) -> None:
         ).make(padding=options.data.padding(options.padding))
         for name, file, model in zip(names, options.weights, models, strict=True)
     }
-    with step_bar("compare", len(names) * len(data.examples)) as step:
+    rounds = 2 if options.warm_start and data.has_sequences else 1
+    with step_bar("compare", rounds * len(names) * len(data.examples)) as step:
         comparison = compare(
             estimators,
             data,
             options.output,
             files=dict(zip(names, options.weights, strict=True)),
+            warm_start=options.warm_start,
             progress=lambda _name, judged: step(judged.example.title),
         )
     write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     console = Console()
     console.print(comparison_table(comparison))
+    for note in comparison.contenders[0].evaluation.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
     console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
     console.print(f"wrote {options.output / COMPARISON_PAGE}", highlight=False, soft_wrap=True)
 
@@ -125,10 +131,11 @@ def comparison_table(comparison: "Comparison") -> "Table":
     table.add_column("region")
     for title in header_of(comparison):
         table.add_column(title, justify="right")
-    group = ""
+    last = ""
     for line in comparison.lines:
-        if group and line.group != group:
+        title = comparison.title(line)
+        if last and title != last:
             table.add_section()
-        table.add_row("" if line.group == group else line.group, line.region, *row_of(line))
-        group = line.group
+        table.add_row("" if title == last else title, line.region, *row_of(line))
+        last = title
     return table

@@ -39,11 +39,15 @@ def write_comparison(
         f'<p class="sub">{html.escape(comparison.data.title)}, '
         f"{len(comparison.data.examples)} pairs</p>",
         html.tiles(
-            (f"{line.group}: {name}", percent(found), f"improvement; 95 %: {interval(found)}")
+            (
+                f"{comparison.title(line)}: {name}",
+                percent(found),
+                f"improvement; 95 %: {interval(found)}",
+            )
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),
-        *(_table(comparison, group) for group in dict.fromkeys(ln.group for ln in whole)),
+        *(_table(comparison, line) for line in whole),
         _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
         _paper(comparison),
         _networks(comparison),
@@ -85,15 +89,15 @@ def header_of(comparison: Comparison) -> list[str]:
     return titles
 
 
-def _table(comparison: Comparison, group: str) -> str:
+def _table(comparison: Comparison, whole: Line) -> str:
     header = ["region", *header_of(comparison), "what it is"]
     rows = [
         [line.region, *row_of(line), REGIONS[line.region]]
         for line in comparison.lines
-        if line.group == group
+        if (line.group, line.start) == (whole.group, whole.start)
     ]
     return html.section(
-        group,
+        comparison.title(whole),
         html.table(header, rows, text_columns=(0, len(header) - 1)),
         lead="Mean end-point error in pixels, and how much of the first network's error is gone. "
         "The interval is what 95 of 100 data sets would show that are drawn from these pairs; a "
@@ -106,7 +110,7 @@ def _cards(
 ) -> str:
     if not chosen:
         return html.section(title, lead="No pair is improved.")
-    errors = [pair_errors(one.tables) for one in comparison.contenders]
+    errors = [pair_errors(one.tables["cold"]) for one in comparison.contenders]
     cards = []
     for place, example in chosen:
         sample = example.source.load()
@@ -134,7 +138,7 @@ def _paper(comparison: Comparison) -> str:
     rows = []
     for line in comparison.lines:
         published = TABLE_1.get(line.group, {}).get(line.region)
-        if published:
+        if published and line.start == "cold":
             raft, gma = published
             ours = (written(line.errors[0], 2), written(line.errors[1], 2))
             gained = f"{100 * (raft - gma) / raft:+.1f} %"
