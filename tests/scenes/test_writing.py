@@ -47,6 +47,7 @@ def test_our_own_reader_gives_back_what_was_rendered(
             np.testing.assert_array_equal(sample.flow, pair.flow)
             np.testing.assert_array_equal(sample.invalid, ~pair.valid)
             known = pair.valid
+            assert sample.occluded_in is not None
             np.testing.assert_array_equal(sample.occluded_out, pair.occluded_out & known)
             np.testing.assert_array_equal(sample.occluded_in[known], pair.occluded_in[known])
 

@@ -1,5 +1,8 @@
 """Errors as sums that can be added up over steps, processes and data sets.
 
+What they mean is what `gmaflow.evaluation` measures, and a test holds the two together. They are
+counted a second time here since a training step can wait for neither the CPU nor float64.
+
 Legend: b batch, h w rows and columns, s sums.
 """
 

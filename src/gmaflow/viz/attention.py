@@ -7,7 +7,8 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_image, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_image
 from gmaflow.viz._draw import blend, mark_point
 from gmaflow.viz._ramp import EMBER, colorize
 from gmaflow.viz.color import flow_to_image
@@ -54,7 +55,7 @@ def attention_panel(
     Returns:
         The pictures in a row, with captions.
     """
-    check_same_size(image=image, flow=flow)
+    check_same_size({"the image": image, "the flow": flow})
     frame, overlays = attention_pictures(image, maps, queries)
     pictures = [frame, *overlays]
     captions = ["Frame", *(f"Attention map {i + 1}" for i in range(len(maps)))]
