@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, UInt8
+from PIL import Image
 
 from gmaflow import viz
 from gmaflow.data import FlowSample
@@ -14,10 +15,15 @@ from gmaflow.inference import FlowEstimator
 NUM_QUERIES = 3
 """As many as in the paper's figure."""
 Point = tuple[float, float]
+EXPLAINED = (
+    "The row of attention maps shows what points borrow motion from, bright where much; the points "
+    "are hidden pixels where the truth tells of any."
+)
+"""What a page says of them."""
 
-# A hidden pixel that is farther than this from anything visible is as deep as any: attention lives
-# on a grid of 8 pixels, and its cell is hidden as a whole.
-_DEEP = 16
+_SHOWN_WIDTH = 320
+# A hidden pixel that is farther than this from anything visible is as deep as any.
+_DEEP = 48
 # What is this much shallower than the deepest is a speck or a rim, however far away it lies.
 _SPECK = 0.25
 
@@ -48,23 +54,35 @@ def attention_figures(
     if not estimator.config.aggregates:
         return []
     maps = list(estimator.attention(sample.image1, queries))
-    frame, overlays = viz.attention_pictures(sample.image1, maps, queries)
+    # As small as they are shown, so that the rings around the points are not lost.
+    small, shrunk = _shrink(sample.image1, queries)
+    frame, overlays = viz.attention_pictures(small, maps, shrunk)
     of = f" of {name}" if name else ""
     return [
         html.figure(frame, f"query points{of}"),
-        *(
-            html.figure(overlay, f"attention map {i}, bright: much")
-            for i, overlay in enumerate(overlays, 1)
-        ),
-        html.figure(viz.flow_to_image(flow), f"flow{of}, its own scale"),
+        *(html.figure(overlay, f"attention map {i}") for i, overlay in enumerate(overlays, 1)),
+        html.figure(viz.flow_to_image(flow), f"flow{of}"),
     ]
+
+
+def _shrink(
+    image: UInt8[np.ndarray, "h w 3"], points: Sequence[Point]
+) -> tuple[UInt8[np.ndarray, "_ _ 3"], list[Point]]:
+    picture = Image.fromarray(image)
+    picture.thumbnail((_SHOWN_WIDTH, _SHOWN_WIDTH), Image.Resampling.LANCZOS)
+    across, down = picture.width / image.shape[1], picture.height / image.shape[0]
+    moved = [
+        (min(x * across, picture.width - 1), min(y * down, picture.height - 1)) for x, y in points
+    ]
+    return np.asarray(picture), moved
 
 
 def _deep_and_apart(hidden: Bool[np.ndarray, "h w"], count: int) -> list[Point]:
     """Pick hidden pixels one by one, each deep in its region and far from those before."""
     height, width = hidden.shape
-    # As infinite, what is deeper would win however close it is; the frame's edge hides nothing.
-    depth = np.minimum(distance_to(~hidden, limit=_DEEP), _DEEP)
+    # The edge of the frame counts as visible: a point on it would be half a point.
+    framed = distance_to(~np.pad(hidden, 1), limit=_DEEP)[1:-1, 1:-1]
+    depth = np.minimum(framed, _DEEP)
     depth[depth < depth.max() * _SPECK] = 0
     score = depth.copy()
     y, x = np.mgrid[:height, :width]

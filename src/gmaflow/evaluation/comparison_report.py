@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gmaflow.evaluation import html
-from gmaflow.evaluation.attention import attention_figures, choose_queries
+from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.bootstrap import Improvement
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, Line, pair_errors
 from gmaflow.evaluation.evaluating import SHOWN
@@ -128,7 +128,8 @@ def _cards(
             for one in comparison.contenders
         )
         cards.append(html.card(example.title, told, pair_figures(sample, estimates), *attention))
-    return html.section(title, *cards)
+    attentive = any(one.estimator.config.aggregates for one in comparison.contenders)
+    return html.section(title, *cards, lead=EXPLAINED if attentive else "")
 
 
 def _paper(comparison: Comparison) -> str:

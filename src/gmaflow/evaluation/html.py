@@ -37,9 +37,20 @@ def section(title: str, *parts: str, lead: str = "") -> str:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: Sequence[int] = (0,)
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text_columns: Sequence[int] = (0,),
+    strong: int = 0,
 ) -> str:
-    """Return a table; columns hold numbers unless they are named as text."""
+    """Return a table; columns hold numbers unless they are named as text.
+
+    Args:
+        header: titles of the columns.
+        rows: their cells.
+        text_columns: which columns hold text.
+        strong: how many of the first rows stand out.
+    """
 
     def cells(tag: str, values: Sequence[object]) -> str:
         return "".join(
@@ -47,7 +58,10 @@ def table(
             for i, value in enumerate(values)
         )
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr{' class=strong' if i < strong else ''}>{cells('td', row)}</tr>"
+        for i, row in enumerate(rows)
+    )
     head = f"<thead><tr>{cells('th', header)}</tr></thead>"
     return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gmaflow.evaluation import html
-from gmaflow.evaluation.attention import attention_figures, choose_queries
+from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES
 from gmaflow.evaluation.paper import TABLE_2
@@ -68,12 +68,12 @@ def _tiles(evaluation: Evaluation) -> str:
     entries = []
     for title, regions in columns:
         found = regions["all"]
-        entries.append((title, written(found.epe), f"px mean error · Fl {written(found.fl, 2)} %"))
+        entries.append((title, written(found.epe), f"px · Fl {written(found.fl, 2)} %"))
     if len(columns) == 1:
         regions = columns[0][1]
         names = {"noc": "visible", "occ": "occluded", "occ-out": "out of frame", "s40+": "fast"}
         entries += [
-            (name, written(regions[region].epe), f"px mean error · {region}")
+            (name, written(regions[region].epe), f"px · {region}")
             for region, name in names.items()
             if region in regions
         ]
@@ -153,7 +153,7 @@ def _paper(evaluation: Evaluation) -> str:
         return ""
     return html.section(
         "Beside the paper",
-        html.table(header, rows, text_columns=(0, 1)),
+        html.table(header, rows, text_columns=(0, 1), strong=len(rows) - len(TABLE_2)),
         lead="Table 2 of the GMA paper, on the whole training set; this run is comparable if it is "
         "on all of it. C+T+S/K has seen the data that it is judged on.",
     )
@@ -216,4 +216,4 @@ def _pairs(title: str, some: list[Ranked], estimator: FlowEstimator, folder: Pat
         attention = attention_figures(estimator, sample, flow, choose_queries(sample))
         figures = pair_figures(sample, {"": flow})
         cards.append(html.card(ranked.example.title, told, figures, attention))
-    return html.section(title, *cards)
+    return html.section(title, *cards, lead=EXPLAINED if estimator.config.aggregates else "")
