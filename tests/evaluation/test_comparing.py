@@ -38,7 +38,8 @@ def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator)
     assert text.count("<article>") == 1
     assert text.count("data:image/jpeg") == 8
     assert "final alley_1 0002" in text
-    assert "<td class=number>7.01</td><td class=number>5.03</td><td class=number>+28.2 %" in text
+    numbers = ("7.01", "5.03", "+28.2 %")
+    assert "".join(f'<td class="number">{number}</td>' for number in numbers) in text
     with pytest.raises(FlowError, match="no pair 'nowhere/1'; give names such as alley_1/0001"):
         write_comparison(comparison, tmp_path / "out", pairs=["nowhere/1"])
 
@@ -82,3 +83,14 @@ def test_each_network_with_attention_has_a_row_of_maps(tmp_path: Path) -> None:
     page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
     assert "query points of gma" in page
     assert "query points of raft" not in page
+
+
+def test_only_a_certain_sign_is_coloured(tmp_path: Path, estimator: FlowEstimator) -> None:
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=4))
+    networks = {"one": estimator, "other": random_estimator(1, iters=3)}
+    comparison = compare(networks, data, tmp_path / "out")
+    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
+    found = [each for line in comparison.lines for each in line.improvements if each.certain]
+    assert page.count('class="number good"') == sum(each.percent > 0 for each in found)
+    assert page.count('class="number bad"') == sum(each.percent < 0 for each in found)
+    assert found

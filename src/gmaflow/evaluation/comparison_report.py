@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from gmaflow.evaluation import html
 from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
@@ -15,6 +16,12 @@ from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.report import written
 from gmaflow.io import atomic_write
 from gmaflow.version import __version__
+
+_HOW_TO_READ = (
+    "Mean end-point errors in pixels, and how much of the first network's error is gone. The "
+    "interval is what 95 of 100 data sets would show that are drawn from these pairs; a star and "
+    "a colour mean that the sign is beyond doubt in that sense."
+)
 
 
 def write_comparison(
@@ -47,6 +54,7 @@ def write_comparison(
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),
+        html.section("How to read the tables", lead=_HOW_TO_READ),
         *(_table(comparison, line) for line in whole),
         _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
         _paper(comparison),
@@ -92,17 +100,24 @@ def header_of(comparison: Comparison) -> list[str]:
 def _table(comparison: Comparison, whole: Line) -> str:
     header = ["region", *header_of(comparison), "what it is"]
     rows = [
-        [line.region, *row_of(line), REGIONS[line.region]]
+        [line.region, *_toned_row(line), REGIONS[line.region]]
         for line in comparison.lines
         if (line.group, line.start) == (whole.group, whole.start)
     ]
     return html.section(
-        comparison.title(whole),
-        html.table(header, rows, text_columns=(0, len(header) - 1)),
-        lead="Mean end-point error in pixels, and how much of the first network's error is gone. "
-        "The interval is what 95 of 100 data sets would show that are drawn from these pairs; a "
-        "star means that the sign is beyond doubt in that sense.",
+        comparison.title(whole), html.table(header, rows, text_columns=(0, len(header) - 1))
     )
+
+
+def _toned_row(line: Line) -> list[str | html.Toned]:
+    """Return a line's cells, in colour where the sign of an improvement is certain."""
+    cells: list[str | html.Toned] = [written(error) for error in line.errors]
+    for found in line.improvements:
+        tone: Literal["good", "bad", ""] = ""
+        if found.certain:
+            tone = "good" if found.percent > 0 else "bad"
+        cells += [html.Toned(percent(found), tone), interval(found)]
+    return cells
 
 
 def _cards(
@@ -146,7 +161,8 @@ def _paper(comparison: Comparison) -> str:
             paper = (f"{raft:.2f}", f"{gma:.2f}", gained)
             rows.append((line.group, line.region, *ours, percent(line.improvements[0]), *paper))
     first, second = (one.name for one in comparison.contenders[:2])
-    header = ("pass", "region", first, second, "improvement", "RAFT", "GMA", "improvement")
+    paper_header = ("paper: RAFT", "GMA", "improvement")
+    header = ("pass", "region", first, second, "improvement", *paper_header)
     return html.section(
         "Beside the paper",
         html.table(header, rows, text_columns=(0, 1)),

@@ -4,7 +4,9 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -12,6 +14,17 @@ from PIL import Image
 
 _WIDEST = 560
 COLOURS = ("var(--one)", "var(--two)", "var(--three)", "var(--four)")
+
+
+@dataclass(frozen=True)
+class Toned:
+    """A table's cell that is good or bad news."""
+
+    text: str
+    tone: Literal["good", "bad", ""]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def page(title: str, body: str) -> str:
@@ -53,10 +66,13 @@ def table(
     """
 
     def cells(tag: str, values: Sequence[object]) -> str:
-        return "".join(
-            f"<{tag}{'' if i in text_columns else ' class=number'}>{escape(value)}</{tag}>"
-            for i, value in enumerate(values)
-        )
+        parts = []
+        for i, value in enumerate(values):
+            kinds = [] if i in text_columns else ["number"]
+            kinds += [value.tone] if isinstance(value, Toned) and value.tone else []
+            named = f' class="{" ".join(kinds)}"' if kinds else ""
+            parts.append(f"<{tag}{named}>{escape(value)}</{tag}>")
+        return "".join(parts)
 
     body = "".join(
         f"<tr{' class=strong' if i < strong else ''}>{cells('td', row)}</tr>"
