@@ -88,7 +88,7 @@ def main(args: list[str]) -> None:
     write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     console = Console()
     console.print(comparison_table(comparison))
-    for note in comparison.contenders[0].evaluation.notes:
+    for note in comparison.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
     console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
     console.print(f"wrote {options.output / COMPARISON_PAGE}", highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
+# So few pairs can be drawn in so few ways that an interval means little.
+_FEW = 10
 Tables = Float64[np.ndarray, "n r c"]
 
 
@@ -60,6 +63,18 @@ class Comparison:
     data: ExampleSet
     contenders: tuple[Contender, ...]
     lines: tuple[Line, ...]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know."""
+        notes = list(self.contenders[0].evaluation.notes)
+        groups = Counter(example.group for example in self.data.examples)
+        notes += [
+            f"{group} has {count} pairs; intervals drawn from so few are guesses, stars included"
+            for group, count in groups.items()
+            if count < _FEW
+        ]
+        return notes
 
     def title(self, line: Line) -> str:
         """Name the pass of a line, and its start where there are several."""
@@ -169,6 +184,7 @@ def as_json(comparison: Comparison) -> dict[str, object]:
     return {
         "data": comparison.data.title,
         "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
+        "notes": comparison.notes,
         "intervals": "95 %, pairs drawn anew 2000 times, the same for all networks",
         "lines": [
             {

@@ -54,7 +54,7 @@ def write_comparison(
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),
-        html.section("How to read the tables", lead=_HOW_TO_READ),
+        html.notes([_HOW_TO_READ, *comparison.notes]),
         *(_table(comparison, line) for line in whole),
         _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
         _paper(comparison),

@@ -82,6 +82,12 @@ def table(
     return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
 
 
+def notes(texts: Sequence[str]) -> str:
+    """Return what a reader should know, as a part of the page; nothing if there is nothing."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return section("What to know", f"<ul>{items}</ul>") if items else ""
+
+
 def tiles(entries: Iterable[tuple[str, str, str]]) -> str:
     """Return figures to be seen at once: each a name, a number and what it is."""
     return '<div class="tiles">{}</div>'.format(

@@ -29,7 +29,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         f"<h1>{html.escape(evaluation.data.title)}</h1>",
         f'<p class="sub">{html.escape(_subtitle(evaluation))}</p>',
         _tiles(evaluation),
-        _notes(evaluation),
+        html.notes(evaluation.notes),
         _overall(evaluation),
         _regions(evaluation),
         _paper(evaluation),
@@ -78,13 +78,6 @@ def _tiles(evaluation: Evaluation) -> str:
             if region in regions
         ]
     return html.tiles(entries)
-
-
-def _notes(evaluation: Evaluation) -> str:
-    if not evaluation.notes:
-        return ""
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in evaluation.notes)
-    return html.section("What to know", f"<ul>{items}</ul>")
 
 
 def _overall(evaluation: Evaluation) -> str:
