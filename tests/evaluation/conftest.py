@@ -15,9 +15,9 @@ from gmaflow.weights import Checkpoint
 SIZE = (40, 56)
 
 
-def random_estimator(seed: int = 0, *, iters: int = 1) -> FlowEstimator:
+def random_estimator(seed: int = 0, *, iters: int = 1, model: str = "raft-small") -> FlowEstimator:
     torch.manual_seed(seed)
-    config = MODELS["raft-small"]
+    config = MODELS[model]
     checkpoint = Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
     return FlowEstimator(checkpoint, iters=iters, device="cpu", precision="fp32")
 
