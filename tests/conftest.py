@@ -11,6 +11,9 @@ from torch import Tensor
 from gmaflow.model import FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run in the interpreter; read by `import triton`
+
 
 @pytest.fixture(scope="session")
 def material() -> Path:
