@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 
@@ -112,10 +113,11 @@ def first_flow() -> None:
 import time, torch
 torch.cuda.init() if torch.cuda.is_available() else None
 begin = time.perf_counter()
-import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+import sys; sys.path.insert(0, {str(Path(__file__).resolve().parent)!r})
 import inference
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-runner = inference.make_runner(inference.load("gma").to(device), inference.pick_dtype("auto", device), "fast")
+dtype = inference.pick_dtype("auto", device)
+runner = inference.make_runner(inference.load("gma").to(device), dtype, "fast")
 pair = inference.images(440, 1024, 1, device)
 for call in ("first", "second", "third"):
     with torch.inference_mode():
@@ -169,7 +171,9 @@ def main() -> None:
         runner = make_runner(network, pick_dtype(options.precision, device), options.backend)
         pair = images(height, width, batch, device)
         what = {"iters": iters, "plan": MemoryPlan(stored, stored)}
-        name = f"{height}x{width} batch {batch} iters {iters:2d} {'stored' if stored else 'streamed'}"
+        name = (
+            f"{height}x{width} batch {batch} iters {iters:2d} {'stored' if stored else 'streamed'}"
+        )
         try:
             with torch.inference_mode():
                 peaks = first_peak(runner, pair, what)

@@ -102,8 +102,7 @@ class FastEncoder:
     def _signed(self, image: Float[Tensor, "b 3 H W"]) -> Tensor:
         """Scale to -1..1, channels last, as many as the first convolution wants."""
         batch, _, height, width = image.shape
-        channels = self.working.channels(3)
-        like = {"device": image.device, "dtype": self.working.dtype}
-        signed = torch.zeros(batch, height, width, channels, **like)  # type: ignore[arg-type]
+        shape = (batch, height, width, self.working.channels(3))
+        signed = torch.zeros(shape, device=image.device, dtype=self.working.dtype)
         signed[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
         return signed

@@ -52,7 +52,7 @@ class RecordedNetwork:
         self.network = network
         self._lock = threading.Lock()
         self._recordings: OrderedDict[Kind, Recording | None] = OrderedDict()
-        self._pool: tuple[int, int] | None = None
+        self._pool = torch.cuda.graph_pool_handle()
         self._done: torch.cuda.Event | None = None
 
     def __call__(
@@ -89,8 +89,6 @@ class RecordedNetwork:
         return self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
 
     def _record(self, inputs: tuple[Tensor, ...], iters: int, plan: MemoryPlan) -> Recording:
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
         # Outside the pool: what is given to one recording, no other may overwrite.
         kept = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
         graph = torch.cuda.CUDAGraph()
