@@ -12,7 +12,8 @@ from gmaflow.model import FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
 
 if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # kernels run in the interpreter; read by `import triton`
+    # Triton reads it when it is first imported, and runs kernels on the CPU.
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ The reference way is `FlowNetwork` itself, under autocast in half precision. The
 `FastNetwork`: with kernels and recordings on CUDA, in plain torch on a CPU.
 """
 
-import importlib.util
 from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from gmaflow.errors import FlowError
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.model import FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.kernels import has_kernels
 
 Backend = Literal["auto", "reference", "fast"]
 
@@ -90,7 +90,7 @@ def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> R
     from gmaflow.inference.fast.recording import RecordedNetwork
 
     operations = None
-    if importlib.util.find_spec("triton") is not None and torch.version.hip is None:
+    if has_kernels(device) and torch.version.hip is None:
         from gmaflow.inference.fast.triton_operations import TritonOperations
 
         operations = TritonOperations()

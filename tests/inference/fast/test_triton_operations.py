@@ -12,7 +12,7 @@ from gmaflow.inference.fast.convolution import Convolution
 from gmaflow.inference.fast.operations import PlainOperations
 from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
 from tests.conftest import random_images
-from tests.triton_kernels import DEVICE, load_kernels
+from tests.model.kernels import DEVICE, load_kernels
 
 if TYPE_CHECKING:
     from gmaflow.inference.fast.triton_operations import TritonOperations
@@ -31,15 +31,10 @@ def no_gradients() -> Iterator[None]:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
-    fast = "gmaflow.inference.fast"
-    *_, module = load_kernels(
-        monkeypatch,
-        "gmaflow.model.lookup_kernels",
-        f"{fast}.rows_kernels",
-        f"{fast}.norm_kernels",
-        f"{fast}.window_kernels",
-        f"{fast}.triton_operations",
-    )
+    for name in ("lookup_kernels", "upsample_kernels"):
+        load_kernels(name, monkeypatch)
+    for name in ("rows_kernels", "norm_kernels", "stream_kernels", "triton_operations"):
+        module = load_kernels(name, monkeypatch, package="gmaflow.inference.fast")
     operations: TritonOperations = module.TritonOperations()
     return operations
 
@@ -161,8 +156,8 @@ def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.M
 
 
 def test_upsampling(kernels: "TritonOperations") -> None:
-    flow, weights = randn(2, 2, 3, 2), 3 * randn(2, 2, 3, 576, seed=1)
-    close(kernels.upsample(flow, weights), PLAIN.upsample(flow, weights))
+    flow, logits = randn(2, 2, 2, 3), 8 * randn(2, 2, 3, 576, seed=1)
+    close(kernels.upsample(flow, logits), PLAIN.upsample(flow, logits))
 
 
 def test_overflow_is_not_hidden(kernels: "TritonOperations") -> None:

@@ -41,7 +41,6 @@ class Convolution:
         *,
         norm: nn.Module | None = None,
         pad_output: bool = False,
-        scale: float = 1.0,
     ) -> "Convolution":
         """Take over a layer, and a batch norm after it.
 
@@ -50,12 +49,11 @@ class Convolution:
             working: Where and in which type it will run.
             norm: What follows it; a batch norm is folded in, anything else left alone.
             pad_output: Pad the output channels too.
-            scale: Multiplies what comes out.
         """
-        weight = layer.weight.detach().double() * scale
+        weight = layer.weight.detach().double()
         bias = torch.zeros(len(weight), dtype=torch.float64, device=weight.device)
         if layer.bias is not None:
-            bias = layer.bias.detach().double() * scale
+            bias = layer.bias.detach().double()
         if isinstance(norm, nn.BatchNorm2d):
             weight, bias = fold(weight, bias, norm)
         outputs, inputs = weight.shape[:2]

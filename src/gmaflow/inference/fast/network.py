@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
 from gmaflow.inference.fast.operations import Map, Operations, PlainOperations
-from gmaflow.inference.fast.refinement import FastRefinement, State
+from gmaflow.inference.fast.refinement import FastRefinement
 from gmaflow.model import FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
@@ -76,7 +76,7 @@ class FastNetwork:
             first, last = (cast(nn.Conv2d, network.upsample.weights[i]) for i in (0, 2))
             self.weigh = [
                 Convolution.of(first, working),
-                Convolution.of(last, working, scale=0.25),  # see ConvexUpsampler
+                Convolution.of(last, working),
             ]
 
     def __call__(
@@ -136,8 +136,8 @@ class FastNetwork:
         state = self.refine.begin(frames.hidden, flow_init)
         for _ in range(iters):
             self.refine(state, look_up(state.coords), attention, prepared)
-        low = state.flow.permute(0, 3, 1, 2)
-        return Prediction([self._upsample(state)], low.contiguous())
+        low = state.flow.permute(0, 3, 1, 2).contiguous()
+        return Prediction([self._upsample(low, state.hidden)], low)
 
     def _attend(self, context: Map, *, store: bool) -> AttentionWeights | None:
         if self.attention is None:
@@ -145,10 +145,9 @@ class FastNetwork:
         queries, keys = self.attention.queries_and_keys(context.permute(0, 3, 1, 2))
         return self.operations.attend(queries, keys, store=store)
 
-    def _upsample(self, state: State) -> Float[Tensor, "b 2 H W"]:
+    def _upsample(self, flow: Float[Tensor, "b 2 h w"], hidden: Map) -> Float[Tensor, "b 2 H W"]:
         if not self.weigh:
-            channels_first = (x.permute(0, 3, 1, 2) for x in (state.flow, state.hidden))
-            return self.upsampler(*channels_first)
+            return self.upsampler(flow, hidden.permute(0, 3, 1, 2))
         first, last = self.weigh
-        weights = self.operations.convolve(state.hidden, first, relu=True)
-        return self.operations.upsample(state.flow, self.operations.convolve(weights, last))
+        seen = self.operations.convolve(hidden, first, relu=True)
+        return self.operations.upsample(flow, self.operations.convolve(seen, last))

@@ -15,7 +15,7 @@ from torch import Tensor
 from gmaflow.inference.fast.convolution import Convolution
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
 from gmaflow.model.correlation import correlate
-from gmaflow.model.upsample import convex_upsample, pixel_grid
+from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""
@@ -88,8 +88,8 @@ class Operations(Protocol):
         """Return the attention of scaled queries and keys `[b, a, p, e]`."""
         ...
 
-    def upsample(self, flow: Tensor, weights: Tensor) -> Tensor:
-        """Return `[b, h, w, 2]` at full size, `[b, 2, H, W]`, by `weights` before softmax."""
+    def upsample(self, flow: Tensor, logits: Tensor) -> Tensor:
+        """Return `[b, 2, h, w]` at full size, `[b, 2, H, W]`, by the logits of convex weights."""
         ...
 
 
@@ -188,9 +188,9 @@ class PlainOperations:
             part.copy_(part.softmax(dim=-1, dtype=torch.float32))
         return StoredAttention(scores)
 
-    def upsample(self, flow: Float32[Tensor, "b h w 2"], weights: Map) -> Float[Tensor, "b 2 H W"]:
-        """Return the flow at full size, by `weights` before softmax."""
-        return convex_upsample(flow.permute(0, 3, 1, 2), weights.permute(0, 3, 1, 2))
+    def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
+        """Return the flow at full size, by the `logits` of convex upsampling."""
+        return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
 
 
 def raw_convolution(x: Map, layer: Convolution, bias: Tensor | None) -> Tensor:

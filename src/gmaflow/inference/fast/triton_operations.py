@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.inference.fast import norm_kernels, rows_kernels, window_kernels
+from gmaflow.inference.fast import norm_kernels, rows_kernels, stream_kernels
 from gmaflow.inference.fast.convolution import LANES, Convolution
 from gmaflow.inference.fast.operations import (
     EPSILON,
@@ -17,9 +17,10 @@ from gmaflow.inference.fast.operations import (
     Targets,
     raw_convolution,
 )
-from gmaflow.model import lookup_kernels
+from gmaflow.model import lookup_kernels, upsample_kernels
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
 from gmaflow.model.correlation import pyramid_rows
+from gmaflow.model.upsample import SHARPNESS
 
 FLASH_CHANNELS = 256
 """Flash attention takes heads up to this size."""
@@ -132,12 +133,9 @@ class TritonOperations(PlainOperations):
             return FlashAttention(queries.contiguous(), keys.contiguous())
         return StreamedAttention(queries, keys)
 
-    def upsample(self, flow: Float32[Tensor, "b h w 2"], weights: Map) -> Float[Tensor, "b 2 H W"]:
-        """Return the flow at full size, by `weights` before softmax."""
-        batch, height, width, _ = flow.shape
-        out = flow.new_empty(batch, 2, 8 * height, 8 * width)
-        window_kernels.upsample(flow, weights, out)
-        return out
+    def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
+        """Return the flow at full size, by the `logits` of convex upsampling."""
+        return upsample_kernels.upsample(flow, logits, sharpness=SHARPNESS)
 
 
 class FlashAttention(StreamedAttention):
@@ -176,7 +174,7 @@ class _Streamed:
 
     def __call__(self, coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
         """Return the correlations around `coords`."""
-        window_kernels.stream_lookup(
+        stream_kernels.stream_lookup(
             self.rows1,
             self.rows2,
             coords,

@@ -1,4 +1,4 @@
-"""Triton kernels that look around: streamed correlation, and convex upsampling."""
+"""Triton kernel of the streamed correlation: dot products are taken when a lookup reads them."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,6 @@ from torch import Tensor
 
 FAR = tl.constexpr(1e6)
 """Beyond any frame; keeps conversion to whole numbers defined."""
-STRIDE = 8
 
 
 @triton.jit
@@ -78,38 +77,6 @@ def _stream(
         here = beyond
 
 
-@triton.jit
-def _upsample(flow, weights, out, height, width, step, FINE: tl.constexpr):
-    """Serve one coarse pixel: its 8x8 fine pixels are the lanes."""
-    pixel = tl.program_id(0).to(tl.int64)
-    pixels = height * width
-    item, within = pixel // pixels, pixel % pixels
-    y, x = within // width, within % width
-    lane = tl.arange(0, FINE * FINE)
-    own = weights + pixel * step + lane
-    highest = tl.load(own).to(tl.float32)
-    for neighbour in tl.static_range(1, 9):
-        score = tl.load(own + neighbour * FINE * FINE).to(tl.float32)
-        highest = tl.where(score > highest, score, highest)
-    total = tl.zeros((FINE * FINE,), tl.float32)
-    right = tl.zeros((FINE * FINE,), tl.float32)
-    down = tl.zeros((FINE * FINE,), tl.float32)
-    for neighbour in tl.static_range(9):
-        weight = tl.exp(tl.load(own + neighbour * FINE * FINE).to(tl.float32) - highest)
-        row, column = y + neighbour // 3 - 1, x + neighbour % 3 - 1
-        row, column = row + 0 * lane, column + 0 * lane
-        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-        at = flow + 2 * (item * pixels + row * width + column)
-        total += weight
-        right += weight * tl.load(at, mask=inside, other=0.0)
-        down += weight * tl.load(at + 1, mask=inside, other=0.0)
-    fine_row, fine_column = FINE * y + lane // FINE, FINE * x + lane % FINE
-    area = FINE * FINE * pixels
-    at = out + item * 2 * area + fine_row * FINE * width + fine_column
-    tl.store(at, FINE * right / total)
-    tl.store(at + area, FINE * down / total)
-
-
 def stream_lookup(
     rows1: Tensor, rows2: Tensor, coords: Tensor, out: Tensor, *, radius: int, num_levels: int
 ) -> None:
@@ -141,12 +108,4 @@ def stream_lookup(
         LANES=triton.next_power_of_2(2 * radius + 2),
         CHANNELS=triton.next_power_of_2(channels),
         num_warps=4,
-    )
-
-
-def upsample(flow: Tensor, weights: Tensor, out: Tensor) -> None:
-    """Upsample `flow` `[b, h, w, 2]` to `out` `[b, 2, 8 h, 8 w]`, by `weights` before softmax."""
-    batch, height, width, _ = flow.shape
-    _upsample[(batch * height * width,)](
-        flow, weights, out, height, width, weights.stride(2), FINE=STRIDE, num_warps=1
     )
