@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from gmaflow.inference.fast.cached_lookup import CachedLookup
+from gmaflow.inference.fast.compact_attention import CompactAttention
 from gmaflow.inference.fast.convolution import Convolution
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
 from gmaflow.model.correlation import correlate
@@ -160,6 +162,8 @@ class PlainOperations:
         self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
     ) -> Lookup:
         """Correlate two feature maps; return the way to look correlations up."""
+        if store and features1.device.type == "cpu":
+            return CachedLookup(features1, features2, num_levels=num_levels, radius=radius)
         found = correlate(
             features1.permute(0, 3, 1, 2),
             features2.permute(0, 3, 1, 2),
@@ -185,6 +189,8 @@ class PlainOperations:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
+        if queries.device.type == "cpu":
+            return CompactAttention.of(queries, keys)
         scores = queries @ keys.transpose(2, 3)
         columns = scores.shape[-1]
         rows = max(1, SOFTMAX_BYTES // (columns * 4))
