@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Float16, Int64
 from torch import Tensor
 
-ROWS = 256
+ROWS = 128
 """Converted at once."""
 
 

@@ -117,12 +117,13 @@ class PlainOperations:
     ) -> Map:
         """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
         out = raw_convolution(x, layer, None)
-        for item in out:
-            # torch's instance norm takes six times as long on channels-last maps; batch norm of one
-            # item is the same thing.
-            first = item.permute(2, 0, 1)[None]
-            first = F.batch_norm(first, None, None, training=True, eps=EPSILON)
-            item.copy_(first[0].permute(1, 2, 0))
+        # torch's instance norm takes six times as long on channels-last maps; batch norm of one
+        # item is the same thing.
+        parts = [
+            F.batch_norm(item.permute(0, 3, 1, 2), None, None, training=True, eps=EPSILON)
+            for item in out.split(1)
+        ]
+        out = (parts[0] if len(parts) == 1 else torch.cat(parts)).permute(0, 2, 3, 1)
         out = out.relu_() if relu else out
         return out if shortcut is None else out.add_(shortcut).relu_()
 
