@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
-from gmaflow.inference.fast.operations import Map, Operations, PlainOperations
-from gmaflow.inference.fast.refinement import FastRefinement
+from gmaflow.inference.fast.operations import Lookup, Map, Operations, PlainOperations
+from gmaflow.inference.fast.refinement import FastRefinement, State
 from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
@@ -80,9 +80,10 @@ class FastNetwork:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         check_images(image1, image2)
         hidden, context = self._encode_context(image1)
-        features1, features2 = self._encode_both(image1, image2)
-        first = EncodedFrame(features1, hidden, context)
-        return self.match(first, features2, iters=iters, flow_init=flow_init, plan=plan)
+        look_up = self._correlate(*self._encode_both(image1, image2), plan)
+        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        del look_up  # large, and not needed any more
+        return self._upsampled(state)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -100,21 +101,42 @@ class FastNetwork:
         plan: MemoryPlan = STORE_ALL,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
-        attention = self._attend(first.context, store=plan.store_attention)
-        prepared = self.refine.prepare(channels_last(first.context))
-        look_up = self.operations.correlate(
-            channels_last(first.features),
+        features1, hidden, context = first
+        look_up = self._correlate(features1, features2, plan)
+        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        del look_up  # large, and not needed any more
+        return self._upsampled(state)
+
+    def _correlate(
+        self,
+        features1: Float[Tensor, "b c h w"],
+        features2: Float[Tensor, "b c h w"],
+        plan: MemoryPlan,
+    ) -> Lookup:
+        return self.operations.correlate(
+            channels_last(features1),
             channels_last(features2),
             num_levels=self.config.correlation_levels,
             radius=self.config.correlation_radius,
             store=plan.store_correlation,
         )
-        state = self.refine.begin(channels_last(first.hidden), flow_init)
+
+    def _iterate(
+        self,
+        look_up: Lookup,
+        hidden: Float[Tensor, "b c h w"],
+        context: Float[Tensor, "b d h w"],
+        flow_init: Float[Tensor, "b 2 h w"] | None,
+        *,
+        iters: int,
+        plan: MemoryPlan,
+    ) -> State:
+        attention = self._attend(context, store=plan.store_attention)
+        prepared = self.refine.prepare(channels_last(context))
+        state = self.refine.begin(channels_last(hidden), flow_init)
         for _ in range(iters):
             self.refine(state, look_up(state.coords), attention, prepared)
-        del look_up, attention  # large, and not needed any more
-        low = state.flow.permute(0, 3, 1, 2).contiguous()
-        return Prediction([self._upsample(low, state.hidden)], low)
+        return state
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         return self.features(image, self.operations).permute(0, 3, 1, 2)
@@ -141,12 +163,14 @@ class FastNetwork:
         queries, keys = self.attention.queries_and_keys(context)
         return self.operations.attend(queries, keys, store=store)
 
-    def _upsample(self, flow: Float[Tensor, "b 2 h w"], hidden: Map) -> Float[Tensor, "b 2 H W"]:
+    def _upsampled(self, state: State) -> Prediction:
+        low = state.flow.permute(0, 3, 1, 2).contiguous()
         if not self.weigh:
-            return self.upsampler(flow, hidden.permute(0, 3, 1, 2))
+            return Prediction([self.upsampler(low, state.hidden.permute(0, 3, 1, 2))], low)
         first, last = self.weigh
-        seen = self.operations.convolve(hidden, first, relu=True)
-        return self.operations.upsample(flow, self.operations.convolve(seen, last))
+        seen = self.operations.convolve(state.hidden, first, relu=True)
+        logits = self.operations.convolve(seen, last)
+        return Prediction([self.operations.upsample(low, logits)], low)
 
 
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:
