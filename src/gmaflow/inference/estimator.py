@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError, ImageError, WeightsError
+from gmaflow.inference.attention_maps import attention_maps
+from gmaflow.inference.backend import Backend, ReferenceRunner, Runner, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
@@ -26,7 +27,7 @@ from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io.sizes import check_same_size
-from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
+from gmaflow.model import MemoryPlan, NetworkConfig
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class FlowEstimator:
         iters: Refinements for each pair: more are slower and better.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
+        backend: `auto`, or how to run the network: `fast`, or `reference`, as it is written.
         plan: What to keep in memory; by default whatever fits.
         padding: Where images grow to multiples of 8: as published for `sintel`, or for `kitti`.
 
@@ -67,6 +69,7 @@ class FlowEstimator:
         iters: int = 12,
         device: str | torch.device = "auto",
         precision: Precision = "auto",
+        backend: Backend = "auto",
         plan: MemoryPlan | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
@@ -82,6 +85,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
+        self._runner = make_runner(self.network, self.dtype, backend)
 
     @property
     def config(self) -> NetworkConfig:
@@ -161,15 +165,15 @@ class FlowEstimator:
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
         plan = self.plan or self._plan(padded1)
-        result = self._run(padded1, padded2, start, plan, self.dtype)
+        result = self._run(self._runner, padded1, padded2, start, plan)
         if self.dtype != torch.float32 and not result.flow.isfinite().all():
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-            result = self._run(padded1, padded2, start, plan, torch.float32)
+            whole = ReferenceRunner(self.network, torch.float32)
+            result = self._run(whole, padded1, padded2, start, plan)
         if not result.flow.isfinite().all():
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         return BatchEstimate(padding.crop(result.flow), result.coarse)
 
-    @torch.inference_mode()
     def attention(
         self, image1: ImageLike, points: Sequence[tuple[float, float]]
     ) -> Float32[np.ndarray, "k h w"]:
@@ -180,45 +184,18 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention, or a point lies outside the image.
         """
-        if self.network.attention is None:
-            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
-        array = load_image(image1)
-        height, width = array.shape[:2]
-        for x, y in points:
-            if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
-                raise FlowError(
-                    f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
-                    f"{height - 1}"
-                )
-        padding = Padding.of_kind(self.padding, height, width)
-        padded = padding.pad(to_tensor(array, self.device))
-        rows, columns = padded.shape[-2] // STRIDE, padded.shape[-1] // STRIDE
-        cells = [
-            int(y + padding.top) // STRIDE * columns + int(x + padding.left) // STRIDE
-            for x, y in points
-        ]
-        _, context = self.network.encode_context(padded)
-        # Only a few rows are wanted, so the matrix is never made.
-        weights = self.network.attention(context, store=False)
-        maps = weights.rows(torch.tensor(cells, dtype=torch.long, device=self.device)).mean(dim=1)
-        maps = maps.unflatten(2, (rows, columns))
-        full = F.interpolate(maps, scale_factor=STRIDE, mode="bilinear", align_corners=False)
-        return padding.crop(full)[0].float().cpu().numpy()
+        return attention_maps(self.network, load_image(image1), points, padding=self.padding)
 
     def _run(
         self,
+        runner: Runner,
         padded1: Tensor,
         padded2: Tensor,
         start: Tensor | None,
         plan: MemoryPlan,
-        dtype: torch.dtype,
     ) -> BatchEstimate:
-        half = dtype != torch.float32
-        with (
-            out_of_memory_as_sentence(padded1.shape),
-            torch.autocast(self.device.type, dtype if half else None, enabled=half),
-        ):
-            found = self.network(padded1, padded2, iters=self.iters, flow_init=start, plan=plan)
+        with out_of_memory_as_sentence(padded1.shape):
+            found = runner(padded1, padded2, iters=self.iters, flow_init=start, plan=plan)
         return BatchEstimate(found.flow, found.low)
 
     def _plan(self, padded: Tensor) -> MemoryPlan:
