@@ -18,6 +18,7 @@ VERBS = {
     "evaluate": "measure how good the flow is, on data whose true motion is known",
     "compare": "measure several networks on the same data, and how sure the difference is",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
+    "bench": "measure speed and memory, beside a plain peer if wanted",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""

@@ -82,33 +82,30 @@ class UndividedPass(nn.Module):
     def __init__(self, divided: GRUPass) -> None:
         super().__init__()
         hidden = divided.candidate.out_channels
-        seen = divided.candidate.in_channels + divided.context.in_channels
-        context = divided.context.weight.split(hidden)
-        bias = divided.context.bias
-        assert bias is not None
+        rows, columns = divided.candidate.kernel_size
+        self.padding = (rows // 2, columns // 2)
         shares = (*divided.gates.weight.split(hidden), divided.candidate.weight)
-        self.convolutions = nn.ModuleList()
-        for i, share in enumerate(shares):
-            convolution = nn.Conv2d(
-                seen, hidden, divided.gates.weight.shape[2:], padding=divided.gates.padding
-            )
-            whole = torch.cat([share[:, :hidden], context[i], share[:, hidden:]], dim=1)
-            convolution.weight = nn.Parameter(whole.detach().clone(), requires_grad=False)
-            convolution.bias = nn.Parameter(
-                bias.split(hidden)[i].detach().clone(), requires_grad=False
-            )
-            self.convolutions.append(convolution)
+        self.weights = nn.ParameterList(
+            torch.cat([share[:, :hidden], context, share[:, hidden:]], dim=1).detach()
+            for share, context in zip(shares, divided.context.weight.split(hidden), strict=True)
+        )
+        assert divided.context.bias is not None
+        self.biases = nn.ParameterList(
+            bias.detach().clone() for bias in divided.context.bias.split(hidden)
+        )
 
     def forward(
         self, hidden: Float[Tensor, "b c h w"], inputs: Float[Tensor, "b e h w"]
     ) -> Float[Tensor, "b c h w"]:
         """Return the new state."""
-        to_update, to_reset, to_candidate = self.convolutions
         both = torch.cat([hidden, inputs], dim=1)
-        update = torch.sigmoid(to_update(both))
-        reset = torch.sigmoid(to_reset(both))
-        candidate = torch.tanh(to_candidate(torch.cat([reset * hidden, inputs], dim=1)))
+        update = torch.sigmoid(self._convolve(0, both))
+        reset = torch.sigmoid(self._convolve(1, both))
+        candidate = torch.tanh(self._convolve(2, torch.cat([reset * hidden, inputs], dim=1)))
         return (1 - update) * hidden + update * candidate
+
+    def _convolve(self, which: int, x: Float[Tensor, "b e h w"]) -> Float[Tensor, "b c h w"]:
+        return F.conv2d(x, self.weights[which], self.biases[which], padding=self.padding)
 
 
 def correlation_pyramid(
