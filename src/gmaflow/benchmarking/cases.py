@@ -71,6 +71,7 @@ class Case:
             iters=self.iters,
             device=self.device,
             precision=as_precision(self.precision),
+            max_memory=self.max_memory or None,
         )
 
     def _images(self, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gmaflow.benchmarking.cases import Case, Way
 from gmaflow.errors import FlowError
 from gmaflow.inference import as_precision
+from gmaflow.inference.memory import as_bytes
 from gmaflow.model import MIN_SIDE, MODELS, REFERENCE_MIN_SIDE, STRIDE
 from gmaflow.weights import find_config
 
@@ -41,7 +42,7 @@ class BenchConfig:
     against: str = ""
     """reference: also measure a plain peer that computes as the published code does, in turn."""
     overhead: bool = False
-    """Also measure the memory of training at batch 8, 368x496, as the paper's table does."""
+    """Also print the paper's table of overhead; it needs the memory of training, on a GPU."""
     sweep: bool = False
     """Measure growing sizes up to the one given, and draw how the cost grows."""
     warm_up: int = 2
@@ -50,11 +51,13 @@ class BenchConfig:
     """Rounds that count; 0: as many as --seconds take, at least 3."""
     seconds: float = 10.0
     """How long to measure each case, where --rounds does not say."""
-    memory: bool = True
-    """Also measure peak memory, each case in a process of its own."""
+    skip_memory: bool = False
+    """Do not measure peak memory, which takes a process of its own for each case."""
 
     def __post_init__(self) -> None:
         as_precision(self.precision)
+        if self.max_memory:
+            as_bytes(self.max_memory)
         for name in ("batch", "iters"):
             if getattr(self, name) < 1:
                 raise FlowError(f"{name} is {getattr(self, name)}; give at least 1")

@@ -31,8 +31,8 @@ class Peak:
     taken: float
     """Over the loaded program: on a CPU resident memory, on a GPU allocated memory, weights
     included."""
-    reserved: float
-    """What torch held of a GPU for it; on a CPU the same as `taken`."""
+    reserved: float | None
+    """What torch held of a GPU for it; nothing on a CPU."""
     first_s: float
     """Seconds from the loaded program to the first result, kernels compiled on the way included."""
 
@@ -74,8 +74,8 @@ def measure_cuda(case: Case, device: torch.device) -> Peak:
     work()  # training makes its optimizer's state, and graphs are recorded, in the second call
     wait(device)
     return Peak(
-        taken=torch.cuda.max_memory_allocated(device),
-        reserved=torch.cuda.max_memory_reserved(device),
+        taken=float(torch.cuda.max_memory_allocated(device)),
+        reserved=float(torch.cuda.max_memory_reserved(device)),
         first_s=first_s,
     )
 
@@ -90,7 +90,7 @@ def measure_cpu(case: Case) -> Peak:
     RESET.write_text(RESET_PEAK)
     first_s = seconds_of_first(work, torch.device("cpu"))
     taken = status("VmHWM") - before
-    return Peak(taken=taken, reserved=taken, first_s=first_s)
+    return Peak(taken=taken, reserved=None, first_s=first_s)
 
 
 def seconds_of_first(work: object, device: torch.device) -> float:

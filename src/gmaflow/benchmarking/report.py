@@ -33,7 +33,7 @@ def as_text(result: BenchResult) -> str:
         f"{result.precision}, batch {config.batch}, {config.iters} iterations, {config.warm_up} "
         "warm-up rounds"
     )
-    parts = [about, how, main_table(result), ratio_table(result), training_table(result)]
+    parts = [about, how, main_table(result), ratio_table(result), overhead_table(result)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -78,16 +78,26 @@ def ratio_table(result: BenchResult) -> str:
     return table(["size", "model", "reference: time", "CPU s", "memory"], rows) if rows else ""
 
 
-def training_table(result: BenchResult) -> str:
-    """Write the memory of training; empty where it was not asked for."""
+def overhead_table(result: BenchResult) -> str:
+    """Write the paper's table: what one model costs more than another; empty if not asked for."""
     if not result.training:
         return ""
+    found = {one.case.model: one for one in result.measured if one.case.way == "gmaflow"}
     height, width = TRAINING_SIZE
-    rows = [
-        [model, gigabytes(peak.taken if peak else None)] for model, peak in result.training.items()
-    ]
-    text = table(["model", f"training, batch {TRAINING_BATCH} at {height}x{width}: GB"], rows)
-    if any(peak is None for peak in result.training.values()):
+    rows: dict[str, list[float | None]] = {
+        "parameters, millions": [one.parameters / 1e6 for one in found.values()],
+        "time, ms": [1000 * one.times.median for one in found.values()],
+        f"training, batch {TRAINING_BATCH} at {height}x{width}, GB": [
+            peak.taken / GB if peak else None for peak in result.training.values()
+        ],
+    }
+    lines = []
+    for name, figures in rows.items():
+        cells = [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
+        first, last = figures[0], figures[-1]
+        lines.append([name, *cells, f"{last / first:.2f}x" if first and last else NOTHING])
+    text = table(["", *found, "ratio"], lines)
+    if None in result.training.values():
         text += "\n\nThe memory of training is measured on a CUDA device only."
     return text
 
@@ -106,7 +116,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def gigabytes(number: float | None) -> str:
     """Write a number of bytes."""
-    return NOTHING if number is None else f"{number / GB:.2f}"
+    return NOTHING if number is None else f"{number / GB:.3f}"
 
 
 def as_json(result: BenchResult) -> str:

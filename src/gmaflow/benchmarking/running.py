@@ -108,15 +108,15 @@ def measure_size(
     works.clear()
     release(device)
     peaks: dict[str, Peak | None] = {}
-    for name, case in cases.items():
+    for name, case in () if config.skip_memory else cases.items():
         tell(f"{case.size}: measuring memory of {name}")
-        peaks[name] = peak_of(case) if config.memory else None
+        peaks[name] = peak_of(case)
     return [
         Measured(
             case=case,
             parameters=case.checkpoint().num_parameters,
             times=times[name],
-            peak=peaks[name],
+            peak=peaks.get(name),
         )
         for name, case in cases.items()
     ]
@@ -139,8 +139,10 @@ def measure_training(
             device=config.device,
             precision=config.precision,
         )
-        tell(f"training {model}: measuring memory")
-        found[model] = peak_of(case) if device.type == "cuda" else None
+        found[model] = None
+        if device.type == "cuda":
+            tell(f"training {model}: measuring memory")
+            found[model] = peak_of(case)
     return found
 
 
