@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError
+from gmaflow.inference.attention_maps import attention_maps
+from gmaflow.inference.backend import Backend, ReferenceRunner, Runner, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
@@ -28,7 +29,7 @@ from gmaflow.inference.planning import WorkPlan, plan_batch
 from gmaflow.inference.tiles import estimate_in_parts
 from gmaflow.inference.visibility import check_visibility
 from gmaflow.inference.warm_start import coarsen, forward_project
-from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig, Prediction
+from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class FlowEstimator:
         iters: Refinements for each pair: more are slower and better.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
+        backend: `auto`, or how to run the network: `fast`, or `reference`, as it is written.
         plan: What to keep in memory; by default whatever fits.
         max_memory: How much memory to plan with, beyond the loaded network: bytes, or a text such
             as `1.5GB`; by default what is free.
@@ -63,7 +65,7 @@ class FlowEstimator:
         FlowError: The weights, the device or another argument cannot be used; it says why.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (all the choices there are)
         self,
         weights: str | Path | Checkpoint | None = None,
         *,
@@ -71,6 +73,7 @@ class FlowEstimator:
         iters: int = 12,
         device: str | torch.device = "auto",
         precision: Precision = "auto",
+        backend: Backend = "auto",
         plan: MemoryPlan | None = None,
         max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
@@ -88,6 +91,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
+        self._runner = make_runner(self.network, self.dtype, backend)
 
     @property
     def config(self) -> NetworkConfig:
@@ -179,15 +183,15 @@ class FlowEstimator:
             half=self.dtype != torch.float32,
             fixed=self.plan,
         )
-        result = self._run(padded1, padded2, start, plan, self.dtype)
+        result = self._run(self._runner, padded1, padded2, start, plan)
         if self.dtype != torch.float32 and not result.flow.isfinite().all():
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-            result = self._run(padded1, padded2, start, plan, torch.float32)
+            whole = ReferenceRunner(self.network, torch.float32)
+            result = self._run(whole, padded1, padded2, start, plan)
         if not result.flow.isfinite().all():
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         return BatchEstimate(padding.crop(result.flow), result.coarse)
 
-    @torch.inference_mode()
     def attention(
         self, image1: ImageLike, points: Sequence[tuple[float, float]]
     ) -> Float32[np.ndarray, "k h w"]:
@@ -198,49 +202,19 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention, or a point lies outside the image.
         """
-        if self.network.attention is None:
-            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
-        array = load_image(image1)
-        height, width = array.shape[:2]
-        for x, y in points:
-            if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
-                raise FlowError(
-                    f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
-                    f"{height - 1}"
-                )
-        padding = Padding.of_kind(self.padding, height, width)
-        padded = padding.pad(to_tensor(array, self.device))
-        rows, columns = padded.shape[-2] // STRIDE, padded.shape[-1] // STRIDE
-        cells = [
-            int(y + padding.top) // STRIDE * columns + int(x + padding.left) // STRIDE
-            for x, y in points
-        ]
-        _, context = self.network.encode_context(padded)
-        # Only a few rows are wanted, so the matrix is never made.
-        weights = self.network.attention(context, store=False)
-        maps = weights.rows(torch.tensor(cells, dtype=torch.long, device=self.device)).mean(dim=1)
-        maps = maps.unflatten(2, (rows, columns))
-        full = F.interpolate(maps, scale_factor=STRIDE, mode="bilinear", align_corners=False)
-        return padding.crop(full)[0].float().cpu().numpy()
+        return attention_maps(self.network, load_image(image1), points, padding=self.padding)
 
     def _run(
         self,
+        runner: Runner,
         padded1: Tensor,
         padded2: Tensor,
         start: Tensor | None,
         plan: WorkPlan,
-        dtype: torch.dtype,
     ) -> BatchEstimate:
-        half = dtype != torch.float32
-
         def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
-            with (
-                out_of_memory_as_sentence(image1.shape),
-                torch.autocast(self.device.type, dtype if half else None, enabled=half),
-            ):
-                return self.network(
-                    image1, image2, iters=self.iters, flow_init=start, plan=plan.memory
-                )
+            with out_of_memory_as_sentence(image1.shape):
+                return runner(image1, image2, iters=self.iters, flow_init=start, plan=plan.memory)
 
         found = estimate_in_parts(
             at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile

@@ -106,8 +106,9 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         )
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
-    low = min(float(image1.min()), float(image2.min()))
-    high = max(float(image1.max()), float(image2.max()))
+    # One question to the device: each answer would be waited for.
+    ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    low, high = min(ends), max(ends)
     # Written so that NaN, which is neither below nor above, is refused too.
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")

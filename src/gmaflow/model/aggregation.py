@@ -100,15 +100,22 @@ class Attention(nn.Module):
 
     def forward(self, context: Float[Tensor, "b c h w"], *, store: bool = True) -> AttentionWeights:
         """Return the attention among the pixels of `context`."""
-        queries, keys = self.to_query_key(context).chunk(2, dim=1)
-        queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
-        if self.kind != "content":
-            queries, keys = self._with_position(queries, keys, *context.shape[-2:])
+        queries, keys = self.queries_and_keys(context)
         streamed = StreamedAttention(queries, keys)
         if not store:
             return streamed
         everything = torch.arange(queries.shape[2], device=context.device)
         return StoredAttention(streamed.rows(everything))
+
+    def queries_and_keys(
+        self, context: Float[Tensor, "b c h w"]
+    ) -> tuple[Float[Tensor, "b a p e"], Float[Tensor, "b a p e"]]:
+        """Return what is compared: attention is the softmax of their dot products."""
+        queries, keys = self.to_query_key(context).chunk(2, dim=1)
+        queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
+        if self.kind != "content":
+            queries, keys = self._with_position(queries, keys, *context.shape[-2:])
+        return queries, keys
 
     def _split_heads(self, x: Float[Tensor, "b ad h w"]) -> Float[Tensor, "b a p d"]:
         return x.flatten(2).unflatten(1, (self.num_heads, -1)).transpose(2, 3)

@@ -44,6 +44,7 @@ def _lookup(
     num_cells,
     height,
     width,
+    out_step,
     RADIUS: tl.constexpr,
     LEVELS: tl.constexpr,
     LANES: tl.constexpr,
@@ -64,7 +65,7 @@ def _lookup(
     d = _read(row, left + 1, top + 1, rows, columns, wanted)
     upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
     value = upper + (y - corner_y) * (lower - upper)
-    target = out + (pixel.to(tl.int64) * LEVELS + level) * side * side + lane
+    target = out + pixel.to(tl.int64) * out_step + level * side * side + lane
     tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
 
 
@@ -116,11 +117,16 @@ def lookup(
     *,
     radius: int,
     num_levels: int,
-) -> Float[Tensor, "b h w lkk"]:
-    """Read the windows around `coords`, in the volume's type."""
+    out: Float[Tensor, "b h w _"] | None = None,
+) -> Float[Tensor, "b h w _"]:
+    """Read the windows around `coords`, in the volume's type.
+
+    Given `out`, write to it, in its type; channels that it has beyond `lkk` are left alone.
+    """
     batch, _, height, width = coords.shape
     side = 2 * radius + 1
-    out = volume.new_empty(batch, height, width, num_levels * side**2)
+    if out is None:
+        out = volume.new_empty(batch, height, width, num_levels * side**2)
     _lookup[(batch * height * width, num_levels)](
         volume,
         coords.contiguous(),
@@ -129,6 +135,7 @@ def lookup(
         volume.shape[2],
         height,
         width,
+        out.stride(2),
         RADIUS=radius,
         LEVELS=num_levels,
         LANES=triton.next_power_of_2(side**2),

@@ -1,0 +1,207 @@
+"""What a fast network is made of, in plain torch: the meaning, and the way of every device.
+
+`TritonOperations` does the same with kernels. Maps are channels-last, `[b, h, w, c]`; a target may
+be a slice of a wider map's channels.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from gmaflow.inference.fast.convolution import Convolution
+from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
+from gmaflow.model.correlation import correlate
+from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
+
+Map: TypeAlias = Float[Tensor, "_ _ _ _"]
+"""Channels last: batch, rows, columns, channels."""
+Targets: TypeAlias = tuple[Tensor, Tensor]
+"""Two places for the same values; the same place twice where one is enough."""
+Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
+"""Coordinates to the correlations around them, `[b, h, w, channels]`."""
+
+SOFTMAX_BYTES = 32 * 2**20
+"""Softmax works on this much at once, so that there never is a second attention matrix."""
+EPSILON = 1e-5
+"""Of instance norm, torch's default."""
+
+
+@runtime_checkable
+class Operations(Protocol):
+    """The steps between which a fast network is cut."""
+
+    def convolve(self, x: Tensor, layer: Convolution, *, relu: bool = False) -> Tensor:
+        """Return the convolution with its bias, perhaps with ReLU."""
+        ...
+
+    def convolve_into(self, x: Tensor, layer: Convolution, targets: Targets) -> None:
+        """Write the ReLU of a convolution to both targets, as many channels as they have."""
+        ...
+
+    def convolve_join(self, x: Tensor, layer: Convolution, shortcut: Tensor) -> Tensor:
+        """Return `relu(shortcut + relu(convolution))`, as the published blocks do."""
+        ...
+
+    def convolve_norm(
+        self, x: Tensor, layer: Convolution, *, relu: bool, shortcut: Tensor | None = None
+    ) -> Tensor:
+        """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
+        ...
+
+    def gate(self, raw: Tensor, prepared: Tensor, hidden: Tensor, reset_hidden: Tensor) -> None:
+        """Turn sums into gates: update in the first half of `raw`, reset times state as named."""
+        ...
+
+    def renew(
+        self, raw: Tensor, prepared: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor
+    ) -> None:
+        """Move the state towards the candidate, in place and in `dense`."""
+        ...
+
+    def add_into(self, one: Tensor, other: Tensor, targets: Targets) -> None:
+        """Write a sum to both targets."""
+        ...
+
+    def advance(
+        self,
+        change: Tensor,
+        bias: Tensor,
+        flow: Tensor,
+        coords: Tensor,
+        flow_input: Tensor,
+        targets: Targets,
+    ) -> None:
+        """Add the change to the flow, and write it wherever the next iteration reads it."""
+        ...
+
+    def correlate(
+        self, features1: Tensor, features2: Tensor, *, num_levels: int, radius: int, store: bool
+    ) -> Lookup:
+        """Correlate two feature maps; return the way to look correlations up."""
+        ...
+
+    def attend(self, queries: Tensor, keys: Tensor, *, store: bool) -> AttentionWeights:
+        """Return the attention of scaled queries and keys `[b, a, p, e]`."""
+        ...
+
+    def upsample(self, flow: Tensor, logits: Tensor) -> Tensor:
+        """Return `[b, 2, h, w]` at full size, `[b, 2, H, W]`, by the logits of convex weights."""
+        ...
+
+
+class PlainOperations:
+    """All of it in torch, on any device."""
+
+    def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
+        """Return the convolution with its bias, perhaps with ReLU."""
+        out = raw_convolution(x, layer, layer.bias)
+        return out.relu_() if relu else out
+
+    def convolve_into(self, x: Map, layer: Convolution, targets: Targets) -> None:
+        """Write the ReLU of a convolution to both targets, as many channels as they have."""
+        channels = targets[0].shape[-1]
+        _copy(self.convolve(x, layer, relu=True)[..., :channels], targets)
+
+    def convolve_join(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
+        """Return `relu(shortcut + relu(convolution))`, as the published blocks do."""
+        return self.convolve(x, layer, relu=True).add_(shortcut).relu_()
+
+    def convolve_norm(
+        self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
+    ) -> Map:
+        """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
+        out = raw_convolution(x, layer, None)
+        variance, mean = torch.var_mean(out, dim=(1, 2), correction=0, keepdim=True)
+        out = out.sub_(mean).mul_((variance + EPSILON).rsqrt())
+        out = out.relu_() if relu else out
+        return out if shortcut is None else out.add_(shortcut).relu_()
+
+    def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
+        """Turn sums into gates: update in the first half of `raw`, reset times state as named."""
+        channels = hidden.shape[-1]
+        raw.add_(prepared[..., : 2 * channels]).sigmoid_()
+        torch.mul(raw[..., channels:], hidden, out=reset_hidden)
+
+    def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
+        """Move the state towards the candidate, in place and in `dense`."""
+        channels = hidden.shape[-1]
+        raw.add_(prepared[..., 2 * channels :]).tanh_()
+        hidden.lerp_(raw, gates[..., :channels])
+        dense.copy_(hidden)
+
+    def add_into(self, one: Map, other: Map, targets: Targets) -> None:
+        """Write a sum to both targets."""
+        torch.add(one, other, out=targets[0])
+        _copy(targets[0], targets[1:])
+
+    def advance(
+        self,
+        change: Map,
+        bias: Float[Tensor, " c"],
+        flow: Float32[Tensor, "b h w 2"],
+        coords: Float32[Tensor, "b 2 h w"],
+        flow_input: Map,
+        targets: Targets,
+    ) -> None:
+        """Add the change to the flow, and write it wherever the next iteration reads it."""
+        flow.add_(change[..., :2].float() + bias[:2].float())
+        torch.add(pixel_grid(coords), flow.permute(0, 3, 1, 2), out=coords)
+        _copy(flow, (flow_input[..., :2], *targets))
+
+    def correlate(
+        self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
+    ) -> Lookup:
+        """Correlate two feature maps; return the way to look correlations up."""
+        found = correlate(
+            features1.permute(0, 3, 1, 2),
+            features2.permute(0, 3, 1, 2),
+            num_levels=num_levels,
+            radius=radius,
+            store=store,
+        )
+
+        def look_up(coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
+            seen = found.lookup(coords).to(features1.dtype).permute(0, 2, 3, 1)
+            padding = -seen.shape[-1] % 8 if features1.dtype != torch.float32 else 0
+            return F.pad(seen, (0, padding)) if seen.is_cuda and padding else seen
+
+        return look_up
+
+    def attend(
+        self,
+        queries: Float[Tensor, "b a p e"],
+        keys: Float[Tensor, "b a p e"],
+        *,
+        store: bool,
+    ) -> AttentionWeights:
+        """Return the attention of scaled queries and keys."""
+        if not store:
+            return StreamedAttention(queries, keys)
+        scores = queries @ keys.transpose(2, 3)
+        columns = scores.shape[-1]
+        rows = max(1, SOFTMAX_BYTES // (columns * 4))
+        for part in scores.view(-1, columns).split(rows):
+            part.copy_(part.softmax(dim=-1, dtype=torch.float32))
+        return StoredAttention(scores)
+
+    def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
+        """Return the flow at full size, by the `logits` of convex upsampling."""
+        return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
+
+
+def raw_convolution(x: Map, layer: Convolution, bias: Tensor | None) -> Tensor:
+    """Return a convolution of a channels-last map as such a map."""
+    out = F.conv2d(x.permute(0, 3, 1, 2), layer.weight, bias, layer.stride, layer.padding)
+    return out.permute(0, 2, 3, 1).contiguous()
+
+
+def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
+    written: Tensor | None = None
+    for target in targets:
+        if target is not written:
+            target.copy_(values)
+        written = target

@@ -1,0 +1,122 @@
+"""A fast network on CUDA, recorded: all kernels of a pair are launched at once.
+
+A pair takes some 400 kernels of a few microseconds, and Python needs longer to launch each than the
+GPU to run it. A CUDA graph keeps the launches of one kind of call (its size, iterations and so on).
+"""
+
+import logging
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.inference.fast.network import FastNetwork
+from gmaflow.model import MemoryPlan, Prediction
+from gmaflow.model.network import STORE_ALL
+
+log = logging.getLogger(__name__)
+
+MOST_RECORDINGS = 4
+"""So many kinds of call are kept, the least recently used is given up."""
+
+Kind: TypeAlias = tuple[torch.Size, int, bool, MemoryPlan]
+"""Shape, iterations, whether it starts warm, and the plan."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One kind of call: its graph, and the tensors that the graph reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    outputs: Prediction
+
+
+class RecordedNetwork:
+    """Run a `FastNetwork` from recordings.
+
+    The first call of a kind runs as it is: that is when kernels are compiled and cuDNN tries its
+    algorithms, and in a folder of images of many sizes it may be the only one. The second call is
+    recorded, which takes about as long as the first and no compiling.
+
+    Recordings share one pool of memory: what one leaves behind another may overwrite. So one call
+    runs at a time, and takes its results away (as copies) before the next begins, on whichever
+    thread and stream that is.
+    """
+
+    def __init__(self, network: FastNetwork) -> None:
+        self.network = network
+        self._lock = threading.Lock()
+        self._recordings: OrderedDict[Kind, Recording | None] = OrderedDict()
+        self._pool = torch.cuda.graph_pool_handle()
+        self._done: torch.cuda.Event | None = None
+
+    def __call__(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        *,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        plan: MemoryPlan = STORE_ALL,
+    ) -> Prediction:
+        """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
+        inputs = (image1, image2) if flow_init is None else (image1, image2, flow_init)
+        kind: Kind = (image1.shape, iters, flow_init is not None, plan)
+        with self._lock, torch.cuda.device(image1.device), _searching_algorithms():
+            if kind not in self._recordings:
+                self._remember(kind, None)
+                return self._run(inputs, iters, plan)
+            recording = self._recordings[kind]
+            if recording is None:
+                recording = self._record(inputs, iters, plan)
+            self._remember(kind, recording)
+            return self._replay(recording, inputs)
+
+    def _remember(self, kind: Kind, recording: Recording | None) -> None:
+        self._recordings[kind] = recording
+        self._recordings.move_to_end(kind)
+        while len(self._recordings) > MOST_RECORDINGS:
+            self._recordings.popitem(last=False)
+
+    def _run(self, inputs: tuple[Tensor, ...], iters: int, plan: MemoryPlan) -> Prediction:
+        image1, image2, *start = inputs
+        flow_init = start[0] if start else None
+        return self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
+
+    def _record(self, inputs: tuple[Tensor, ...], iters: int, plan: MemoryPlan) -> Recording:
+        # Outside the pool: what is given to one recording, no other may overwrite.
+        kept = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may use the GPU meanwhile: it is only this one's work that is recorded.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            outputs = self._run(kept, iters, plan)
+        log.info("recorded %s, %d iterations", tuple(inputs[0].shape), iters)
+        return Recording(graph, kept, outputs)
+
+    def _replay(self, recording: Recording, inputs: tuple[Tensor, ...]) -> Prediction:
+        stream = torch.cuda.current_stream()
+        if self._done is not None:
+            stream.wait_event(self._done)
+        for kept, given in zip(recording.inputs, inputs, strict=True):
+            kept.copy_(given)
+        recording.graph.replay()
+        result = Prediction([recording.outputs.flow.clone()], recording.outputs.low.clone())
+        self._done = torch.cuda.Event()
+        self._done.record(stream)
+        return result
+
+
+class _searching_algorithms:  # noqa: N801
+    """Let cuDNN try its algorithms for each new size and keep the fastest."""
+
+    def __enter__(self) -> None:
+        self.before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+
+    def __exit__(self, *_: object) -> None:
+        torch.backends.cudnn.benchmark = self.before

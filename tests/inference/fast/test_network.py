@@ -1,0 +1,85 @@
+"""The fast network gives what the network gives, for every model."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from gmaflow.inference.fast import FastNetwork
+from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
+from tests.conftest import random_images
+
+Make = Callable[[str | NetworkConfig], FlowNetwork]
+STREAMED = MemoryPlan(store_correlation=False, store_attention=False)
+VARIANTS = (
+    replace(MODELS["gma"], num_heads=2),
+    replace(MODELS["gma"], combination="replace", learned_alpha=False),
+    replace(MODELS["gma-p"], residual=False),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def with_statistics(network: FlowNetwork) -> FlowNetwork:
+    """Give batch norms something to fold."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            module.running_mean.uniform_(-0.5, 0.5)
+            module.running_var.uniform_(0.5, 2)
+            module.weight.uniform_(0.5, 1.5)
+            module.bias.uniform_(-0.3, 0.3)
+    return network
+
+
+@pytest.mark.parametrize("model", [*MODELS, *VARIANTS], ids=str)
+@pytest.mark.parametrize("plan", [MemoryPlan(), STREAMED], ids=["stored", "streamed"])
+def test_it_gives_what_the_network_gives(
+    model: str | NetworkConfig, plan: MemoryPlan, make_network: Make
+) -> None:
+    network = with_statistics(make_network(model))
+    images = random_images(2, 56, 72)
+    expected = network(*images, iters=3)
+    found = FastNetwork(network)(*images, iters=3, plan=plan)
+    torch.testing.assert_close(found.flow, expected.flow, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found.low, expected.low, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 136), (72, 24)])
+def test_odd_sizes_and_warm_starts(height: int, width: int, make_network: Make) -> None:
+    network = make_network("gma")
+    images = random_images(1, height, width)
+    start = torch.randn(1, 2, height // 8, width // 8)
+    expected = network(*images, iters=2, flow_init=start).flow
+    found = FastNetwork(network)(*images, iters=2, flow_init=start).flow
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_frames_that_are_encoded_already_serve_as_well(make_network: Make) -> None:
+    fast = FastNetwork(make_network("gma"))
+    image1, image2 = random_images(1, 40, 48)
+    whole = fast(image1, image2, iters=2)
+    parts = fast.solve(
+        fast.encode(image1),
+        fast.encode(image2),
+        fast.encode_context(image1),
+        iters=2,
+        flow_init=None,
+        plan=MemoryPlan(),
+    )
+    assert torch.equal(parts.flow, whole.flow)
+
+
+def test_a_network_keeps_its_weights(make_network: Make) -> None:
+    network = make_network("gma")
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    FastNetwork(network, dtype=torch.float16)
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])

@@ -1,0 +1,183 @@
+"""Each step by kernels against the plain step, and the whole network by kernels."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor
+
+from gmaflow.inference.fast import FastNetwork
+from gmaflow.inference.fast.convolution import Convolution
+from gmaflow.inference.fast.operations import PlainOperations
+from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
+from tests.conftest import random_images
+from tests.model.kernels import DEVICE, load_kernels
+
+if TYPE_CHECKING:
+    from gmaflow.inference.fast.triton_operations import TritonOperations
+
+pytest.importorskip("triton")
+
+PLAIN = PlainOperations()
+STREAMED = MemoryPlan(store_correlation=False, store_attention=False)
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
+    for name in ("lookup_kernels", "upsample_kernels"):
+        load_kernels(name, monkeypatch)
+    for name in ("rows_kernels", "norm_kernels", "stream_kernels", "triton_operations"):
+        module = load_kernels(name, monkeypatch, package="gmaflow.inference.fast")
+    operations: TritonOperations = module.TritonOperations()
+    return operations
+
+
+def randn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def layer(inputs: int, outputs: int, *, side: int = 3) -> Convolution:
+    weight = randn(outputs, inputs, side, side, seed=7) / (inputs * side**2) ** 0.5
+    return Convolution(weight, randn(outputs, seed=8), (1, 1), (side // 2, side // 2))
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_convolution_with_relu(kernels: "TritonOperations") -> None:
+    x, conv = randn(2, 5, 7, 6), layer(6, 70)
+    close(kernels.convolve(x, conv, relu=True), PLAIN.convolve(x, conv, relu=True))
+
+
+def test_convolution_into_slices(kernels: "TritonOperations") -> None:
+    x, conv = randn(2, 5, 7, 6), layer(6, 12)
+    maps = randn(4, 2, 5, 7, 30)
+    before = maps.clone()
+    for operations, (first, second) in ((kernels, maps[:2]), (PLAIN, maps[2:])):
+        operations.convolve_into(x, conv, (first[..., 3:13], second[..., 3:13]))
+    close(maps[:2, ..., 3:13], maps[2:, ..., 3:13])
+    for untouched in (slice(0, 3), slice(13, 30)):
+        assert torch.equal(maps[..., untouched], before[..., untouched])
+
+
+def test_joining_a_shortcut(kernels: "TritonOperations") -> None:
+    x, conv, shortcut = randn(1, 5, 7, 6), layer(6, 12), randn(1, 5, 7, 12, seed=2)
+    close(kernels.convolve_join(x, conv, shortcut), PLAIN.convolve_join(x, conv, shortcut))
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize(("height", "width"), [(2, 3), (9, 70)])
+def test_instance_norm(
+    kernels: "TritonOperations", relu: bool, joined: bool, height: int, width: int
+) -> None:
+    x, conv = 5 + 3 * randn(2, height, width, 6), layer(6, 12, side=1)
+    shortcut = randn(2, height, width, 12, seed=2) if joined else None
+    found = kernels.convolve_norm(x, conv, relu=relu, shortcut=shortcut)
+    close(found, PLAIN.convolve_norm(x, conv, relu=relu, shortcut=shortcut))
+
+
+def test_instance_norm_of_values_far_from_zero(kernels: "TritonOperations") -> None:
+    """The naive way, mean of squares less square of mean, would lose every digit here."""
+    x = 1000 + randn(1, 8, 40, 4)
+    unit = Convolution(torch.eye(4, device=DEVICE)[..., None, None], None, (1, 1), (0, 0))
+    found = kernels.convolve_norm(x, unit, relu=False)
+    exact = x.double()
+    exact = (exact - exact.mean(dim=(1, 2))) / (exact.var(dim=(1, 2), correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(found.double(), exact, atol=1e-3, rtol=1e-3)
+
+
+def test_the_recurrent_pass(kernels: "TritonOperations") -> None:
+    results = []
+    for operations in (kernels, PLAIN):
+        gates, candidate = randn(2, 3, 5, 20), randn(2, 3, 5, 10, seed=1)
+        prepared, seen = randn(2, 3, 5, 30, seed=2), randn(2, 2, 3, 5, 16, seed=3)
+        hidden, reset_hidden = seen[0, ..., :10], seen[1, ..., :10]
+        dense = torch.empty_like(candidate)
+        operations.gate(gates, prepared, hidden, reset_hidden)
+        operations.renew(candidate, prepared, gates, hidden, dense)
+        results.append((gates[..., :10], seen, dense))
+    for found, expected in zip(*results, strict=True):
+        close(found, expected)
+
+
+def test_advancing_and_adding(kernels: "TritonOperations") -> None:
+    results = []
+    for operations in (kernels, PLAIN):
+        flow, change, bias = randn(2, 3, 5, 2), randn(2, 3, 5, 8, seed=1), randn(8, seed=2)
+        coords, flow_input = torch.zeros(2, 2, 3, 5, device=DEVICE), randn(2, 3, 5, 8, seed=3)
+        maps = randn(2, 2, 3, 5, 9, seed=4)
+        targets = (maps[0, ..., 5:7], maps[1, ..., 5:7])
+        operations.advance(change, bias, flow, coords, flow_input, targets)
+        operations.add_into(change[..., :4], flow_input[..., 4:], (maps[0, ..., :4],) * 2)
+        results.append((flow, coords, flow_input, maps))
+    for found, expected in zip(*results, strict=True):
+        close(found, expected)
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize(("height", "width"), [(3, 5), (2, 2)])
+def test_correlation(kernels: "TritonOperations", store: bool, height: int, width: int) -> None:
+    first, second = randn(2, 2, height, width, 6)
+    coords = 2 + 4 * randn(2, 2, height, width, seed=1)
+    coords[0, :, 0, 0] = 1e9
+    options = {"num_levels": 4, "radius": 4, "store": store}
+    found = kernels.correlate(first, second, **options)(coords)  # type: ignore[arg-type]
+    expected = PLAIN.correlate(first, second, **options)(coords)  # type: ignore[arg-type]
+    close(found[..., : expected.shape[-1]], expected)
+
+
+@pytest.mark.parametrize("pixels", [5, 70])
+def test_attention(kernels: "TritonOperations", pixels: int) -> None:
+    queries, keys, values = 3 * randn(3, 2, 2, pixels, 8)
+    expected = PLAIN.attend(queries, keys, store=True).aggregate(values)
+    for store in (True, False):
+        close(kernels.attend(queries, keys, store=store).aggregate(values), expected)
+    flash = kernels.attend(queries.half(), keys.half(), store=False).aggregate(values.half())
+    torch.testing.assert_close(flash.float(), expected, atol=0.05, rtol=0.05)
+
+
+def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:
+    from gmaflow.inference.fast import norm_kernels
+
+    monkeypatch.setattr(norm_kernels, "LONGEST", 16)
+    scores = 10 * randn(3, 50)
+    expected = scores.softmax(dim=-1)
+    norm_kernels.softmax(scores)
+    close(scores, expected)
+
+
+def test_upsampling(kernels: "TritonOperations") -> None:
+    flow, logits = randn(2, 2, 2, 3), 8 * randn(2, 2, 3, 576, seed=1)
+    close(kernels.upsample(flow, logits), PLAIN.upsample(flow, logits))
+
+
+def test_overflow_is_not_hidden(kernels: "TritonOperations") -> None:
+    """Whoever runs in half precision finds overflow by NaN in the flow."""
+    x, conv = torch.full((1, 2, 2, 4), float("nan"), device=DEVICE), layer(4, 4)
+    target = torch.zeros(1, 2, 2, 4, device=DEVICE)
+    kernels.convolve_into(x, conv, (target, target))
+    assert target.isnan().all()
+    assert kernels.convolve_join(x, conv, target).isnan().all()
+    assert kernels.convolve_norm(x, conv, relu=True).isnan().all()
+
+
+@pytest.mark.parametrize("plan", [MemoryPlan(), STREAMED], ids=["stored", "streamed"])
+def test_a_whole_network(
+    kernels: "TritonOperations",
+    plan: MemoryPlan,
+    make_network: Callable[[str | NetworkConfig], FlowNetwork],
+) -> None:
+    network = make_network("gma").to(DEVICE)
+    images = [image.to(DEVICE) for image in random_images(1, 16, 16)]
+    expected = network(*images, iters=1).flow
+    found = FastNetwork(network, operations=kernels)(*images, iters=1, plan=plan).flow
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
