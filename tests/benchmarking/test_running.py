@@ -60,7 +60,7 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
     assert len(rows) == 4 + 3
     for start, end in ((0, 4), (4, 7)):  # a table's lines are aligned
         assert len({len(row) for row in rows[start:end]}) == 1
-    assert "float32, batch 1, 1 iterations" in text
+    assert "float32, back end fast, batch 1, 1 iterations" in text
 
 
 def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.errors import FlowError
-from gmaflow.inference import FlowEstimator, as_precision
+from gmaflow.inference import FlowEstimator, as_backend, as_precision
 from gmaflow.inference.padding import Padding
 from gmaflow.model import REFERENCE_MIN_SIDE, FlowNetwork, ReferenceNetwork
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
@@ -36,6 +36,7 @@ class Case:
     iters: int = 12
     device: str = "auto"
     precision: str = "auto"
+    backend: str = "auto"
     max_memory: str = ""
 
     @property
@@ -71,6 +72,7 @@ class Case:
             iters=self.iters,
             device=self.device,
             precision=as_precision(self.precision),
+            backend=as_backend(self.backend),
             max_memory=self.max_memory or None,
         )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gmaflow.benchmarking.cases import Case, Way
 from gmaflow.errors import FlowError
-from gmaflow.inference import as_precision
+from gmaflow.inference import as_backend, as_precision
 from gmaflow.inference.memory import as_bytes
 from gmaflow.model import MIN_SIDE, MODELS, REFERENCE_MIN_SIDE, STRIDE
 from gmaflow.weights import find_config
@@ -37,10 +37,12 @@ class BenchConfig:
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference: the network as it is written."""
     max_memory: str = ""
     """Plan with so much memory, such as 1.5GB; by default with what is free."""
     against: str = ""
-    """reference: also measure a plain peer that computes as the published code does, in turn."""
+    """reference: also measure, in turn, a plain peer that computes as the published code does."""
     overhead: bool = False
     """Also print the paper's table of overhead; it needs the memory of training, on a GPU."""
     sweep: bool = False
@@ -56,6 +58,7 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         as_precision(self.precision)
+        as_backend(self.backend)
         if self.max_memory:
             as_bytes(self.max_memory)
         for name in ("batch", "iters"):
@@ -108,6 +111,7 @@ class BenchConfig:
                     iters=self.iters,
                     device=self.device,
                     precision=self.precision,
+                    backend=self.backend,
                     max_memory=self.max_memory,
                 )
 

@@ -30,8 +30,8 @@ def as_text(result: BenchResult) -> str:
     about += "".join(f", {name} {machine[name]}" for name in ("cuda", "triton") if name in machine)
     config = result.config
     how = (
-        f"{result.precision}, batch {config.batch}, {config.iters} iterations, {config.warm_up} "
-        "warm-up rounds"
+        f"{result.precision}, back end {result.backend}, batch {config.batch}, {config.iters} "
+        f"iterations, {config.warm_up} warm-up rounds"
     )
     parts = [about, how, main_table(result), ratio_table(result), overhead_table(result)]
     return "\n\n".join(part for part in parts if part)
@@ -125,6 +125,7 @@ def as_json(result: BenchResult) -> str:
         {
             **asdict(one.case),
             "precision": result.precision,
+            "backend": result.backend,
             "parameters": one.parameters,
             "warm_up": result.config.warm_up,
             "median_s": one.times.median,

@@ -11,6 +11,7 @@ from gmaflow.benchmarking.config import BenchConfig
 from gmaflow.benchmarking.machine import describe_machine
 from gmaflow.benchmarking.peak import Peak, peak_of
 from gmaflow.benchmarking.timing import Times, median_ratio, time_in_turn
+from gmaflow.inference.backend import can_be_fast
 from gmaflow.inference.device import as_precision, pick_device, pick_dtype
 
 TRAINING_SIZE, TRAINING_BATCH = (368, 496), 8
@@ -47,6 +48,8 @@ class BenchResult:
     config: BenchConfig
     machine: dict[str, str | int]
     precision: str
+    backend: str
+    """What `auto` came to: fast or reference."""
     measured: list[Measured]
     training: dict[str, Peak | None]
     """Peak memory of training, by model; None where it cannot be measured."""
@@ -80,6 +83,7 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
     """
     device = pick_device(config.device)
     dtype = pick_dtype(as_precision(config.precision), device)
+    fast = config.backend != "reference" and can_be_fast(device, dtype)
     measured = []
     for size in config.measured_sizes:
         measured += measure_size(config, size, device, tell)
@@ -87,6 +91,7 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
         config=config,
         machine=describe_machine(device),
         precision=str(dtype).removeprefix("torch."),
+        backend="fast" if fast else "reference",
         measured=measured,
         training=measure_training(config, device, tell) if config.overhead else {},
     )

@@ -25,7 +25,7 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.memory import as_bytes, memory_budget, out_of_memory_as_sentence
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.planning import WorkPlan, plan_batch
+from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
 from gmaflow.inference.tiles import estimate_in_parts
 from gmaflow.inference.visibility import check_visibility
 from gmaflow.inference.warm_start import coarsen, forward_project
@@ -176,13 +176,13 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        plan = plan_batch(
+        computation = Computation(
             self.config,
-            padded1.shape,
-            budget=memory_budget(self.device, self.max_memory),
             half=self.dtype != torch.float32,
-            fixed=self.plan,
+            fast=not isinstance(self._runner, ReferenceRunner),
         )
+        budget = memory_budget(self.device, self.max_memory)
+        plan = plan_batch(computation, padded1.shape, budget=budget, fixed=self.plan)
         result = self._run(self._runner, padded1, padded2, start, plan)
         if self.dtype != torch.float32 and not result.flow.isfinite().all():
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)

@@ -19,7 +19,7 @@ from gmaflow.model.aggregation import STREAM_BYTES
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Footprint:
     """Bytes in float32 for each pixel of a pair, at the three times when most is alive."""
 
@@ -30,12 +30,20 @@ class Footprint:
     """What all iterations read: features, states, and the context's share of convolutions."""
     refining: float
     """That, and what one iteration computes with; the two matrices are not in it."""
+    second_attention: bool = False
+    """Softmax makes the attention matrix from another, and a product with it makes a copy in
+    another order, a pair and a head at a time."""
 
 
-LARGE = Footprint(encoding=700.0, holding=100.0, refining=380.0)
-SMALL = Footprint(encoding=360.0, holding=60.0, refining=310.0)
-"""Measured with torch 2.13 on a CPU, as resident memory: 688 and 310 to 360 for the large networks,
-352 and 200 to 300 for the small one."""
+PLAIN = {
+    "large": Footprint(encoding=700.0, holding=100.0, refining=380.0, second_attention=True),
+    "small": Footprint(encoding=360.0, holding=60.0, refining=310.0, second_attention=True),
+}
+FAST = {
+    "large": Footprint(encoding=530.0, holding=100.0, refining=530.0),
+    "small": Footprint(encoding=250.0, holding=60.0, refining=230.0),
+}
+"""The two back ends, measured with torch 2.13 on a CPU as resident memory."""
 
 SLACK = 16e6
 """Whatever the size: small pieces that allocators keep."""
@@ -45,6 +53,27 @@ PLANS = tuple(
     for correlation, attention in ((True, True), (False, True), (True, False), (False, False))
 )
 """From the fastest to the smallest: to stream attention costs more than to stream correlation."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """All that decides how much memory a pixel takes."""
+
+    config: NetworkConfig
+    half: bool = False
+    """Whether it is in half precision."""
+    fast: bool = False
+    """Whether the fast back end does it."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What a pixel takes in float32."""
+        return (FAST if self.fast else PLAIN)["small" if self.config.small else "large"]
+
+    @property
+    def fused_attention(self) -> bool:
+        """Whether streamed attention never makes even a piece of its matrix."""
+        return self.fast and self.half and self.config.attention == "content"
 
 
 @dataclass(frozen=True)
@@ -71,29 +100,15 @@ class WorkPlan:
 
 
 def bytes_needed(
-    config: NetworkConfig,
-    plan: MemoryPlan,
-    *,
-    batch: int,
-    height: int,
-    width: int,
-    half: bool = False,
+    computation: Computation, plan: MemoryPlan, *, batch: int, height: int, width: int
 ) -> float:
     """Return the most memory that a batch of padded images takes at a time, in bytes.
 
     Encoders, attention and refinement follow each other, so the largest of them counts. A third of
     the stored correlation are the pyramid's small levels.
-
-    Args:
-        config: The network.
-        plan: What it keeps.
-        batch: Pairs at once.
-        height: Of the padded images, as their width.
-        width: See `height`.
-        half: Whether it computes in half precision.
     """
-    footprint = SMALL if config.small else LARGE
-    scale = 0.5 if half else 1.0
+    footprint, config = computation.footprint, computation.config
+    scale = 0.5 if computation.half else 1.0
     pixels = scale * batch * height * width
     matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
     held = footprint.holding * pixels
@@ -102,37 +117,37 @@ def bytes_needed(
         held, refining = (part + batch * matrix * 4 / 3 for part in (held, refining))
     if config.aggregates:
         attention = batch * config.num_heads * matrix
-        if plan.store_attention:
-            # Softmax makes the matrix from another, in float32 whatever the precision.
-            held += attention + (2 if half else 1) * attention
-            # A product with it first copies it into another order, a pair and a head at a time.
+        if not plan.store_attention:
+            pieces = 0 if computation.fused_attention else 2
+            refining += pieces * min(attention, float(STREAM_BYTES))
+        elif footprint.second_attention:
+            # The other one is in float32 whatever the precision.
+            held += attention + attention / scale
             refining += attention + matrix
         else:
-            refining += 2 * min(attention, float(STREAM_BYTES))
+            refining += attention
     return SLACK + max(footprint.encoding * pixels, held, refining)
 
 
 def plan_batch(
-    config: NetworkConfig,
+    computation: Computation,
     shape: tuple[int, ...],
     *,
     budget: float,
-    half: bool,
     fixed: MemoryPlan | None = None,
 ) -> WorkPlan:
     """Plan the work on a batch of padded images, and tell the log.
 
     Args:
-        config: The network.
+        computation: What is computed, and how.
         shape: Of the batch.
         budget: Bytes that may be taken.
-        half: Whether it computes in half precision.
         fixed: What to keep in memory whatever it takes; by default what fits.
     """
     batch, _, height, width = shape
     if fixed is not None:
         return WorkPlan(fixed, batch, (height, width))
-    plan = plan_work(config, batch=batch, height=height, width=width, budget=budget, half=half)
+    plan = plan_work(computation, batch=batch, height=height, width=width, budget=budget)
     log.info("%s", plan.told())
     if plan.tile != (height, width):
         warn_of_tiles(f"{height}x{width}", "x".join(map(str, plan.tile)))
@@ -140,44 +155,35 @@ def plan_batch(
 
 
 def plan_work(
-    config: NetworkConfig,
-    *,
-    batch: int,
-    height: int,
-    width: int,
-    budget: float,
-    half: bool = False,
+    computation: Computation, *, batch: int, height: int, width: int, budget: float
 ) -> WorkPlan:
     """Return the fastest way to estimate a batch of padded images within a budget in bytes.
 
     Raises:
         FlowError: Not even the smallest tile fits.
     """
-    whole = height, width
-    for plan in candidates(config, batch=batch, tile=whole, half=half):
+    for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
     for tile in tile_sizes(height, width):
-        for plan in candidates(config, batch=1, tile=tile, half=half):
+        for plan in candidates(computation, 1, tile):
             if plan.need <= budget:
                 return plan
     side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
-    least = min(plan.need for plan in candidates(config, batch=1, tile=side, half=half))
+    least = min(plan.need for plan in candidates(computation, 1, side))
     raise FlowError(
         f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
         f"tiles they take {as_gigabytes(least)}: give more (--max-memory), or make them smaller"
     )
 
 
-def candidates(
-    config: NetworkConfig, *, batch: int, tile: tuple[int, int], half: bool
-) -> Iterator[WorkPlan]:
+def candidates(computation: Computation, batch: int, tile: tuple[int, int]) -> Iterator[WorkPlan]:
     """Give the exact ways to estimate a batch of that size, the fastest first."""
     height, width = tile
     for memory in PLANS:
         for halvings in range(math.ceil(math.log2(batch)) + 1):
             pairs = math.ceil(batch / 2**halvings)
-            need = bytes_needed(config, memory, batch=pairs, height=height, width=width, half=half)
+            need = bytes_needed(computation, memory, batch=pairs, height=height, width=width)
             yield WorkPlan(memory, pairs, tile, need)
 
 
