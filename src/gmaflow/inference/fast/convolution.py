@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.inference.fast.winograd import Winograd, is_worth_it
+
 LANES = 8
 """Tensor cores want channels in multiples of this, in half precision."""
 
@@ -24,6 +26,9 @@ class Working:
         return -(-count // LANES) * LANES if padded else count
 
 
+PLAIN_CPU = Working(torch.device("cpu"), torch.float32)
+
+
 @dataclass(frozen=True)
 class Convolution:
     """A convolution of channels-last maps `[b, h, w, c]`."""
@@ -32,6 +37,8 @@ class Convolution:
     bias: Float[Tensor, " o"] | None
     stride: tuple[int, int]
     padding: tuple[int, int]
+    winograd: Winograd | None = None
+    """Another way to compute it, where that is faster."""
 
     @classmethod
     def of(
@@ -64,12 +71,20 @@ class Convolution:
         has_bias = layer.bias is not None or isinstance(norm, nn.BatchNorm2d)
         # A constant that is added before an instance norm is what that norm takes away.
         wanted = has_bias and not isinstance(norm, nn.InstanceNorm2d)
+        stride = _pair(layer.stride)
+        other_way = working == PLAIN_CPU and is_worth_it(weight, stride)
         return cls(
             weight.to(working.device, working.dtype).contiguous(memory_format=torch.channels_last),
             bias.to(working.device, working.dtype) if wanted else None,
-            _pair(layer.stride),
+            stride,
             _pair(layer.padding),
+            Winograd(weight) if other_way else None,
         )
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it is a product of matrices."""
+        return self.weight.shape[2:] == (1, 1) and self.stride == (1, 1)
 
 
 def fold(

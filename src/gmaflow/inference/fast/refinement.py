@@ -3,7 +3,7 @@
 Legend: b batch, c channels, h w rows and columns at 1/8, a heads.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -169,7 +169,7 @@ class FastRefinement:
 
 def without_bias(layer: Convolution) -> Convolution:
     """Return the layer, its bias left to whoever comes next."""
-    return Convolution(layer.weight, None, layer.stride, layer.padding)
+    return replace(layer, bias=None)
 
 
 def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
