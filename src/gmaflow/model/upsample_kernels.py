@@ -1,7 +1,7 @@
 """Triton kernels of convex upsampling. Imported only where Triton is there.
 
-One program serves one cell of the 1/8 grid: nine neighbours, whose weights for each of the cell's
-64 fine pixels lie side by side in memory when channels come last.
+One program serves a few cells of the 1/8 grid. A lane serves one of a cell's 64 fine pixels: it
+goes through the nine neighbours, whose weights for the 64 lie side by side when channels come last.
 """
 
 import torch
@@ -10,88 +10,124 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-NEIGHBOURS = tl.constexpr(16)
-"""Nine, up to the next power of two."""
+CELLS = 4
+"""Cells of one program."""
+GATHERED = 256
+"""Cells of one program that gathers."""
 
 
 @triton.jit
-def _cell(flow, height, width):
-    """Return the cell's place, and the flow of its neighbours; zero outside the grid."""
-    cell = tl.program_id(0).to(tl.int64)
-    x, y = cell % width, (cell // width) % height
-    item = cell // (width * height)
-    k = tl.arange(0, NEIGHBOURS)
+def _grid_places(cells, height, width):
+    """Return the item, row and column of cells."""
+    return cells // (width * height), (cells // width) % height, cells % width
+
+
+@triton.jit
+def _neighbour(flow, cells, count, k, height, width):
+    """Return the flow of the cells' neighbour k; zero outside the grid."""
+    item, y, x = _grid_places(cells, height, width)
     near_x, near_y = x + k % 3 - 1, y + k // 3 - 1
-    inside = (k < 9) & (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
+    inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height) & (cells < count)
     source = flow + item * 2 * height * width + near_y * width + near_x
     flow_x = tl.load(source, mask=inside, other=0.0)
     flow_y = tl.load(source + height * width, mask=inside, other=0.0)
-    return cell, item, y, x, flow_x, flow_y
+    return flow_x, flow_y
 
 
 @triton.jit
-def _convex_weights(logits, cell, sharpness):
-    """Return the softmax over the neighbours, for each fine pixel of the cell."""
-    k, fine = tl.arange(0, NEIGHBOURS)[:, None], tl.arange(0, 64)[None, :]
-    score = tl.load(logits + cell * 576 + k * 64 + fine, mask=k < 9, other=-float("inf"))
-    score = score.to(tl.float32) * sharpness
-    weight = tl.exp(score - tl.max(score, axis=0)[None, :])
-    return weight / tl.sum(weight, axis=0)[None, :]
+def _score(logits, cells, lanes, count, k, sharpness):
+    """Return the lanes' logit for neighbour k."""
+    place = logits + cells * 576 + k * 64 + lanes
+    return tl.load(place, mask=cells < count, other=0.0).to(tl.float32) * sharpness
 
 
 @triton.jit
-def _fine_pixels(item, y, x, height, width):
-    """Return where the cell's fine pixels lie in the x component of a full-size flow."""
-    fine = tl.arange(0, 64)
-    rows, columns = y * 8 + fine // 8, x * 8 + fine % 8
+def _blend(flow, logits, cells, lanes, count, sharpness, height, width):
+    """Return the fine flow, and the maximum and the sum of the softmax that made it."""
+    highest = tl.full(lanes.shape, -float("inf"), tl.float32) + tl.zeros(cells.shape, tl.float32)
+    total = tl.zeros(highest.shape, tl.float32)
+    fine_x, fine_y = total, total
+    for k in tl.static_range(9):
+        near_x, near_y = _neighbour(flow, cells, count, k, height, width)
+        score = _score(logits, cells, lanes, count, k, sharpness)
+        before, highest = highest, tl.maximum(highest, score)
+        shrink, weight = tl.exp(before - highest), tl.exp(score - highest)
+        total = total * shrink + weight
+        fine_x = fine_x * shrink + weight * near_x
+        fine_y = fine_y * shrink + weight * near_y
+    return fine_x / total, fine_y / total, highest, total
+
+
+@triton.jit
+def _fine_pixels(cells, lanes, height, width):
+    """Return where the cells' fine pixels lie in the x component of a full-size flow."""
+    item, y, x = _grid_places(cells, height, width)
+    rows, columns = y * 8 + lanes // 8, x * 8 + lanes % 8
     return item * 128 * height * width + rows * 8 * width + columns
 
 
 @triton.jit
-def _upsample(flow, logits, out, sharpness, height, width):
-    cell, item, y, x, flow_x, flow_y = _cell(flow, height, width)
-    weight = _convex_weights(logits, cell, sharpness)
-    target = out + _fine_pixels(item, y, x, height, width)
-    tl.store(target, 8 * tl.sum(weight * flow_x[:, None], axis=0))
-    tl.store(target + 64 * height * width, 8 * tl.sum(weight * flow_y[:, None], axis=0))
+def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.constexpr):
+    cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)[:, None]
+    lanes = tl.arange(0, 64)[None, :]
+    fine_x, fine_y, _, _ = _blend(flow, logits, cells, lanes, count, sharpness, height, width)
+    target = out + _fine_pixels(cells, lanes, height, width)
+    tl.store(target, 8 * fine_x, mask=cells < count)
+    tl.store(target + 64 * height * width, 8 * fine_y, mask=cells < count)
 
 
 @triton.jit
 def _upsample_backward(
-    flow, logits, gradient, for_logits, for_neighbours, sharpness, height, width
+    flow,
+    logits,
+    gradient,
+    for_logits,
+    for_neighbours,
+    sharpness,
+    count,
+    height,
+    width,
+    CELLS: tl.constexpr,
 ):
-    cell, item, y, x, flow_x, flow_y = _cell(flow, height, width)
-    weight = _convex_weights(logits, cell, sharpness)
-    source = gradient + _fine_pixels(item, y, x, height, width)
-    g_x = 8 * tl.load(source)[None, :]
-    g_y = 8 * tl.load(source + 64 * height * width)[None, :]
-
-    k, fine = tl.arange(0, NEIGHBOURS), tl.arange(0, 64)[None, :]
-    target = for_neighbours + cell * 18 + k
-    tl.store(target, tl.sum(weight * g_x, axis=1), mask=k < 9)
-    tl.store(target + 9, tl.sum(weight * g_y, axis=1), mask=k < 9)
-
-    for_weight = g_x * flow_x[:, None] + g_y * flow_y[:, None]
-    mean = tl.sum(weight * for_weight, axis=0)[None, :]
-    value = sharpness * weight * (for_weight - mean)
-    k = k[:, None]
-    place = for_logits + cell * 576 + k * 64 + fine
-    tl.store(place, value.to(for_logits.dtype.element_ty), mask=k < 9)
+    first = tl.program_id(0).to(tl.int64) * CELLS
+    cells = first + tl.arange(0, CELLS)[:, None]
+    lanes = tl.arange(0, 64)[None, :]
+    fine_x, fine_y, highest, total = _blend(
+        flow, logits, cells, lanes, count, sharpness, height, width
+    )
+    source = gradient + _fine_pixels(cells, lanes, height, width)
+    g_x = 8 * tl.load(source, mask=cells < count, other=0.0)
+    g_y = 8 * tl.load(source + 64 * height * width, mask=cells < count, other=0.0)
+    # The softmax's gradient needs the weighted mean of its weights' gradients: that of the flow.
+    mean = g_x * fine_x + g_y * fine_y
+    cell = first + tl.arange(0, CELLS)
+    for k in tl.static_range(9):
+        near_x, near_y = _neighbour(flow, cells, count, k, height, width)
+        score = _score(logits, cells, lanes, count, k, sharpness)
+        weight = tl.exp(score - highest) / total
+        value = sharpness * weight * (g_x * near_x + g_y * near_y - mean)
+        place = for_logits + cells * 576 + k * 64 + lanes
+        tl.store(place, value.to(for_logits.dtype.element_ty), mask=cells < count)
+        target = for_neighbours + k * count + cell
+        tl.store(target, tl.sum(weight * g_x, axis=1), mask=cell < count)
+        tl.store(target + 9 * count, tl.sum(weight * g_y, axis=1), mask=cell < count)
 
 
 @triton.jit
-def _gather_neighbours(for_neighbours, for_flow, height, width):
-    cell, channel = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    x, y = cell % width, (cell // width) % height
-    item = cell // (width * height)
-    k = tl.arange(0, NEIGHBOURS)
-    # A cell is neighbour k of the one that lies the other way.
-    near_x, near_y = x - k % 3 + 1, y - k // 3 + 1
-    inside = (k < 9) & (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
-    near = (item * height + near_y) * width + near_x
-    seen = tl.load(for_neighbours + near * 18 + channel * 9 + k, mask=inside, other=0.0)
+def _gather_neighbours(for_neighbours, for_flow, count, height, width, CELLS: tl.constexpr):
+    cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
+    channel = tl.program_id(1)
+    item, y, x = _grid_places(cells, height, width)
+    total = tl.zeros((CELLS,), tl.float32)
+    for k in tl.static_range(9):
+        # A cell is neighbour k of the one that lies the other way.
+        near_x, near_y = x - k % 3 + 1, y - k // 3 + 1
+        inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
+        near = (item * height + near_y) * width + near_x
+        source = for_neighbours + (channel * 9 + k) * count + near
+        total += tl.load(source, mask=inside & (cells < count), other=0.0)
     target = for_flow + (item * 2 + channel) * height * width + y * width + x
-    tl.store(target, tl.sum(seen, axis=0))
+    tl.store(target, total, mask=cells < count)
 
 
 def upsample(
@@ -99,10 +135,11 @@ def upsample(
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's neighbours."""
     batch, _, height, width = flow.shape
+    count = batch * height * width
     out = flow.new_empty(batch, 2, 8 * height, 8 * width)
-    _upsample[(batch * height * width,)](
-        flow, logits, out, sharpness, height, width, num_warps=2
-    )  # fmt: skip
+    _upsample[(triton.cdiv(count, CELLS),)](
+        flow, logits, out, sharpness, count, height, width, CELLS=CELLS
+    )
     return out
 
 
@@ -115,11 +152,22 @@ def upsample_backward(
 ) -> tuple[Float[Tensor, "b 2 h w"], Float[Tensor, "b h w 576"]]:
     """Return what the gradient of the fine flow means for the coarse flow and the logits."""
     batch, _, height, width = flow.shape
-    cells = batch * height * width
+    count = batch * height * width
     for_logits, for_flow = torch.empty_like(logits), torch.empty_like(flow)
-    for_neighbours = flow.new_empty(cells, 2, 9)
-    _upsample_backward[(cells,)](
-        flow, logits, gradient, for_logits, for_neighbours, sharpness, height, width, num_warps=2
-    )  # fmt: skip
-    _gather_neighbours[(cells, 2)](for_neighbours, for_flow, height, width, num_warps=1)
+    for_neighbours = flow.new_empty(2, 9, count)
+    _upsample_backward[(triton.cdiv(count, CELLS),)](
+        flow,
+        logits,
+        gradient,
+        for_logits,
+        for_neighbours,
+        sharpness,
+        count,
+        height,
+        width,
+        CELLS=CELLS,
+    )
+    _gather_neighbours[(triton.cdiv(count, GATHERED), 2)](
+        for_neighbours, for_flow, count, height, width, CELLS=GATHERED
+    )
     return for_flow, for_logits

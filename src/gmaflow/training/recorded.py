@@ -8,8 +8,11 @@ take minutes.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from gmaflow.model import FlowNetwork
 from gmaflow.model.shared_factor import SharedFactor
@@ -70,7 +73,7 @@ class Recording:
 class CompiledParts:
     """The encoders, one refinement, the upsampling's head and the loss, compiled at first use."""
 
-    def __init__(self, network: FlowNetwork) -> None:
+    def __init__(self, network: FlowNetwork, backend: str = "inductor") -> None:
         places: list[tuple[object, str]] = [
             (network, "encode"),
             (network, "encode_context"),
@@ -79,7 +82,14 @@ class CompiledParts:
         ]
         if isinstance(network.upsample, ConvexUpsampler):
             places.append((network.upsample.weights, "forward"))
-        self._parts = [(*place, torch.compile(getattr(*place))) for place in places]
+        # Sizes never change; the compiler would guess that they do when it sees a second one.
+        self._parts = [
+            (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
+            for place in places
+        ]
+        for layer in network.modules():
+            if isinstance(layer, nn.InstanceNorm2d):
+                self._parts.append((layer, "forward", partial(instance_norm, eps=layer.eps)))
         # Its backward pass gathers what the compiler, which looks at one call, cannot see.
         whole = torch.compiler.disable(SharedFactor.times)
         self._parts.append((SharedFactor, "times", whole))
@@ -108,3 +118,12 @@ def replaced(owner: object, name: str, part: object) -> Iterator[None]:
             delattr(owner, name)  # the method of the class shows again
         else:
             setattr(owner, name, own)
+
+
+def instance_norm(x: Float[Tensor, "b c h w"], *, eps: float) -> Float[Tensor, "b c h w"]:
+    """Normalise each channel of each item: in steps that the compiler fuses.
+
+    torch's own first copies the features to another layout, and back.
+    """
+    variance, mean = torch.var_mean(x.float(), dim=(2, 3), correction=0, keepdim=True)
+    return ((x - mean) * torch.rsqrt(variance + eps)).to(x.dtype)
