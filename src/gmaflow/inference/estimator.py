@@ -180,6 +180,7 @@ class FlowEstimator:
             self.config,
             half=self.dtype != torch.float32,
             fast=not isinstance(self._runner, ReferenceRunner),
+            device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
         plan = plan_batch(computation, padded1.shape, budget=budget, fixed=self.plan)

@@ -64,6 +64,8 @@ class Computation:
     """Whether it is in half precision."""
     fast: bool = False
     """Whether the fast back end does it."""
+    device: str = "cpu"
+    """The kind of device that it is done on."""
 
     @property
     def footprint(self) -> Footprint:
@@ -71,9 +73,11 @@ class Computation:
         return (FAST if self.fast else PLAIN)["small" if self.config.small else "large"]
 
     @property
-    def fused_attention(self) -> bool:
-        """Whether streamed attention never makes even a piece of its matrix."""
-        return self.fast and self.half and self.config.attention == "content"
+    def attention_piece(self) -> float:
+        """Bytes of the attention matrix that streaming makes at once."""
+        if self.fast and self.half and self.config.attention == "content":
+            return 0.0  # one kernel does it all
+        return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,7 @@ def bytes_needed(
     if config.aggregates:
         attention = batch * config.num_heads * matrix
         if not plan.store_attention:
-            pieces = 0 if computation.fused_attention else 2
-            refining += pieces * min(attention, float(STREAM_BYTES))
+            refining += 2 * min(attention, computation.attention_piece)
         elif footprint.second_attention:
             # The other one is in float32 whatever the precision.
             held += attention + attention / scale
