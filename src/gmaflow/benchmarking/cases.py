@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator, as_backend, as_precision
+from gmaflow.inference.device import pick_device, pick_dtype
 from gmaflow.inference.padding import Padding
 from gmaflow.model import REFERENCE_MIN_SIDE, FlowNetwork, ReferenceNetwork
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
@@ -59,15 +60,15 @@ class Case:
         Raises:
             FlowError: The case cannot be.
         """
-        ways: dict[Way, Callable[[FlowEstimator], Work]] = {
+        ways: dict[Way, Callable[[], Work]] = {
             "gmaflow": self._estimate,
             "reference": self._estimate_plainly,
             "training": self._train,
         }
-        return ways[self.way](self._estimator())
+        return ways[self.way]()
 
-    def _estimator(self) -> FlowEstimator:
-        return FlowEstimator(
+    def _estimate(self) -> Work:
+        estimator = FlowEstimator(
             self.checkpoint(),
             iters=self.iters,
             device=self.device,
@@ -75,35 +76,30 @@ class Case:
             backend=as_backend(self.backend),
             max_memory=self.max_memory or None,
         )
-
-    def _images(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        return moving_images(self.batch, self.height, self.width, device)
-
-    def _estimate(self, estimator: FlowEstimator) -> Work:
         images = self._images(estimator.device)
         return lambda: estimator.batch(*images)
 
-    def _estimate_plainly(self, estimator: FlowEstimator) -> Work:
+    def _estimate_plainly(self) -> Work:
         if min(self.height, self.width) < REFERENCE_MIN_SIDE:
             raise FlowError(
                 f"{self.size} is too small for the published way to compute; give sizes from "
                 f"{REFERENCE_MIN_SIDE} on"
             )
+        device = pick_device(self.device)
+        dtype = pick_dtype(as_precision(self.precision), device)
+        half = dtype != torch.float32
+        network = ReferenceNetwork(self.checkpoint().build()).to(device)
         padding = Padding.to_stride(self.height, self.width)
-        images = [padding.pad(image) for image in self._images(estimator.device)]
-        network = ReferenceNetwork(estimator.network).eval()
-        half = estimator.dtype != torch.float32
+        images = [padding.pad(image) for image in self._images(device)]
 
         @torch.inference_mode()
         def work() -> Tensor:
-            with torch.autocast(
-                estimator.device.type, estimator.dtype if half else None, enabled=half
-            ):
+            with torch.autocast(device.type, dtype if half else None, enabled=half):
                 return padding.crop(network(*images, iters=self.iters).flow)
 
         return work
 
-    def _train(self, estimator: FlowEstimator) -> Work:
+    def _train(self) -> Work:
         config = TrainConfig(
             model=self.model,
             crop=(self.height, self.width),
@@ -111,11 +107,15 @@ class Case:
             iters=self.iters,
             precision=self.precision,
         )
-        step = TrainStep(estimator.network.requires_grad_(True), config)
-        image1, image2 = self._images(estimator.device)
+        device = pick_device(self.device)
+        step = TrainStep(self.checkpoint().build().to(device).requires_grad_(True), config)
+        image1, image2 = self._images(device)
         everywhere = torch.ones_like(image1[:, 0], dtype=torch.bool)
         batch = Batch(image1, image2, torch.ones_like(image1[:, :2]), everywhere, ~everywhere)
         return lambda: step(batch, StepPlan(lr=1e-6, iters=self.iters, occluded=True))
+
+    def _images(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        return moving_images(self.batch, self.height, self.width, device)
 
 
 def moving_images(

@@ -82,11 +82,13 @@ def overhead_table(result: BenchResult) -> str:
     """Write the paper's table: what one model costs more than another; empty if not asked for."""
     if not result.training:
         return ""
-    found = {one.case.model: one for one in result.measured if one.case.way == "gmaflow"}
+    size = result.measured[0].case.size
+    own = (one for one in result.measured if one.case.way == "gmaflow" and one.case.size == size)
+    found = {one.case.model: one for one in own}
     height, width = TRAINING_SIZE
     rows: dict[str, list[float | None]] = {
         "parameters, millions": [one.parameters / 1e6 for one in found.values()],
-        "time, ms": [1000 * one.times.median for one in found.values()],
+        f"time at {size}, ms": [1000 * one.times.median for one in found.values()],
         f"training, batch {TRAINING_BATCH} at {height}x{width}, GB": [
             peak.taken / GB if peak else None for peak in result.training.values()
         ],

@@ -11,6 +11,7 @@ from gmaflow.benchmarking.config import BenchConfig
 from gmaflow.benchmarking.machine import describe_machine
 from gmaflow.benchmarking.peak import Peak, peak_of
 from gmaflow.benchmarking.timing import Times, median_ratio, time_in_turn
+from gmaflow.errors import FlowError
 from gmaflow.inference.backend import can_be_fast
 from gmaflow.inference.device import as_precision, pick_device, pick_dtype
 
@@ -115,7 +116,10 @@ def measure_size(
     peaks: dict[str, Peak | None] = {}
     for name, case in () if config.skip_memory else cases.items():
         tell(f"{case.size}: measuring memory of {name}")
-        peaks[name] = peak_of(case)
+        try:
+            peaks[name] = peak_of(case)
+        except FlowError as err:  # the times are worth keeping
+            tell(f"not measured: {err}")
     return [
         Measured(
             case=case,
