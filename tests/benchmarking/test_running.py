@@ -28,7 +28,7 @@ QUICK = {"models": ("raft-small",), "iters": 1, "device": "cpu", "warm_up": 0, "
 
 @pytest.fixture(scope="module")
 def compared() -> BenchResult:
-    config = BenchConfig(sizes=("192x256",), against="reference", **QUICK)  # type: ignore[arg-type]
+    config = BenchConfig(sizes=("256x320",), against="reference", **QUICK)  # type: ignore[arg-type]
     return bench(config)
 
 
@@ -40,7 +40,7 @@ def test_everything_is_measured(compared: BenchResult) -> None:
         assert one.peak is not None
         assert 5e6 < one.peak.taken < 500e6
     (ratio,) = compared.ratios()
-    assert ratio.size == "192x256"
+    assert ratio.size == "256x320"
     assert ratio.memory is not None
 
 
@@ -79,7 +79,7 @@ def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
 
 
 def test_more_pixels_take_more_memory(compared: BenchResult) -> None:
-    case = replace(compared.measured[0].case, height=384, width=512)
+    case = replace(compared.measured[0].case, height=448, width=512)
     large, small = peak_of(case), compared.measured[0].peak
     assert small is not None
     assert large is not None
