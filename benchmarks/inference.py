@@ -155,6 +155,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="compare with float32")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--first-flow", action="store_true")
+    parser.add_argument(
+        "--no-search", action="store_true", help="cuDNN's first guess at algorithms"
+    )
+    parser.add_argument("--no-fused", action="store_true", help="bias and ReLU by our own kernel")
     options = parser.parse_args()
     if options.first_flow:
         first_flow()
@@ -169,6 +173,10 @@ def main() -> None:
     print(f"{options.model}, torch {torch.__version__}, {device}, {options.precision}")
     for height, width, batch, iters, stored, wanted in cases or TARGETS:
         runner = make_runner(network, pick_dtype(options.precision, device), options.backend)
+        if options.no_search:
+            runner.search = False
+        if options.no_fused:
+            runner.network.operations.fused = False
         pair = images(height, width, batch, device)
         what = {"iters": iters, "plan": MemoryPlan(stored, stored)}
         name = (

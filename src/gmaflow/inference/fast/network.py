@@ -136,6 +136,7 @@ class FastNetwork:
         state = self.refine.begin(frames.hidden, flow_init)
         for _ in range(iters):
             self.refine(state, look_up(state.coords), attention, prepared)
+        del look_up, attention  # large, and not needed any more
         low = state.flow.permute(0, 3, 1, 2).contiguous()
         return Prediction([self._upsample(low, state.hidden)], low)
 

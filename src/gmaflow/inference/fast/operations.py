@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from gmaflow.inference.fast.cached_lookup import CachedLookup
+from gmaflow.inference.fast.compact_attention import CompactAttention
 from gmaflow.inference.fast.convolution import Convolution
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
 from gmaflow.model.correlation import correlate
@@ -115,12 +117,13 @@ class PlainOperations:
     ) -> Map:
         """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
         out = raw_convolution(x, layer, None)
-        for item in out:
-            # torch's instance norm takes six times as long on channels-last maps; batch norm of one
-            # item is the same thing.
-            first = item.permute(2, 0, 1)[None]
-            first = F.batch_norm(first, None, None, training=True, eps=EPSILON)
-            item.copy_(first[0].permute(1, 2, 0))
+        # torch's instance norm takes six times as long on channels-last maps; batch norm of one
+        # item is the same thing.
+        parts = [
+            F.batch_norm(item.permute(0, 3, 1, 2), None, None, training=True, eps=EPSILON)
+            for item in out.split(1)
+        ]
+        out = (parts[0] if len(parts) == 1 else torch.cat(parts)).permute(0, 2, 3, 1)
         out = out.relu_() if relu else out
         return out if shortcut is None else out.add_(shortcut).relu_()
 
@@ -160,6 +163,8 @@ class PlainOperations:
         self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
     ) -> Lookup:
         """Correlate two feature maps; return the way to look correlations up."""
+        if store and features1.device.type == "cpu":
+            return CachedLookup(features1, features2, num_levels=num_levels, radius=radius)
         found = correlate(
             features1.permute(0, 3, 1, 2),
             features2.permute(0, 3, 1, 2),
@@ -185,6 +190,8 @@ class PlainOperations:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
+        if queries.device.type == "cpu":
+            return CompactAttention.of(queries, keys)
         scores = queries @ keys.transpose(2, 3)
         columns = scores.shape[-1]
         rows = max(1, SOFTMAX_BYTES // (columns * 4))

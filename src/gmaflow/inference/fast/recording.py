@@ -7,6 +7,8 @@ GPU to run it. A CUDA graph keeps the launches of one kind of call (its size, it
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -36,22 +38,36 @@ class Recording:
     outputs: Prediction
 
 
+@dataclass(frozen=True)
+class RunBy:
+    """One kind of call that has run once, and on which thread."""
+
+    thread: int
+
+
 class RecordedNetwork:
     """Run a `FastNetwork` from recordings.
 
     The first call of a kind runs as it is: that is when kernels are compiled and cuDNN tries its
     algorithms, and in a folder of images of many sizes it may be the only one. The second call is
-    recorded, which takes about as long as the first and no compiling.
+    recorded, which takes about as long as the first and no compiling. (On another thread it is run
+    once more before, since cuDNN remembers algorithms for each thread, and cannot search for them
+    while recording.)
 
     Recordings share one pool of memory: what one leaves behind another may overwrite. So one call
     runs at a time, and takes its results away (as copies) before the next begins, on whichever
     thread and stream that is.
+
+    Args:
+        network: The network; on CUDA.
+        search: Let cuDNN try its algorithms for each new size and keep the fastest.
     """
 
-    def __init__(self, network: FastNetwork) -> None:
+    def __init__(self, network: FastNetwork, *, search: bool = True) -> None:
         self.network = network
+        self.search = search
         self._lock = threading.Lock()
-        self._recordings: OrderedDict[Kind, Recording | None] = OrderedDict()
+        self._recordings: OrderedDict[Kind, Recording | RunBy] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle()
         self._done: torch.cuda.Event | None = None
 
@@ -67,17 +83,19 @@ class RecordedNetwork:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         inputs = (image1, image2) if flow_init is None else (image1, image2, flow_init)
         kind: Kind = (image1.shape, iters, flow_init is not None, plan)
-        with self._lock, torch.cuda.device(image1.device), _searching_algorithms():
-            if kind not in self._recordings:
-                self._remember(kind, None)
+        with self._lock, torch.cuda.device(image1.device), self._algorithms():
+            known = self._recordings.get(kind)
+            if known is None:
+                self._remember(kind, RunBy(threading.get_ident()))
                 return self._run(inputs, iters, plan)
-            recording = self._recordings[kind]
-            if recording is None:
-                recording = self._record(inputs, iters, plan)
-            self._remember(kind, recording)
-            return self._replay(recording, inputs)
+            if isinstance(known, RunBy):
+                if known.thread != threading.get_ident():
+                    self._run(inputs, iters, plan)
+                known = self._record(inputs, iters, plan)
+            self._remember(kind, known)
+            return self._replay(known, inputs)
 
-    def _remember(self, kind: Kind, recording: Recording | None) -> None:
+    def _remember(self, kind: Kind, recording: Recording | RunBy) -> None:
         self._recordings[kind] = recording
         self._recordings.move_to_end(kind)
         while len(self._recordings) > MOST_RECORDINGS:
@@ -110,13 +128,11 @@ class RecordedNetwork:
         self._done.record(stream)
         return result
 
-
-class _searching_algorithms:  # noqa: N801
-    """Let cuDNN try its algorithms for each new size and keep the fastest."""
-
-    def __enter__(self) -> None:
-        self.before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cudnn.benchmark = self.before
+    @contextmanager
+    def _algorithms(self) -> Iterator[None]:
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = self.search
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = before

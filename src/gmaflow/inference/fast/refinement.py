@@ -100,9 +100,9 @@ class FastRefinement:
             seen_reset=seen_reset,
             motion=local,
             borrowed=borrowed,
-            hidden=hidden.contiguous(),
+            hidden=torch.empty_like(hidden, memory_format=torch.contiguous_format),
         )
-        nothing = torch.zeros_like(flow)
+        nothing = make(2)
         self._advance(state, nothing, nothing[0, 0, 0])
         return state
 

@@ -23,7 +23,7 @@ from torch import Tensor
 OUTPUTS = 4
 """Made at once along an axis: more need fewer multiplications, and lose more digits."""
 
-TILES = 256
+TILES = 64
 """Worked on at once: what the caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))

@@ -1,0 +1,83 @@
+"""The lookup of stored correlations on a CPU, some pixels at a time, so that caches hold them.
+
+Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1, m cells of
+frame 2 on all levels together, l levels, k = 2 * radius + 1 the window's side, q some pixels.
+"""
+
+import torch
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from gmaflow.model.correlation import pyramid_rows
+
+PIXELS = 512
+"""Looked up at once; their windows are some 2 MB."""
+
+
+class CachedLookup:
+    """All correlations, looked up as `StoredCorrelation` does.
+
+    Args:
+        features1: Of frame 1, channels last.
+        features2: Of frame 2.
+        num_levels: Levels of the pyramid.
+        radius: Of the window.
+    """
+
+    def __init__(
+        self,
+        features1: Float[Tensor, "b h w c"],
+        features2: Float[Tensor, "b h w c"],
+        *,
+        num_levels: int,
+        radius: int,
+    ) -> None:
+        rows1 = (features1 / features1.shape[-1] ** 0.5).flatten(1, 2)
+        rows2 = pyramid_rows(features2.permute(0, 3, 1, 2), num_levels=num_levels)
+        self.volume: Float[Tensor, "b n m"] = rows1 @ rows2.transpose(1, 2)
+        height, width = features1.shape[1:3]
+        level = torch.arange(num_levels)
+        self.scale = 2.0**-level
+        self.sides = torch.stack([width // 2**level, height // 2**level])  # x first, as in coords
+        cells = self.sides.prod(dim=0)
+        self.before = cells.cumsum(0) - cells
+        self.radius = radius
+
+    def __call__(self, coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
+        """Return the correlations around `coords`, `[b, h, w, lkk]`."""
+        batch, _, height, width = coords.shape
+        side = 2 * self.radius + 1
+        out = coords.new_empty(batch, height * width, len(self.scale), side, side)
+        for item in range(batch):
+            points = coords[item].flatten(1)
+            for first in range(0, height * width, PIXELS):
+                some = slice(first, first + PIXELS)
+                self._look_up(self.volume[item, some], points[:, some], out[item, some])
+        return out.view(batch, height, width, -1)
+
+    def _look_up(
+        self,
+        volume: Float[Tensor, "q m"],
+        coords: Float32[Tensor, "2 q"],
+        out: Float32[Tensor, "q l k k"],
+    ) -> None:
+        points = coords[..., None] * self.scale
+        corner = points.floor().nan_to_num()  # what is not a number must not become an index
+        right, down = (points - corner)[..., None, None]
+        steps = torch.arange(-self.radius, self.radius + 2)
+        whole = corner[..., None] + steps
+        inside = ((whole >= 0) & (whole < self.sides[:, None, :, None])).float()
+        column, row = (whole * inside).long()
+        inside_x, inside_y = inside
+        index = self._cells(row)[..., None, :] + column[..., :, None]
+        # Empty levels begin where the volume ends; what lies outside is not used, but is read.
+        index.clamp_(max=volume.shape[1] - 1)
+        seen = volume.gather(1, index.flatten(1)).view(index.shape)
+        seen.mul_(inside_x[..., :, None]).mul_(inside_y[..., None, :])
+        # The first window axis moves x, the second y: RAFT's order, see `Window.around`.
+        seen = torch.lerp(seen[..., :-1, :], seen[..., 1:, :], right)
+        torch.lerp(seen[..., :-1], seen[..., 1:], down, out=out)
+
+    def _cells(self, row: Int64[Tensor, "q l s"]) -> Int64[Tensor, "q l s"]:
+        """Return where rows of a level begin in the pyramid."""
+        return self.before[:, None] + row * self.sides[0][:, None]
