@@ -89,6 +89,7 @@ def overhead_table(result: BenchResult) -> str:
     rows: dict[str, list[float | None]] = {
         "parameters, millions": [one.parameters / 1e6 for one in found.values()],
         f"time at {size}, ms": [1000 * one.times.median for one in found.values()],
+        f"CPU-seconds at {size}": [one.times.median_cpu for one in found.values()],
         f"training, batch {TRAINING_BATCH} at {height}x{width}, GB": [
             peak.taken / GB if peak else None for peak in result.training.values()
         ],
