@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.model import FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.kernels import has_kernels
 
 Backend = Literal["auto", "reference", "fast"]
@@ -20,7 +20,7 @@ Backend = Literal["auto", "reference", "fast"]
 
 @runtime_checkable
 class Runner(Protocol):
-    """A network with all that it takes to run it for inference."""
+    """A network with all that it takes to run it for inference; see `FlowNetwork`."""
 
     def __call__(
         self,
@@ -32,6 +32,22 @@ class Runner(Protocol):
         plan: MemoryPlan,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
+        ...
+
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        ...
+
+    def match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        *,
+        iters: int,
+        flow_init: Float[Tensor, "b 2 h w"] | None,
+        plan: MemoryPlan,
+    ) -> Prediction:
+        """Estimate the flow between images that are encoded already."""
         ...
 
 
@@ -52,9 +68,30 @@ class ReferenceRunner:
         plan: MemoryPlan,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
-        half = self.dtype != torch.float32
-        with torch.autocast(image1.device.type, self.dtype if half else None, enabled=half):
+        with self._autocast(image1):
             return self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
+
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        with self._autocast(image):
+            return self.network.encode_frame(image)
+
+    def match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        *,
+        iters: int,
+        flow_init: Float[Tensor, "b 2 h w"] | None,
+        plan: MemoryPlan,
+    ) -> Prediction:
+        """Estimate the flow between images that are encoded already."""
+        with self._autocast(features2):
+            return self.network.match(first, features2, iters=iters, flow_init=flow_init, plan=plan)
+
+    def _autocast(self, like: Tensor) -> torch.autocast:
+        half = self.dtype != torch.float32
+        return torch.autocast(like.device.type, self.dtype if half else None, enabled=half)
 
 
 def as_backend(text: str) -> Backend:

@@ -2,7 +2,7 @@
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
-from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.network import MIN_SIDE, EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.reference import REFERENCE_MIN_SIDE, ReferenceNetwork
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
@@ -13,6 +13,7 @@ __all__ = [
     "REFERENCE_MIN_SIDE",
     "STRIDE",
     "AttentionWeights",
+    "EncodedFrame",
     "FlowNetwork",
     "MemoryPlan",
     "NetworkConfig",

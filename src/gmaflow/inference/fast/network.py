@@ -12,7 +12,6 @@ Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 
 """
 
 import copy
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -21,25 +20,15 @@ from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
-from gmaflow.inference.fast.operations import Map, Operations, PlainOperations
-from gmaflow.inference.fast.refinement import FastRefinement
-from gmaflow.model import FlowNetwork, MemoryPlan, Prediction
+from gmaflow.inference.fast.operations import Lookup, Map, Operations, PlainOperations
+from gmaflow.inference.fast.refinement import FastRefinement, State
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
 from gmaflow.model.upsample import ConvexUpsampler
 
 TOGETHER_PIXELS = 2**20
 """Images of up to so many pixels are encoded two at a time; larger ones one by one, for memory."""
-
-
-@dataclass(frozen=True)
-class Frames:
-    """What is known of a batch of first frames beside their features."""
-
-    hidden: Map
-    """The first recurrent state."""
-    context: Map
-    """What steers every refinement."""
 
 
 class FastNetwork:
@@ -90,65 +79,100 @@ class FastNetwork:
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         check_images(image1, image2)
-        frames = self.encode_context(image1)
-        features1, features2 = self.encode_both(image1, image2)
-        return self.solve(features1, features2, frames, iters=iters, flow_init=flow_init, plan=plan)
+        hidden, context = self._encode_context(image1)
+        look_up = self._correlate(*self._encode_both(image1, image2), plan)
+        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        del look_up  # large, and not needed any more
+        return self._upsampled(state)
 
-    def encode(self, image: Float[Tensor, "b 3 H W"]) -> Map:
-        """Return the features by which frames are matched; each depends on its frame alone."""
-        return self.features(image, self.operations)
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        check_images(image, image)
+        hidden, context = self._encode_context(image)
+        return EncodedFrame(self._encode(image), hidden, context)
 
-    def encode_both(
-        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
-    ) -> tuple[Map, Map]:
-        """Return the features of both frames."""
-        if image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
-            features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
-            return features1, features2
-        return self.encode(image1), self.encode(image2)
-
-    def encode_context(self, image1: Float[Tensor, "b 3 H W"]) -> Frames:
-        """Return the first recurrent state and the context of first frames."""
-        channels = [self.config.hidden_channels, self.config.context_channels]
-        hidden, context = self.context(image1, self.operations).split(channels, dim=-1)
-        return Frames(torch.tanh(hidden), torch.relu(context))
-
-    def solve(
+    def match(
         self,
-        features1: Map,
-        features2: Map,
-        frames: Frames,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
         *,
-        iters: int,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-        plan: MemoryPlan,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        plan: MemoryPlan = STORE_ALL,
     ) -> Prediction:
-        """Estimate the flow between frames that are encoded already."""
-        attention = self._attend(frames.context, store=plan.store_attention)
-        prepared = self.refine.prepare(frames.context)
-        look_up = self.operations.correlate(
-            features1,
-            features2,
+        """Estimate the flow between images that are encoded already."""
+        features1, hidden, context = first
+        look_up = self._correlate(features1, features2, plan)
+        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        del look_up  # large, and not needed any more
+        return self._upsampled(state)
+
+    def _correlate(
+        self,
+        features1: Float[Tensor, "b c h w"],
+        features2: Float[Tensor, "b c h w"],
+        plan: MemoryPlan,
+    ) -> Lookup:
+        return self.operations.correlate(
+            channels_last(features1),
+            channels_last(features2),
             num_levels=self.config.correlation_levels,
             radius=self.config.correlation_radius,
             store=plan.store_correlation,
         )
-        state = self.refine.begin(frames.hidden, flow_init)
+
+    def _iterate(
+        self,
+        look_up: Lookup,
+        hidden: Float[Tensor, "b c h w"],
+        context: Float[Tensor, "b d h w"],
+        flow_init: Float[Tensor, "b 2 h w"] | None,
+        *,
+        iters: int,
+        plan: MemoryPlan,
+    ) -> State:
+        attention = self._attend(context, store=plan.store_attention)
+        prepared = self.refine.prepare(channels_last(context))
+        state = self.refine.begin(channels_last(hidden), flow_init)
         for _ in range(iters):
             self.refine(state, look_up(state.coords), attention, prepared)
-        del look_up, attention  # large, and not needed any more
-        low = state.flow.permute(0, 3, 1, 2).contiguous()
-        return Prediction([self._upsample(low, state.hidden)], low)
+        return state
 
-    def _attend(self, context: Map, *, store: bool) -> AttentionWeights | None:
+    def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
+        return self.features(image, self.operations).permute(0, 3, 1, 2)
+
+    def _encode_both(
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
+        if image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
+            features1, features2 = self._encode(torch.cat([image1, image2])).chunk(2)
+            return features1, features2
+        return self._encode(image1), self._encode(image2)
+
+    def _encode_context(
+        self, image1: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
+        channels = [self.config.hidden_channels, self.config.context_channels]
+        both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+        hidden, context = both.split(channels, dim=1)
+        return torch.tanh(hidden), torch.relu(context)
+
+    def _attend(self, context: Float[Tensor, "b c h w"], *, store: bool) -> AttentionWeights | None:
         if self.attention is None:
             return None
-        queries, keys = self.attention.queries_and_keys(context.permute(0, 3, 1, 2))
+        queries, keys = self.attention.queries_and_keys(context)
         return self.operations.attend(queries, keys, store=store)
 
-    def _upsample(self, flow: Float[Tensor, "b 2 h w"], hidden: Map) -> Float[Tensor, "b 2 H W"]:
+    def _upsampled(self, state: State) -> Prediction:
+        low = state.flow.permute(0, 3, 1, 2).contiguous()
         if not self.weigh:
-            return self.upsampler(flow, hidden.permute(0, 3, 1, 2))
+            return Prediction([self.upsampler(low, state.hidden.permute(0, 3, 1, 2))], low)
         first, last = self.weigh
-        seen = self.operations.convolve(hidden, first, relu=True)
-        return self.operations.upsample(flow, self.operations.convolve(seen, last))
+        seen = self.operations.convolve(state.hidden, first, relu=True)
+        logits = self.operations.convolve(seen, last)
+        return Prediction([self.operations.upsample(low, logits)], low)
+
+
+def channels_last(x: Float[Tensor, "b c h w"]) -> Map:
+    """Return `[b, h, w, c]`, dense; what comes from a `FastNetwork` is so already."""
+    return x.permute(0, 2, 3, 1).contiguous()

@@ -7,7 +7,7 @@ GPU to run it. A CUDA graph keeps the launches of one kind of call (its size, it
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,16 +17,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.inference.fast.network import FastNetwork
-from gmaflow.model import MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, MemoryPlan, Prediction
 from gmaflow.model.network import STORE_ALL
 
 log = logging.getLogger(__name__)
 
-MOST_RECORDINGS = 4
+MOST_RECORDINGS = 6
 """So many kinds of call are kept, the least recently used is given up."""
 
-Kind: TypeAlias = tuple[torch.Size, int, bool, MemoryPlan]
-"""Shape, iterations, whether it starts warm, and the plan."""
+Tensors: TypeAlias = tuple[Tensor, ...]
+Kind: TypeAlias = tuple[object, ...]
+"""What distinguishes calls: the shapes, iterations, the plan, and so on."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Recording:
     """One kind of call: its graph, and the tensors that the graph reads and writes."""
 
     graph: torch.cuda.CUDAGraph
-    inputs: tuple[Tensor, ...]
-    outputs: Prediction
+    inputs: Tensors
+    outputs: Tensors
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,58 @@ class RecordedNetwork:
         plan: MemoryPlan = STORE_ALL,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
-        inputs = (image1, image2) if flow_init is None else (image1, image2, flow_init)
-        kind: Kind = (image1.shape, iters, flow_init is not None, plan)
-        with self._lock, torch.cuda.device(image1.device), self._algorithms():
+
+        def run(image1: Tensor, image2: Tensor, *start: Tensor) -> Tensors:
+            flow_init = start[0] if start else None
+            found = self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
+            return found.flow, found.low
+
+        start = () if flow_init is None else (flow_init,)
+        flow, low = self._call(run, (image1, image2, *start), ("pair", iters, plan))
+        return Prediction([flow], low)
+
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        return EncodedFrame(*self._call(self.network.encode_frame, (image,), ("frame",)))
+
+    def match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        *,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        plan: MemoryPlan = STORE_ALL,
+    ) -> Prediction:
+        """Estimate the flow between images that are encoded already."""
+
+        def run(
+            features1: Tensor, hidden: Tensor, context: Tensor, features2: Tensor, *start: Tensor
+        ) -> Tensors:
+            first = EncodedFrame(features1, hidden, context)
+            flow_init = start[0] if start else None
+            found = self.network.match(
+                first, features2, iters=iters, flow_init=flow_init, plan=plan
+            )
+            return found.flow, found.low
+
+        start = () if flow_init is None else (flow_init,)
+        flow, low = self._call(run, (*first, features2, *start), ("match", iters, plan))
+        return Prediction([flow], low)
+
+    def _call(self, run: Callable[..., Tensors], inputs: Tensors, what: Kind) -> Tensors:
+        """Run a function of tensors: as it is, recorded, or from its recording."""
+        kind: Kind = (*what, *(x.shape for x in inputs))
+        with self._lock, torch.cuda.device(inputs[0].device), self._algorithms():
             known = self._recordings.get(kind)
             if known is None:
                 self._remember(kind, RunBy(threading.get_ident()))
-                return self._run(inputs, iters, plan)
+                return run(*inputs)
             if isinstance(known, RunBy):
                 if known.thread != threading.get_ident():
-                    self._run(inputs, iters, plan)
-                known = self._record(inputs, iters, plan)
+                    run(*inputs)
+                known = self._record(run, inputs)
+                log.info("recorded %s", kind)
             self._remember(kind, known)
             return self._replay(known, inputs)
 
@@ -101,29 +143,23 @@ class RecordedNetwork:
         while len(self._recordings) > MOST_RECORDINGS:
             self._recordings.popitem(last=False)
 
-    def _run(self, inputs: tuple[Tensor, ...], iters: int, plan: MemoryPlan) -> Prediction:
-        image1, image2, *start = inputs
-        flow_init = start[0] if start else None
-        return self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
-
-    def _record(self, inputs: tuple[Tensor, ...], iters: int, plan: MemoryPlan) -> Recording:
+    def _record(self, run: Callable[..., Tensors], inputs: Tensors) -> Recording:
         # Outside the pool: what is given to one recording, no other may overwrite.
-        kept = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs)
+        kept = tuple(torch.empty_like(x) for x in inputs)
         graph = torch.cuda.CUDAGraph()
         # Other threads may use the GPU meanwhile: it is only this one's work that is recorded.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs = self._run(kept, iters, plan)
-        log.info("recorded %s, %d iterations", tuple(inputs[0].shape), iters)
+            outputs = tuple(run(*kept))
         return Recording(graph, kept, outputs)
 
-    def _replay(self, recording: Recording, inputs: tuple[Tensor, ...]) -> Prediction:
+    def _replay(self, recording: Recording, inputs: Tensors) -> Tensors:
         stream = torch.cuda.current_stream()
         if self._done is not None:
             stream.wait_event(self._done)
         for kept, given in zip(recording.inputs, inputs, strict=True):
             kept.copy_(given)
         recording.graph.replay()
-        result = Prediction([recording.outputs.flow.clone()], recording.outputs.low.clone())
+        result = tuple(output.clone() for output in recording.outputs)
         self._done = torch.cuda.Event()
         self._done.record(stream)
         return result
