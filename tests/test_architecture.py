@@ -19,6 +19,7 @@ LAYERS = (
     "data",
     "evaluation",
     "training",
+    "benchmarking",
     "export",
     "serving",
     "cli",

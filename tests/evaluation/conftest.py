@@ -15,11 +15,15 @@ from gmaflow.weights import Checkpoint
 SIZE = (40, 56)
 
 
-def random_estimator(seed: int = 0, *, iters: int = 1, model: str = "raft-small") -> FlowEstimator:
+def random_estimator(
+    seed: int = 0, *, iters: int = 1, model: str = "raft-small", max_memory: str | None = None
+) -> FlowEstimator:
     torch.manual_seed(seed)
     config = MODELS[model]
     checkpoint = Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
-    return FlowEstimator(checkpoint, iters=iters, device="cpu", precision="fp32")
+    return FlowEstimator(
+        checkpoint, iters=iters, device="cpu", precision="fp32", max_memory=max_memory
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -73,6 +73,7 @@ def test_other_weights_settings_or_files_are_judged_anew(
     assert run(estimator) == 2
     assert run(random_estimator(seed=1)) == 2
     assert run(random_estimator(iters=2)) == 2
+    assert run(random_estimator(max_memory="1GB")) == 2
     assert run(random_estimator()) == 0
     truth = sintel / "training/flow/alley_1/frame_0001.flo"
     os.utime(truth, ns=(1, 1))

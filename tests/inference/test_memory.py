@@ -2,28 +2,38 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.memory import free_memory, out_of_memory_as_sentence, plan_memory
-from gmaflow.model import MODELS, MemoryPlan
-
-GB = 1e9
-
-
-def test_everything_is_kept_where_it_fits() -> None:
-    plan = plan_memory(MODELS["gma"], batch=1, height=440, width=1024, budget=1 * GB)
-    assert plan == MemoryPlan(store_correlation=True, store_attention=True)
+from gmaflow.inference.memory import (
+    as_bytes,
+    free_memory,
+    memory_budget,
+    out_of_memory_as_sentence,
+)
 
 
-def test_4k_is_streamed_on_a_small_device() -> None:
-    plan = plan_memory(MODELS["gma"], batch=1, height=2160, width=3840, budget=24 * GB)
-    assert plan == MemoryPlan(store_correlation=False, store_attention=False)
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1.5GB", 1.5e9),
+        ("800 MB", 8e8),
+        ("2GiB", 2 * 2**30),
+        ("512k", 512e3),
+        ("3g", 3e9),
+        (123456, 123456),
+    ],
+)
+def test_amounts_of_memory(text: str | int, amount: float) -> None:
+    assert as_bytes(text) == amount
 
 
-def test_attention_is_kept_before_correlation() -> None:
-    matrix = 4 * (55 * 128) ** 2
-    plan = plan_memory(MODELS["gma"], batch=1, height=440, width=1024, budget=2.5 * matrix)
-    assert plan == MemoryPlan(store_correlation=False, store_attention=True)
-    raft = plan_memory(MODELS["raft"], batch=1, height=440, width=1024, budget=2.5 * matrix)
-    assert raft.store_correlation
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "1.5.2GB", "5 i", "GB", "1e9x"])
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(FlowError, match="no amount of memory; give one such as"):
+        as_bytes(text)
+
+
+def test_a_limit_is_the_budget() -> None:
+    assert memory_budget(torch.device("cpu"), 1e6) == 1e6
+    assert memory_budget(torch.device("cpu")) > 1e6
 
 
 def test_some_memory_is_free_here() -> None:

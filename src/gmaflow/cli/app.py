@@ -19,6 +19,7 @@ VERBS = {
     "compare": "measure several networks on the same data, and how sure the difference is",
     "tables": "lay training runs into the paper's tables of variants and ablations",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
+    "bench": "measure speed and memory, beside a plain peer if wanted",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""

@@ -27,6 +27,8 @@ class EstimatorOptions:
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
+    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
+    """Keep to so much memory, in tiles if it must be; by default to what is free."""
     verbose: bool = False
     """Say what is decided on the way."""
 
@@ -42,6 +44,7 @@ class EstimatorOptions:
             iters=self.iters,
             device=self.device,
             precision=as_precision(self.precision),
+            max_memory=self.max_memory,
             padding=padding,
         )
 

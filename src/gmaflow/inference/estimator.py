@@ -22,12 +22,14 @@ from gmaflow.inference.images import (
     load_image,
     to_tensor,
 )
-from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
+from gmaflow.inference.memory import as_bytes, memory_budget, out_of_memory_as_sentence
 from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
+from gmaflow.inference.tiles import estimate_in_parts
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io.sizes import check_same_size
-from gmaflow.model import MemoryPlan, NetworkConfig
+from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 log = logging.getLogger(__name__)
@@ -55,13 +57,15 @@ class FlowEstimator:
         precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
         backend: `auto`, or how to run the network: `fast`, or `reference`, as it is written.
         plan: What to keep in memory; by default whatever fits.
+        max_memory: How much memory to plan with, beyond the loaded network: bytes, or a text such
+            as `1.5GB`; by default what is free.
         padding: Where images grow to multiples of 8: as published for `sintel`, or for `kitti`.
 
     Raises:
         FlowError: The weights, the device or another argument cannot be used; it says why.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (all the choices there are)
         self,
         weights: str | Path | Checkpoint | None = None,
         *,
@@ -71,6 +75,7 @@ class FlowEstimator:
         precision: Precision = "auto",
         backend: Backend = "auto",
         plan: MemoryPlan | None = None,
+        max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
         if iters < 1:
@@ -79,6 +84,7 @@ class FlowEstimator:
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
         self.plan = plan
+        self.max_memory = None if max_memory is None else as_bytes(max_memory)
         self.padding: PaddingKind = padding
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
@@ -164,7 +170,14 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        plan = self.plan or self._plan(padded1)
+        computation = Computation(
+            self.config,
+            half=self.dtype != torch.float32,
+            fast=not isinstance(self._runner, ReferenceRunner),
+            device=self.device.type,
+        )
+        budget = memory_budget(self.device, self.max_memory)
+        plan = plan_batch(computation, padded1.shape, budget=budget, fixed=self.plan)
         result = self._run(self._runner, padded1, padded2, start, plan)
         if self.dtype != torch.float32 and not result.flow.isfinite().all():
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
@@ -192,23 +205,16 @@ class FlowEstimator:
         padded1: Tensor,
         padded2: Tensor,
         start: Tensor | None,
-        plan: MemoryPlan,
+        plan: WorkPlan,
     ) -> BatchEstimate:
-        with out_of_memory_as_sentence(padded1.shape):
-            found = runner(padded1, padded2, iters=self.iters, flow_init=start, plan=plan)
-        return BatchEstimate(found.flow, found.low)
+        def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
+            with out_of_memory_as_sentence(image1.shape):
+                return runner(image1, image2, iters=self.iters, flow_init=start, plan=plan.memory)
 
-    def _plan(self, padded: Tensor) -> MemoryPlan:
-        batch, _, height, width = padded.shape
-        plan = plan_memory(
-            self.config,
-            batch=batch,
-            height=height,
-            width=width,
-            budget=memory_budget(self.device),
+        found = estimate_in_parts(
+            at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
         )
-        log.info("%dx%d, batch %d: %s", height, width, batch, plan)
-        return plan
+        return BatchEstimate(found.flow, found.low)
 
     def _start_from(self, previous: Flow, shape: tuple[int, ...]) -> Float[Tensor, "1 2 h w"]:
         check_same_size(

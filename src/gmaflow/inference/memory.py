@@ -1,6 +1,7 @@
 """How much memory there is, and what to keep in it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,31 +9,39 @@ from pathlib import Path
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 
-SHARE = 0.6
-"""Of the free memory; the rest is for activations and for everybody else."""
+SHARE = 0.8
+"""Of the free memory; the rest is for what plans do not foresee, and for everybody else."""
 
 
-def plan_memory(
-    config: NetworkConfig, *, batch: int, height: int, width: int, budget: float
-) -> MemoryPlan:
-    """Store correlation and attention where they fit the budget (bytes), stream them otherwise.
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
-    Attention comes first: to stream it costs more than to stream the correlation.
+
+def as_bytes(amount: str | int | float) -> float:
+    """Return an amount of memory in bytes: a number, or a text such as 1.5GB, 800MB, 2GiB.
+
+    Raises:
+        FlowError: It is no amount.
     """
-    matrix = 4 * batch * ((height // STRIDE) * (width // STRIDE)) ** 2
-    # Twice, since softmax makes the matrix from another; the pyramid's small levels add a third.
-    attention = 2 * matrix * config.num_heads if config.aggregates else 0
-    correlation = matrix * 4 / 3
-    store_attention = attention <= budget
-    left = budget - (attention if store_attention else 0)
-    return MemoryPlan(store_correlation=correlation <= left, store_attention=store_attention)
+    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", str(amount).strip().lower())
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or number <= 0 or (found[3] and not found[2]):
+        raise FlowError(f"{str(amount)!r} is no amount of memory; give one such as 1.5GB or 800MB")
+    return number * (_BINARY if found[3] else _UNITS)[found[2]]
 
 
-def memory_budget(device: torch.device) -> float:
-    """Return how many bytes may be planned with on a device now."""
-    return SHARE * free_memory(device)
+def as_gigabytes(amount: float) -> str:
+    """Write an amount of memory in bytes for people."""
+    return f"{amount / 1e9:.2f} GB"
+
+
+def memory_budget(device: torch.device, limit: float | None = None) -> float:
+    """Return how many bytes may be planned with on a device now; a limit holds if there is one."""
+    return SHARE * free_memory(device) if limit is None else limit
 
 
 def free_memory(device: torch.device) -> float:

@@ -3,12 +3,14 @@
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
 from gmaflow.model.network import MIN_SIDE, EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.reference import REFERENCE_MIN_SIDE, ReferenceNetwork
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
     "MAX_OFFSET",
     "MIN_SIDE",
     "MODELS",
+    "REFERENCE_MIN_SIDE",
     "STRIDE",
     "AttentionWeights",
     "EncodedFrame",
@@ -16,6 +18,7 @@ __all__ = [
     "MemoryPlan",
     "NetworkConfig",
     "Prediction",
+    "ReferenceNetwork",
     "model_config",
     "pixel_grid",
 ]

@@ -37,10 +37,10 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c y x"]) -> Float[Tensor, "b d v u"]:
         """Refine the features, perhaps halving their size."""
-        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
         # The published block has this ReLU before the sum as well as the one after it.
-        y = F.relu(self.norm2(self.conv2(y)))
-        return F.relu(self.shortcut(x) + y)
+        y = F.relu(self.norm2(self.conv2(y)), inplace=True)
+        return F.relu(self.shortcut(x) + y, inplace=True)
 
 
 class BottleneckBlock(nn.Module):
@@ -59,10 +59,10 @@ class BottleneckBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c y x"]) -> Float[Tensor, "b d v u"]:
         """Refine the features, perhaps halving their size."""
-        y = F.relu(self.norm1(self.conv1(x)))
-        y = F.relu(self.norm2(self.conv2(y)))
-        y = F.relu(self.norm3(self.conv3(y)))
-        return F.relu(self.shortcut(x) + y)
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = F.relu(self.norm2(self.conv2(y)), inplace=True)
+        y = F.relu(self.norm3(self.conv3(y)), inplace=True)
+        return F.relu(self.shortcut(x) + y, inplace=True)
 
 
 def make_shortcut(in_channels: int, out_channels: int, *, stride: int, norm: NormKind) -> nn.Module:
@@ -102,5 +102,5 @@ class Encoder(nn.Module):
 
     def forward(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Encode images that are scaled to -1..1."""
-        x = F.relu(self.norm_in(self.conv_in(image)))
+        x = F.relu(self.norm_in(self.conv_in(image)), inplace=True)
         return self.conv_out(self.stages(x))

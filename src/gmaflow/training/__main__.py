@@ -10,7 +10,7 @@ from dataclasses import fields
 from gmaflow.errors import FlowError, TrainingError, suggest
 from gmaflow.training import RunOptions, TrainConfig, preset, train
 from gmaflow.training.distributed import is_first_process
-from gmaflow.training.overrides import describe, override
+from gmaflow.training.overrides import describe, override, read_settings
 from gmaflow.training.presets import PRESETS, summary
 
 
@@ -25,12 +25,7 @@ def main(args: list[str]) -> None:
         print(f"{__doc__}\npresets:\n{listed}\n\nsettings:\n{describe(TrainConfig())}")  # noqa: T201
         return
     config = preset(args[0])
-    texts = {}
-    for arg in args[1:]:
-        key, equals, text = arg.partition("=")
-        if not equals:
-            raise TrainingError(f"{arg!r} is no setting; write key=value")
-        texts[key.replace("-", "_")] = text
+    texts = read_settings(args[1:])
     run_keys = {field.name for field in fields(RunOptions)}
     unknown = [key for key in texts if key not in run_keys | set(TrainConfig.__annotations__)]
     if unknown:

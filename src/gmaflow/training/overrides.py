@@ -4,7 +4,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,21 @@ from gmaflow.errors import TrainingError, suggest
 from gmaflow.training.config import CHANGEABLE, TrainConfig
 
 Settings = TypeVar("Settings")
+
+
+def read_settings(args: Sequence[str]) -> dict[str, str]:
+    """Read `key=value` arguments; dashes in keys become underscores.
+
+    Raises:
+        TrainingError: One of them is something else.
+    """
+    texts = {}
+    for arg in args:
+        key, equals, text = arg.partition("=")
+        if not equals:
+            raise TrainingError(f"{arg!r} is no setting; write key=value")
+        texts[key.replace("-", "_")] = text
+    return texts
 
 
 def override(settings: Settings, texts: Mapping[str, str]) -> Settings:
@@ -87,11 +102,11 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     ]
 
 
-def describe(config: TrainConfig) -> str:
-    """Write a config for people: every setting, its value and what it means."""
-    documented = field_docs(TrainConfig)
+def describe(config: object) -> str:
+    """Write a config (a dataclass) for people: every setting, its value and what it means."""
+    documented = field_docs(type(config))
     lines = []
-    for field in fields(config):
+    for field in fields(config):  # type: ignore[arg-type]
         mark = " " if getattr(config, field.name) == field.default else "*"
         value = as_text(getattr(config, field.name))
         lines.append(f"{mark} {field.name:<15} {value:<14} {documented.get(field.name, '')}")

@@ -1,0 +1,58 @@
+"""`python -m gmaflow.benchmarking key=value ...`: `gmaflow bench` where tyro is not installed.
+
+Keys are the settings: `sizes=440x1024,1088x1920 models=raft,gma against=reference output=a.json`.
+"""
+
+import logging
+import sys
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from gmaflow.benchmarking import BenchConfig, as_text, bench, output_files, write_files
+from gmaflow.errors import FlowError
+from gmaflow.training.overrides import describe, override, read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where the figures go."""
+
+    output: str = ""
+    """Where to write the figures, a .json file; by default they are only printed."""
+    overwrite: bool = False
+    """Replace an output that exists."""
+
+
+def main(args: list[str]) -> None:
+    """Measure as the arguments say.
+
+    Raises:
+        FlowError: They say what cannot be.
+    """
+    if args and args[0] in ("-h", "--help"):
+        settings = f"{describe(BenchConfig())}\n{describe(Destination())}"
+        print(f"{__doc__}\nsettings:\n{settings}")  # noqa: T201
+        return
+    texts = read_settings(args)
+    own = {field.name for field in fields(Destination)}
+    place = override(Destination(), {key: text for key, text in texts.items() if key in own})
+    config = override(BenchConfig(), {key: text for key, text in texts.items() if key not in own})
+    output = Path(place.output) if place.output else None
+    files = output_files(config, output, overwrite=place.overwrite)
+    result = bench(config, tell=tell)
+    write_files(result, files)
+    print(as_text(result))  # noqa: T201
+
+
+def tell(text: str) -> None:
+    """Say what is being measured, beside the tables."""
+    print(text, file=sys.stderr)  # noqa: T201
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    try:
+        main(sys.argv[1:])
+    except FlowError as err:
+        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

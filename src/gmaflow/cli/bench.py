@@ -1,0 +1,51 @@
+"""`gmaflow bench`: how fast it is here, and how much memory it takes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.cli.options import parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """Measure speed and memory.
+
+    Prints a table, and with -o writes every figure as JSON. Cases are measured in turn, so that
+    whatever else the machine does slows all of them; memory is measured in a process of its own.
+    With --against reference a plain peer with the same weights, which computes as the published
+    code does, is measured beside.
+
+    Examples:
+      gmaflow bench
+      gmaflow bench --sizes 440x1024,1088x1920 --against reference -o bench.json
+      gmaflow bench --models raft,gma --sizes 436x1024 --overhead
+      gmaflow bench --sizes 1088x1920 --max-memory 1.5GB
+      gmaflow bench --sizes 2160x3840 --sweep -o sweep.json
+    """
+
+    config: Annotated[BenchConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=BenchConfig)
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
+    """Where to write the figures, a .json file; the plot of a sweep goes beside it."""
+    overwrite: bool = False
+    """Replace what is there."""
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(BenchOptions, args, verb="bench")
+
+    from gmaflow.benchmarking import as_json, as_text, bench, output_files, write_files
+    from gmaflow.cli.app import say
+
+    files = output_files(options.config, options.output, overwrite=options.overwrite)
+    result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
+    write_files(result, files)
+    print(as_json(result) if options.json else as_text(result))  # noqa: T201
+    if files:
+        say(f"wrote {', '.join(map(str, files))}")

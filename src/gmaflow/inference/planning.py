@@ -1,0 +1,206 @@
+"""How to estimate a batch within the memory there is: at once, in parts, or in tiles.
+
+Everything but tiles gives the same flow up to rounding. So the plan is the fastest exact one that
+fits, and tiles only where none does.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.memory import as_gigabytes
+from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
+from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
+from gmaflow.model.aggregation import STREAM_BYTES
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """Bytes in float32 for each pixel of a pair, at the three times when most is alive."""
+
+    encoding: float
+    """The encoders work at half the images' size with many channels: they decide the need of large
+    images."""
+    holding: float
+    """What all iterations read: features, states, and the context's share of convolutions."""
+    refining: float
+    """That, and what one iteration computes with; the two matrices are not in it."""
+    streaming: float = 0.0
+    """What an iteration takes beyond that where the correlation is streamed."""
+    second_attention: bool = False
+    """Softmax makes the attention matrix from another, and a product with it makes a copy in
+    another order, a pair and a head at a time."""
+
+
+PLAIN = {
+    "large": Footprint(encoding=700.0, holding=100.0, refining=380.0, second_attention=True),
+    "small": Footprint(encoding=360.0, holding=60.0, refining=310.0, second_attention=True),
+}
+FAST = {
+    "large": Footprint(encoding=530.0, holding=100.0, refining=350.0, streaming=150.0),
+    "small": Footprint(encoding=250.0, holding=60.0, refining=150.0, streaming=80.0),
+}
+"""The two back ends, measured with torch 2.13 on a CPU as resident memory."""
+
+SLACK = 16e6
+"""Whatever the size: small pieces that allocators keep."""
+
+PLANS = tuple(
+    MemoryPlan(store_correlation=correlation, store_attention=attention)
+    for correlation, attention in ((True, True), (False, True), (True, False), (False, False))
+)
+"""From the fastest to the smallest: to stream attention costs more than to stream correlation."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """All that decides how much memory a pixel takes."""
+
+    config: NetworkConfig
+    half: bool = False
+    """Whether it is in half precision."""
+    fast: bool = False
+    """Whether the fast back end does it."""
+    device: str = "cpu"
+    """The kind of device that it is done on."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """What a pixel takes in float32."""
+        return (FAST if self.fast else PLAIN)["small" if self.config.small else "large"]
+
+    @property
+    def attention_piece(self) -> float:
+        """Bytes of the attention matrix that streaming makes at once."""
+        if self.fast and self.half and self.config.attention == "content":
+            return 0.0  # one kernel does it all
+        return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
+
+
+@dataclass(frozen=True)
+class WorkPlan:
+    """What is estimated at once, and what is kept in memory for it."""
+
+    memory: MemoryPlan
+    pairs: int
+    """Pairs of the batch at once."""
+    tile: tuple[int, int]
+    """Height and width at once: of the padded images, or of a tile."""
+    need: float = 0.0
+    """Bytes that it is expected to take, over the loaded program."""
+
+    def told(self) -> str:
+        """Return the plan as a person would say it."""
+        kept = ["streamed", "stored"]
+        height, width = self.tile
+        return (
+            f"{self.pairs} pair(s) of {height}x{width} at once, "
+            f"correlation {kept[self.memory.store_correlation]}, "
+            f"attention {kept[self.memory.store_attention]}: about {as_gigabytes(self.need)}"
+        )
+
+
+def bytes_needed(
+    computation: Computation, plan: MemoryPlan, *, batch: int, height: int, width: int
+) -> float:
+    """Return the most memory that a batch of padded images takes at a time, in bytes.
+
+    Encoders, attention and refinement follow each other, so the largest of them counts. A third of
+    the stored correlation are the pyramid's small levels.
+    """
+    footprint, config = computation.footprint, computation.config
+    scale = 0.5 if computation.half else 1.0
+    pixels = scale * batch * height * width
+    matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
+    held = footprint.holding * pixels
+    refining = footprint.refining * pixels
+    if plan.store_correlation:
+        held, refining = (part + batch * matrix * 4 / 3 for part in (held, refining))
+    else:
+        refining += footprint.streaming * pixels
+    if config.aggregates:
+        attention = batch * config.num_heads * matrix
+        if not plan.store_attention:
+            refining += 2 * min(attention, computation.attention_piece)
+        elif footprint.second_attention:
+            # The other one is in float32 whatever the precision.
+            held += attention + attention / scale
+            refining += attention + matrix
+        else:
+            # Without half precision a CPU still keeps it in two bytes.
+            refining += attention / 2 if computation.device == "cpu" and scale == 1 else attention
+    return SLACK + max(footprint.encoding * pixels, held, refining)
+
+
+def plan_batch(
+    computation: Computation,
+    shape: tuple[int, ...],
+    *,
+    budget: float,
+    fixed: MemoryPlan | None = None,
+) -> WorkPlan:
+    """Plan the work on a batch of padded images, and tell the log.
+
+    Args:
+        computation: What is computed, and how.
+        shape: Of the batch.
+        budget: Bytes that may be taken.
+        fixed: What to keep in memory whatever it takes; by default what fits.
+    """
+    batch, _, height, width = shape
+    if fixed is not None:
+        return WorkPlan(fixed, batch, (height, width))
+    plan = plan_work(computation, batch=batch, height=height, width=width, budget=budget)
+    log.info("%s", plan.told())
+    if plan.tile != (height, width):
+        warn_of_tiles(f"{height}x{width}", "x".join(map(str, plan.tile)))
+    return plan
+
+
+def plan_work(
+    computation: Computation, *, batch: int, height: int, width: int, budget: float
+) -> WorkPlan:
+    """Return the fastest way to estimate a batch of padded images within a budget in bytes.
+
+    Raises:
+        FlowError: Not even the smallest tile fits.
+    """
+    for plan in candidates(computation, batch, (height, width)):
+        if plan.need <= budget:
+            return plan
+    for tile in tile_sizes(height, width):
+        for plan in candidates(computation, 1, tile):
+            if plan.need <= budget:
+                return plan
+    side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
+    least = min(plan.need for plan in candidates(computation, 1, side))
+    raise FlowError(
+        f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
+        f"tiles they take {as_gigabytes(least)}: give more (--max-memory), or make them smaller"
+    )
+
+
+def candidates(computation: Computation, batch: int, tile: tuple[int, int]) -> Iterator[WorkPlan]:
+    """Give the exact ways to estimate a batch of that size, the fastest first."""
+    height, width = tile
+    for memory in PLANS:
+        for halvings in range(math.ceil(math.log2(batch)) + 1):
+            pairs = math.ceil(batch / 2**halvings)
+            need = bytes_needed(computation, memory, batch=pairs, height=height, width=width)
+            yield WorkPlan(memory, pairs, tile, need)
+
+
+@cache
+def warn_of_tiles(size: str, tile: str) -> None:
+    """Say once for each size what tiles change."""
+    log.warning(
+        "%s does not fit the memory and is estimated in tiles of %s: attention is then local, and "
+        "motion that leaves a tile is guessed; more memory (--max-memory), or smaller images, help",
+        size,
+        tile,
+    )

@@ -1,0 +1,166 @@
+"""Large images in tiles that overlap, blended so that no seam is seen.
+
+Legend: b batch, H W rows and columns of the padded images, h w those of the 1/8 grid, t length of a
+tile along an axis.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from types import EllipsisType
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.model import STRIDE, Prediction
+
+OVERLAP = 128
+"""Pixels that neighbouring tiles share at least. A match is found only inside the own tile, so this
+is about how far things may move near a seam."""
+
+SMALLEST_TILE = 3 * OVERLAP
+"""A smaller tile would be mostly overlap."""
+
+
+Estimate = Callable[[Tensor, Tensor, Tensor | None], Prediction]
+"""From two batches of images and a first guess (or none) to their flow."""
+
+
+def tile_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
+    """Give heights and widths of tiles that cover an image, the fewest tiles first."""
+    rows, columns = most_tiles(height), most_tiles(width)
+    grids = [(i, j) for i in range(1, rows + 1) for j in range(1, columns + 1) if i * j > 1]
+
+    def longest_side(grid: tuple[int, int]) -> int:
+        return max(tile_side(height, grid[0]), tile_side(width, grid[1]))
+
+    # Of as many tiles, the squarer ones: less of them is overlap.
+    for grid in sorted(grids, key=lambda grid: (grid[0] * grid[1], longest_side(grid))):
+        yield tile_side(height, grid[0]), tile_side(width, grid[1])
+
+
+def most_tiles(length: int) -> int:
+    """Return into how many tiles an axis can be cut."""
+    return max(1, math.ceil((length - OVERLAP) / (SMALLEST_TILE - OVERLAP)))
+
+
+def tile_side(length: int, count: int) -> int:
+    """Return how long tiles are of which so many cover an axis, a multiple of 8."""
+    side = math.ceil((length + (count - 1) * OVERLAP) / count / STRIDE) * STRIDE
+    return min(side, length)
+
+
+def tile_starts(length: int, tile: int) -> list[int]:
+    """Return where tiles begin along an axis: evenly spread, on cells of the 1/8 grid."""
+    if tile >= length:
+        return [0]
+    count = math.ceil((length - OVERLAP) / (tile - OVERLAP))
+    last = length - tile
+    return [round(last * i / (count - 1) / STRIDE) * STRIDE for i in range(count)]
+
+
+def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tensor, " t"]]:
+    """Return each tile's weights along an axis: they fade towards neighbours, and sum to 1."""
+    weights = torch.zeros(len(starts), length)
+    for i, start in enumerate(starts):
+        inside = torch.arange(tile) + 0.5
+        fade = torch.ones(tile)
+        if i > 0:
+            fade = torch.minimum(fade, inside / (starts[i - 1] + tile - start))
+        if i < len(starts) - 1:
+            fade = torch.minimum(fade, (tile - inside) / (start + tile - starts[i + 1]))
+        weights[i, start : start + tile] = fade
+    weights = weights / weights.sum(dim=0)
+    return [weights[i, start : start + tile] for i, start in enumerate(starts)]
+
+
+def estimate_in_parts(
+    estimate: Estimate,
+    image1: Float[Tensor, "b 3 H W"],
+    image2: Float[Tensor, "b 3 H W"],
+    start: Float[Tensor, "b 2 h w"] | None,
+    *,
+    pairs: int,
+    tile: tuple[int, int],
+) -> Prediction:
+    """Estimate a batch a few pairs at a time, each in tiles where it is larger than one.
+
+    Args:
+        estimate: Estimates what it is given at once.
+        image1: First images, padded.
+        image2: Second images.
+        start: First guess, or none.
+        pairs: How many pairs at once.
+        tile: Height and width of a tile; that of the images for no tiles.
+    """
+    if pairs < len(image1):
+        guesses = [None] * len(image1) if start is None else start.split(pairs)
+        parts = [
+            estimate_in_parts(estimate, *part, pairs=pairs, tile=tile)
+            for part in zip(image1.split(pairs), image2.split(pairs), guesses, strict=False)
+        ]
+        flow = torch.cat([part.flow for part in parts])
+        return Prediction([flow], torch.cat([part.low for part in parts]))
+    if tile == tuple(image1.shape[-2:]):
+        return estimate(image1, image2, start)
+    return estimate_in_tiles(estimate, image1, image2, start, tile)
+
+
+def estimate_in_tiles(
+    estimate: Estimate,
+    image1: Float[Tensor, "b 3 H W"],
+    image2: Float[Tensor, "b 3 H W"],
+    start: Float[Tensor, "b 2 h w"] | None,
+    tile: tuple[int, int],
+) -> Prediction:
+    """Estimate tile by tile, and blend what they say where they overlap."""
+    fine, coarse = Canvas(image1, tile), Canvas(image1, tile, stride=STRIDE)
+    for row, column in fine.tiles():
+        window, cells = fine.window(row, column), coarse.window(row, column)
+        guess = None if start is None else start[cells]
+        found = estimate(image1[window], image2[window], guess)
+        fine.add(row, column, found.flow)
+        coarse.add(row, column, found.low)
+    return Prediction([fine.flow], coarse.flow)
+
+
+class Canvas:
+    """A flow that tiles are blended into.
+
+    Args:
+        images: Whose flow it is.
+        tile: Height and width of a tile, in pixels of the images.
+        stride: Pixels of the images in a cell of the flow, along each axis.
+    """
+
+    def __init__(
+        self, images: Float[Tensor, "b 3 H W"], tile: tuple[int, int], *, stride: int = 1
+    ) -> None:
+        batch, _, height, width = images.shape
+        self.tile = tile[0] // stride, tile[1] // stride
+        self.tops, self.lefts = (
+            [start // stride for start in tile_starts(length, side)]
+            for length, side in zip((height, width), tile, strict=True)
+        )
+        self.flow = images.new_zeros(batch, 2, height // stride, width // stride)
+        self.row_weights, self.column_weights = (
+            [weights.to(images.device) for weights in blend_weights(length, side, starts)]
+            for length, side, starts in zip(
+                self.flow.shape[-2:], self.tile, (self.tops, self.lefts), strict=True
+            )
+        )
+
+    def tiles(self) -> Iterator[tuple[int, int]]:
+        """Give all tiles, as the number of their row and of their column."""
+        return product(range(len(self.tops)), range(len(self.lefts)))
+
+    def window(self, row: int, column: int) -> tuple[EllipsisType, slice, slice]:
+        """Return where a tile lies, as an index."""
+        top, left = self.tops[row], self.lefts[column]
+        return ..., slice(top, top + self.tile[0]), slice(left, left + self.tile[1])
+
+    def add(self, row: int, column: int, flow: Float[Tensor, "b 2 _ _"]) -> None:
+        """Add the flow of a tile, as much as it counts at each place."""
+        weights = self.row_weights[row][:, None] * self.column_weights[column]
+        self.flow[self.window(row, column)] += weights * flow

@@ -1,0 +1,41 @@
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Run
+
+QUICK = ("--models", "raft-small", "--iters", "1", "--device", "cpu", "--rounds", "1")
+
+
+def test_a_table_and_a_file(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    done = run("bench", *QUICK, "--sizes", "64x64,64x72", "--skip-memory", "-o", output)
+    assert done.code == 0
+    assert "| 64x72 | raft-small |" in done.out
+    assert f"wrote {output}" in done.err
+    assert len(json.loads(output.read_text())["measured"]) == 2
+
+
+def test_figures_as_json(run: Run) -> None:
+    done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "--json")
+    assert json.loads(done.out)["measured"][0]["height"] == 64
+
+
+def test_bad_input_is_a_sentence(run: Run) -> None:
+    done = run("bench", "--sizes", "large")
+    assert done.code == 2
+    assert "'large' is no size; give height x width such as 440x1024" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_memory_can_be_limited_and_is_told(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    args = ("flow", *pair, "-o", tmp_path / "flow.flo", "--iters", "1")
+    told = run(*args, "--max-memory", "100MB", "--verbose")
+    assert told.code == 0
+    refused = run(*args, "--overwrite", "--max-memory", "1kB")
+    assert refused.code == 2
+    assert "are not enough for images of 40x56" in refused.err
+    nonsense = run(*args, "--overwrite", "--max-memory", "lots")
+    assert nonsense.code == 2
+    assert "'lots' is no amount of memory; give one such as 1.5GB" in nonsense.err

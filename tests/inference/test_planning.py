@@ -1,0 +1,145 @@
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import FlowError
+from gmaflow.inference import FlowEstimator
+from gmaflow.inference.planning import PLANS, Computation, bytes_needed, plan_batch, plan_work
+from gmaflow.inference.tiles import SMALLEST_TILE
+from gmaflow.model import MODELS, MemoryPlan
+from tests.conftest import random_images
+from tests.inference.test_estimator import checkpoint
+
+GB = 1e9
+GMA, RAFT, SMALL = (Computation(MODELS[name]) for name in ("gma", "raft", "raft-small"))
+STORED = MemoryPlan(store_correlation=True, store_attention=True)
+STREAMED = MemoryPlan(store_correlation=False, store_attention=False)
+
+
+def test_everything_is_kept_where_it_fits() -> None:
+    plan = plan_work(GMA, batch=4, height=440, width=1024, budget=8 * GB)
+    assert (plan.memory, plan.pairs, plan.tile) == (STORED, 4, (440, 1024))
+
+
+def test_pairs_are_taken_singly_before_anything_is_streamed() -> None:
+    plan = plan_work(GMA, batch=4, height=440, width=1024, budget=1 * GB)
+    assert (plan.memory, plan.pairs, plan.tile) == (STORED, 1, (440, 1024))
+
+
+def test_4k_is_streamed_on_a_small_device() -> None:
+    plan = plan_work(GMA, batch=1, height=2160, width=3840, budget=24 * GB)
+    assert (plan.memory, plan.tile) == (STREAMED, (2160, 3840))
+
+
+def test_attention_is_kept_before_correlation() -> None:
+    plan = plan_work(GMA, batch=1, height=440, width=1024, budget=0.7 * GB)
+    assert plan.memory == MemoryPlan(store_correlation=False, store_attention=True)
+    raft = plan_work(RAFT, batch=1, height=440, width=1024, budget=0.7 * GB)
+    assert raft.memory.store_correlation
+
+
+BUDGETS = [0.05, 0.2, 0.5, 1.0, 1.5, 3.0, 6.0, 20.0, 100.0]
+SIZES = [(64, 64), (440, 1024), (1088, 1920), (2160, 3840)]
+
+
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("model", ["gma", "raft-small"])
+def test_a_plan_keeps_to_its_budget_or_says_that_it_cannot(model: str, fast: bool) -> None:
+    computation = Computation(MODELS[model], half=fast, fast=fast)
+    for (height, width), budget in product(SIZES, BUDGETS):
+        least = smallest_need(computation, height, width)
+        try:
+            plan = plan_work(computation, batch=3, height=height, width=width, budget=budget * GB)
+        except FlowError:
+            tile = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
+            assert smallest_need(computation, *tile) > budget * GB
+            continue
+        assert plan.need <= budget * GB
+        # Tiles only where the whole does not fit in any way.
+        assert (plan.tile == (height, width)) == (least <= budget * GB)
+        assert math.prod(plan.tile) <= height * width
+
+
+def smallest_need(computation: Computation, height: int, width: int) -> float:
+    return min(bytes_needed(computation, p, batch=1, height=height, width=width) for p in PLANS)
+
+
+def test_too_little_is_refused_with_what_it_takes() -> None:
+    with pytest.raises(FlowError, match=r"0.01 GB of memory are not enough for images of 440x1024"):
+        plan_work(GMA, batch=1, height=440, width=1024, budget=0.01 * GB)
+
+
+def test_tiles_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    shape = (1, 3, 1000, 1000)
+    for _ in range(2):
+        plan_batch(GMA, shape, budget=0.4 * GB)
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "1000x1000 does not fit the memory and is estimated in tiles" in caplog.text
+
+
+def test_an_estimator_keeps_to_its_memory(caplog: pytest.LogCaptureFixture) -> None:
+    images = random_images(1, 400, 720)
+    small = FlowEstimator(checkpoint(), iters=1, device="cpu", max_memory="75MB")
+    whole = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    found = small.batch(*images)
+    assert "in tiles of" in caplog.text
+    assert found.flow.shape == (1, 2, 400, 720)
+    assert found.coarse.shape == (1, 2, 50, 90)
+    assert not torch.equal(found.flow, whole.batch(*images).flow)
+
+
+def test_one_pair_at_a_time_is_the_same_flow() -> None:
+    images = random_images(3, 128, 360)
+    plan = plan_work(replace(SMALL, fast=True), batch=3, height=128, width=360, budget=33e6)
+    assert (plan.pairs, plan.tile) == (1, (128, 360))
+    whole = FlowEstimator(checkpoint(), iters=2, device="cpu").batch(*images)
+    singly = FlowEstimator(checkpoint(), iters=2, device="cpu", max_memory="33MB").batch(*images)
+    torch.testing.assert_close(singly.flow, whole.flow, atol=1e-4, rtol=0)
+    torch.testing.assert_close(singly.coarse, whole.coarse, atol=1e-4, rtol=0)
+
+
+MEASURE = """
+import json, sys, torch
+from gmaflow.benchmarking.cases import Case, moving_images
+from gmaflow.benchmarking.peak import RESET, RESET_PEAK, status
+from gmaflow.inference.backend import make_runner
+from gmaflow.model import MemoryPlan
+
+network = Case(model="gma").checkpoint().build()
+*kept, backend = json.loads(sys.argv[1])
+plan = MemoryPlan(*kept)
+run = make_runner(network, torch.float32, backend)
+with torch.inference_mode():
+    run(*moving_images(1, 128, 128, torch.device("cpu")), iters=1, flow_init=None, plan=plan)
+    images = moving_images(1, 320, 768, torch.device("cpu"))
+    before = status("VmRSS")
+    RESET.write_text(RESET_PEAK)
+    run(*images, iters=1, flow_init=None, plan=plan)
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
+@pytest.mark.parametrize(
+    ("plan", "backend"), [(STORED, "reference"), (STREAMED, "reference"), (STORED, "fast")]
+)
+def test_the_need_is_what_is_measured(plan: MemoryPlan, backend: str) -> None:
+    """Resident memory of a fresh process, over the loaded program."""
+    told = json.dumps([plan.store_correlation, plan.store_attention, backend])
+    command = [sys.executable, "-c", MEASURE, told]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    measured = float(done.stdout)
+    computation = replace(GMA, fast=backend == "fast")
+    expected = bytes_needed(computation, plan, batch=1, height=320, width=768)
+    assert 0.8 * measured <= expected <= 1.4 * measured
