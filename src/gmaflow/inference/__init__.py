@@ -3,6 +3,7 @@
 from gmaflow.inference.device import Precision, as_precision
 from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
+from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image
 from gmaflow.inference.padding import PaddingKind
 
@@ -12,6 +13,7 @@ __all__ = [
     "Flow",
     "FlowEstimator",
     "FlowStatistics",
+    "Frame",
     "ImageLike",
     "PaddingKind",
     "Precision",

@@ -2,7 +2,7 @@
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
-from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.network import MIN_SIDE, EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "MODELS",
     "STRIDE",
     "AttentionWeights",
+    "EncodedFrame",
     "FlowNetwork",
     "MemoryPlan",
     "NetworkConfig",

@@ -48,6 +48,17 @@ class Prediction(NamedTuple):
         return self.flows[-1]
 
 
+class EncodedFrame(NamedTuple):
+    """What the network knows of an image by itself, whichever pair it is part of."""
+
+    features: Float[Tensor, "b c h w"]
+    """By which it is matched with another."""
+    hidden: Float[Tensor, "b d h w"]
+    """The first recurrent state of a pair that begins with it."""
+    context: Float[Tensor, "b e h w"]
+    """What steers every refinement of such a pair."""
+
+
 class FlowNetwork(nn.Module):
     """RAFT's recurrent refinement, with global motion aggregation where the config asks for it."""
 
@@ -117,7 +128,28 @@ class FlowNetwork(nn.Module):
         """
         check_images(image1, image2)
         features1, features2 = self.encode(image1, image2)
-        hidden, context = self.encode_context(image1)
+        first = EncodedFrame(features1, *self.encode_context(image1))
+        return self.match(
+            first,
+            features2,
+            iters=iters,
+            flow_init=flow_init,
+            all_iterations=all_iterations,
+            plan=plan,
+        )
+
+    def match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        *,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        all_iterations: bool = False,
+        plan: MemoryPlan = STORE_ALL,
+    ) -> Prediction:
+        """Estimate the flow between images that are encoded already; see `forward`."""
+        features1, hidden, context = first
         correlation = correlate(
             features1,
             features2,
@@ -129,7 +161,7 @@ class FlowNetwork(nn.Module):
         prepared = self.update.prepare(context)
 
         grid = pixel_grid(features1)
-        flow = torch.zeros_like(grid).repeat(len(image1), 1, 1, 1)
+        flow = torch.zeros_like(grid).repeat(len(features1), 1, 1, 1)
         if flow_init is not None:
             flow = flow + flow_init
         flows = []
@@ -148,6 +180,12 @@ class FlowNetwork(nn.Module):
         both = to_signed(torch.cat([image1, image2]))
         features1, features2 = self.features(both.to(self.dtype)).chunk(2)
         return features1, features2
+
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        check_images(image, image)
+        features = self.features(to_signed(image).to(self.dtype))
+        return EncodedFrame(features, *self.encode_context(image))
 
     def encode_context(
         self, image1: Float[Tensor, "b 3 H W"]

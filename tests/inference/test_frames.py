@@ -1,0 +1,94 @@
+"""Frames that are encoded once give the flow of their images."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.inference import FlowEstimator
+from tests.inference.test_estimator import arrays, checkpoint
+
+
+@contextmanager
+def counting(*modules: nn.Module) -> Iterator[list[int]]:
+    """Count how many images each module sees."""
+    counts = [0] * len(modules)
+
+    def count(number: int, images: torch.Tensor) -> None:
+        counts[number] += len(images)
+
+    handles = [
+        module.register_forward_pre_hook(lambda _, args, n=number: count(n, args[0]))
+        for number, module in enumerate(modules)
+    ]
+    yield counts
+    for handle in handles:
+        handle.remove()
+
+
+def test_every_frame_of_a_sequence_is_encoded_once() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
+    with counting(estimator.network.features, estimator.network.context) as counts:
+        assert len(list(estimator.sequence(frames))) == 3
+    assert counts == [4, 4]
+
+
+@pytest.mark.parametrize("model", ["raft-small", "gma"])
+def test_frames_give_the_flow_of_their_images(model: str) -> None:
+    estimator = FlowEstimator(checkpoint(model), iters=2, device="cpu")
+    first, second = arrays(45, 52)
+    frame1, frame2 = estimator.encode(first), estimator.encode(second)
+    flow = estimator(first, second)
+    close = {"atol": 1e-4, "rtol": 0}
+    np.testing.assert_allclose(estimator(frame1, frame2).array, flow.array, **close)
+    np.testing.assert_allclose(estimator(first, frame2).array, flow.array, **close)
+    warm = estimator(frame1, frame2, previous=flow).array
+    np.testing.assert_allclose(warm, estimator(first, second, previous=flow).array, **close)
+    both = estimator.bidirectional(frame1, frame2, previous=flow)
+    expected = estimator.bidirectional(first, second, previous=flow)
+    np.testing.assert_allclose(both.forward.array, expected.forward.array, **close)
+    np.testing.assert_allclose(both.backward.array, expected.backward.array, **close)
+
+
+def test_both_directions_encode_nothing_again() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    frame1, frame2 = (estimator.encode(image) for image in arrays(32, 40))
+    with counting(estimator.network.features, estimator.network.context) as counts:
+        estimator.bidirectional(frame1, frame2)
+    assert counts == [0, 0]
+
+
+def test_attention_of_a_frame_is_that_of_its_image() -> None:
+    estimator = FlowEstimator(checkpoint("gma"), device="cpu")
+    image = arrays(32, 40)[0]
+    of_frame = estimator.attention(estimator.encode(image), [(5.0, 6.0)])
+    np.testing.assert_array_equal(of_frame, estimator.attention(image, [(5.0, 6.0)]))
+
+
+def test_frames_that_do_not_fit_are_refused() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    other = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    first, second = arrays(32, 40)
+    with pytest.raises(FlowError, match="encoded by another estimator"):
+        estimator(estimator.encode(first), other.encode(second))
+    with pytest.raises(ImageError, match="differ in size"):
+        estimator(estimator.encode(first), second[:24])
+
+
+def test_frames_that_overflow_are_computed_again_in_float32(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = checkpoint()
+    # Too much for float16 after the last layer, which no norm tames; not for float32.
+    given.tensors["features.conv_out.weight"] = 3e5 * given.tensors["features.conv_out.weight"]
+    first, second = arrays(32, 40)
+    half = FlowEstimator(given, iters=1, device="cpu", precision="fp16")
+    flow = half(half.encode(first), half.encode(second))
+    assert "overflowed" in caplog.text
+    full = FlowEstimator(given, iters=1, device="cpu", precision="fp32")
+    np.testing.assert_allclose(flow.array, full(first, second).array, atol=1e-2)
