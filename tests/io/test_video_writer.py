@@ -60,8 +60,8 @@ def test_what_makes_no_video_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="8 x 16 after frames of 16 x 16"):
             video.write(FRAME[:8])
     (tmp_path / "b.mp4").unlink()
-    with pytest.raises(OutputError, match="use that suffix"):
-        VideoWriter(tmp_path / "a.gif")
+    with pytest.raises(OutputError, match="use such a suffix"):
+        VideoWriter(tmp_path / "a.wmv")
     for fps in (0, -1, float("nan"), float("inf")):
         with pytest.raises(OutputError, match="frames per second"):
             VideoWriter(tmp_path / "a.mp4", fps=fps)
