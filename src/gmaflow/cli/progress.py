@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar on stderr if that is a terminal.
 
-    Gives a function to call with how much is done, and how much there is.
+    Gives a function to call with how much is done, and how much there is, or None if nobody knows.
     """
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn

@@ -6,8 +6,11 @@ from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read
 from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image
 from gmaflow.inference.padding import PaddingKind
+from gmaflow.inference.shot_cuts import CUT_THRESHOLD, cut_score
+from gmaflow.inference.video import VideoStep, estimate_video
 
 __all__ = [
+    "CUT_THRESHOLD",
     "BatchEstimate",
     "BidirectionalFlow",
     "Flow",
@@ -17,8 +20,11 @@ __all__ = [
     "ImageLike",
     "PaddingKind",
     "Precision",
+    "VideoStep",
     "as_precision",
+    "cut_score",
     "estimate",
+    "estimate_video",
     "load_image",
     "read_flow",
 ]

@@ -3,7 +3,7 @@
 What a thread raises is raised where its work is taken or given, as if it had been done there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -16,7 +16,7 @@ DEPTH = 3
 """How many items wait at most: enough to even out, few enough for large frames."""
 
 
-def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Iterator[Item]:
+def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
     """Give the same items, the next ones being fetched by a thread meanwhile.
 
     Args:

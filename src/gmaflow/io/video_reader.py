@@ -1,6 +1,7 @@
 """A video as frames that know their time, read as far as it can be read."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import av.video.frame
     import av.video.stream
 
+LARGEST_SCALE = 8
+
 
 @dataclass(frozen=True, eq=False)
 class TimedFrame:
@@ -54,6 +57,7 @@ class VideoReader:
         start: Fraction = Fraction(0),
         end: Fraction | None = None,
         every: int = 1,
+        scale: float = 1.0,
         fps: Fraction = DEFAULT_FPS,
     ) -> None:
         """Look at the video.
@@ -63,6 +67,7 @@ class VideoReader:
             start: the first moment wanted, in seconds.
             end: the first moment no longer wanted; None for all.
             every: 1 for every frame, 2 for every other one.
+            scale: by how much frames are made larger or, below 1, smaller.
             fps: how fast the pictures of a folder follow each other.
 
         Raises:
@@ -72,6 +77,8 @@ class VideoReader:
         self.problem: str | None = None
         if every < 1:
             raise ImageError(f"every {every} frames makes no sense; give at least 1")
+        if not 0 < scale <= LARGEST_SCALE:
+            raise ImageError(f"a scale of {scale:g} makes no sense; give 0.5 for half the size")
         self.info = probe_video(path, fps=fps)
         length = self.info.seconds
         if end is not None and end <= start:
@@ -79,7 +86,28 @@ class VideoReader:
         if start < 0 or (length is not None and start >= length):
             told = "" if length is None else f", which lasts {float(length):.2f} s"
             raise ImageError(f"{path} has nothing at {float(start):g} s{told}")
-        self._start, self._end, self._every = start, end, every
+        self.scale = scale
+        self.start = start
+        self._end, self._every = end, every
+
+    def glimpses(self, count: int, *, shrink: float = 1.0) -> "list[VideoReader]":
+        """Return readers of the same video that begin at moments spread evenly over the part.
+
+        Args:
+            count: how many.
+            shrink: by how much their frames are smaller than this one's; 0.5 is half.
+        """
+        end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)
+        span = Fraction(0) if end is None else end - self.start
+        readers = [copy(self) for _ in range(count if span else 1)]
+        for number, reader in enumerate(readers):
+            # Not in the middle of each stretch: a video of two frames has but one pair.
+            reader.start = self.start + span * number / len(readers)
+            reader.scale = self.scale * shrink
+        return readers
+
+    def _part_end(self, seconds: Fraction) -> Fraction:
+        return seconds if self._end is None else min(self._end, seconds)
 
     @property
     def is_folder(self) -> bool:
@@ -92,11 +120,11 @@ class VideoReader:
         if self.info.seconds is None:
             return None
         whole = self.info.num_frames or round(self.info.seconds * self.info.fps)
-        end = self.info.seconds if self._end is None else min(self._end, self.info.seconds)
-        share = (end - self._start) / self.info.seconds if self.info.seconds else 1
+        part = self._part_end(self.info.seconds) - self.start
+        share = part / self.info.seconds if self.info.seconds else 1
         return -(-round(whole * share) // self._every)
 
-    def __iter__(self) -> Iterator[TimedFrame]:
+    def __iter__(self) -> Generator[TimedFrame]:
         """Read the frames.
 
         Raises:
@@ -110,13 +138,22 @@ class VideoReader:
                 if frame.image.shape != shape:
                     raise other_size(self.path, frame.image.shape, shape)
                 if number % self._every == 0:
-                    yield frame
+                    yield frame if self.scale == 1 else self._scaled(frame)
         except ImageError as err:
             if not shape:
                 raise
             self.problem = str(err)
         if not shape:
             raise ImageError(f"{self.path} holds no frames in the part that was asked for")
+
+    def _scaled(self, frame: TimedFrame) -> TimedFrame:
+        from PIL import Image
+
+        height, width = (max(1, round(self.scale * side)) for side in frame.image.shape[:2])
+        image = Image.fromarray(frame.image)
+        # Two steps, a coarse one first, are a few times faster and hardly to be told apart.
+        sized = image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0)
+        return TimedFrame(np.asarray(sized), frame.time)
 
     def _wanted(self) -> Iterator[TimedFrame]:
         """The frames of the part that is wanted, every one of them."""
@@ -126,7 +163,7 @@ class VideoReader:
             yield frame
 
     def _pictures(self) -> Iterator[TimedFrame]:
-        first = -(-self._start // self.info.time_base)
+        first = -(-self.start // self.info.time_base)
         paths = list_images(self.path)
         for number in range(int(first), len(paths)):
             yield TimedFrame(read_image(paths[number]), number * self.info.time_base)
@@ -140,7 +177,7 @@ class VideoReader:
                 time = expected if frame.pts is None else frame.pts * stream_unit(stream) - begin
                 shown = frame.duration * stream_unit(stream) if frame.duration else step
                 expected = time + shown
-                if time >= self._start:
+                if time >= self.start:
                     yield TimedFrame(upright(frame), time)
             self._note_an_early_end(expected, duration_of(container, stream), 2 * step)
 
@@ -161,11 +198,11 @@ class VideoReader:
     ) -> None:
         """Go to the key frame before the start, where the format can; what is read is the same."""
         av = import_av("reading video")
-        if not self._start:
+        if not self.start:
             return
         begin = stream_start(stream)
         try:
-            container.seek(int((self._start + begin) / stream_unit(stream)), stream=stream)
+            container.seek(int((self.start + begin) / stream_unit(stream)), stream=stream)
         except av.FFmpegError:
             container.seek(0)
 

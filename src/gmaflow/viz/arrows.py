@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_flow, check_image, check_same_size
+from gmaflow.viz._checks import check_flow, check_image, check_positive, check_same_size
 from gmaflow.viz._draw import INK, blend
 from gmaflow.viz.color import flow_to_image, known_pixels
 
@@ -15,6 +15,7 @@ def flow_arrows(
     flow: Float32[np.ndarray, "h w 2"],
     *,
     spacing: int | None = None,
+    max_length: float | None = None,
     valid: Bool[np.ndarray, "h w"] | None = None,
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw the motion of every so many pixels as an arrow that starts at its pixel.
@@ -27,6 +28,8 @@ def flow_arrows(
         image: the first frame; it is dimmed a little.
         flow: motion in pixels.
         spacing: pixels from one arrow to the next; by default it suits the size of the image.
+        max_length: the length whose arrow fills the space to the next one; by default most of
+            this flow do. Give one to compare flows, or for the frames of a video.
         valid: where the flow is known; elsewhere there are no arrows.
 
     Returns:
@@ -35,6 +38,8 @@ def flow_arrows(
     check_image(image)
     check_flow(flow)
     check_same_size(image=image, flow=flow, valid=valid)
+    if max_length is not None:
+        check_positive("max_length", max_length)
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:
@@ -46,7 +51,7 @@ def flow_arrows(
         return ground
 
     lengths = np.hypot(motions[:, 0], motions[:, 1])
-    unit = float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
+    unit = max_length or float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
     reach = np.minimum(lengths * (0.9 * spacing / unit), 1.25 * spacing)
     turns = motions / np.where(lengths > 0, lengths, 1)[:, None]
     hues = flow_to_image(turns[None], max_length=1.0)[0]
