@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
@@ -36,7 +37,9 @@ def write_clip(
         video = container.add_stream("libx264", rate=20, options={"crf": quality, "bf": "0"})
         video.height, video.width, video.pix_fmt = *frames[0].shape[:2], "yuv420p"
         video.codec_context.time_base = unit
-        audio = None if sound is None else container.add_stream(sound, rate=RATE)
+        audio = None
+        if sound is not None:
+            audio = cast("av.AudioStream", container.add_stream(sound, rate=RATE))
         for image, time in zip(frames, times, strict=True):
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = round(time / unit), unit

@@ -124,7 +124,7 @@ def test_what_has_nothing_is_refused(clip: Path, tmp_path: Path) -> None:
         ({"scale": float("nan")}, "a scale of nan"),
     ):
         with pytest.raises(ImageError, match=complaint):
-            VideoReader(clip, **given)  # type: ignore[arg-type]
+            VideoReader(clip, **given)
     between = VideoReader(clip, start=Fraction("1.96"))
     with pytest.raises(ImageError, match="no frames in the part"):
         list(between)

@@ -1,11 +1,13 @@
 """Where one shot of a video ends and another begins."""
 
+import math
+
 import numpy as np
 from jaxtyping import Float32, UInt8
 
 CUT_THRESHOLD = 0.4
-"""Between frames of fast films, drives and rendered scenes the score is 0.36 at most; between two
-scenes it is below 0.4 in one of 250 cases."""
+"""Of 22 pairs from fast films, drives and rendered scenes none scores above 0.37; of 228 pairs of
+frames from two scenes one scores below 0.4."""
 
 _SIDE = 32  # of the small pictures that are compared
 _REACH = 4  # how far they are shifted against each other, in their pixels
@@ -36,9 +38,12 @@ def _correlation(
     part1, part2 = _overlap(small1, x, y), _overlap(small2, -x, -y)
     part1, part2 = (part - part.mean(axis=(0, 1)) for part in (part1, part2))
     # Flat pictures correlate with nothing but are alike: noise that they share stands in for it.
-    shared = part1.size * _NOISE**2
-    both = np.sqrt((part1 * part1).sum() * (part2 * part2).sum())
-    return float(((part1 * part2).sum() + shared) / (both + shared))
+    noise = part1.size * _NOISE**2
+    product, square1, square2 = (
+        float((one * other).sum()) + noise
+        for one, other in ((part1, part2), (part1, part1), (part2, part2))
+    )
+    return product / math.sqrt(square1 * square2)
 
 
 def _overlap(small: Float32[np.ndarray, "s s 3"], x: int, y: int) -> Float32[np.ndarray, "v u 3"]:
