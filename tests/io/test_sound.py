@@ -54,3 +54,32 @@ def test_who_has_sound(clip: Path, tmp_path: Path) -> None:
     assert has_sound(clip)
     assert not has_sound(write_clip(tmp_path / "a.mp4", moving(2)))
     assert not has_sound(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.webm"])
+def test_damaged_sound_does_not_stop_the_pictures(tmp_path: Path, name: str) -> None:
+    clip = write_clip(tmp_path / "clip.mkv", moving(40), sound="aac")
+    raw = bytearray(clip.read_bytes())
+    for place in range(len(raw) // 3, len(raw) * 2 // 3, 50):
+        raw[place] ^= 0xFF
+    clip.write_bytes(raw)
+    carry_over(clip, tmp_path / name, count=40)
+    assert len(list(VideoReader(tmp_path / name))) == 40
+
+
+def test_what_players_do_not_play_is_encoded_anew(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mkv", moving(20), sound="pcm_s16le")
+    carry_over(clip, tmp_path / "a.mp4", count=20)
+    found = sound_of(tmp_path / "a.mp4")
+    assert found is not None
+    assert found[0] == "aac"
+    assert abs(found[1] - 1) < 0.1
+
+
+def test_a_transport_stream_is_copied_into_mp4(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.ts", moving(40), sound="aac")
+    carry_over(clip, tmp_path / "a.mp4", count=40)
+    found = sound_of(tmp_path / "a.mp4")
+    assert found is not None
+    assert found[0] == "aac"
+    assert abs(found[1] - 2) < 0.1

@@ -57,11 +57,13 @@ def run(options: VideoOptions) -> dict[str, object]:
         estimator = options.estimator.make()
         scale = options.max_flow
         if scale is None and options.show != "occlusion" and not writes_numbers(options):
-            scale = choose_scale(estimator, reader, cut_threshold=options.threshold)
+            scale = choose_scale(
+                estimator, reader, cut_threshold=options.threshold, quiet=options.json
+            )
         draw = partial(draw_step, show=options.show, max_length=scale or 1.0, legend=options.legend)
         tally = work_through(estimator, reader, options, lambda step: write(step, draw))
     if reader.problem:
-        say(f"gmaflow: {reader.problem}; the rest was used")
+        say(f"gmaflow: {reader.problem}; what could be read was used")
     return {
         **settings(estimator),
         "input": str(options.input),

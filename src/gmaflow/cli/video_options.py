@@ -21,6 +21,7 @@ class VideoOptions:
     A video (.mp4 .mov .webm .gif and more), or a folder of frames, in; a video out: .mp4 .mov .mkv
     .webm .gif. An output without suffix is a folder and gets a file for each frame.
 
+    What is shown is colours, arrows, or occlusion, for which flow is estimated both ways.
     Every frame but the last is shown with its motion to the next one, at its own time, so that
     speed and sound stay as they are. Before a cut there is no next frame: the flow is black, as
     unknown flow always is, arrows and occlusion are left out, and no flow file is written.
@@ -40,8 +41,7 @@ class VideoOptions:
     """A video, or a folder for a file for each frame."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
-    """Flow as colour, alone or beside the source; arrows over the source; or what is hidden in the
-    next frame (orange) and what leaves it (blue), which takes twice as long."""
+    """Colours, alone or beside the source; arrows; or what is hidden (orange) or leaves (blue)."""
     format: FileFormat = "flo"
     """Folders: flow as numbers, or png for pictures of what --show says."""
     start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
@@ -51,12 +51,11 @@ class VideoOptions:
     every: int = 1
     """Take every so many frames; the speed stays, the motions get longer."""
     scale: float = 1.0
-    """Make frames smaller first: 0.5 is four times faster, and the flow is in smaller pixels."""
-    fps: float | None = None
+    """Make frames smaller first: 0.5 is much faster, and the flow is in pixels twice as large."""
+    fps: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Folders of frames: how many are shown a second; 25 by default."""
     max_flow: Annotated[float | None, tyro.conf.arg(metavar="PX", aliases=["--max-length"])] = None
-    """Length at which colours are full and arrows long; by default taken from a few pairs spread
-    over the video. It is the same from beginning to end."""
+    """Length at which colours are full, all along; by default from pairs all over the video."""
     legend: bool = False
     """Lay the colour wheel and its scale into a corner."""
     warm_start: bool = False

@@ -4,6 +4,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import ImageError
 from gmaflow.io import VideoReader
 
@@ -22,7 +23,11 @@ LARGE = 256
 
 
 def choose_scale(
-    estimator: "FlowEstimator", reader: VideoReader, *, cut_threshold: float | None
+    estimator: "FlowEstimator",
+    reader: VideoReader,
+    *,
+    cut_threshold: float | None,
+    quiet: bool = False,
 ) -> float:
     """Return a length in pixels that nearly all motions of a video stay below.
 
@@ -35,13 +40,16 @@ def choose_scale(
     pairs = (reader.num_frames or 0) // 8
     count = max(FEWEST_PAIRS, min(pairs, MOST_PAIRS))
     shrink = 0.5 if reader.scale * min(reader.info.height, reader.info.width) >= LARGE else 1.0
+    glimpses = reader.glimpses(count, shrink=shrink)
     longest = SHORTEST
-    for glimpse in reader.glimpses(count, shrink=shrink):
-        images = first_two(glimpse)
-        if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
-            continue
-        length = float(np.quantile(estimator(*images).length, QUANTILE)) / shrink
-        longest = max(longest, HEADROOM * length)
+    with progress_bar("colour scale", quiet=quiet) as show_progress:
+        for number, glimpse in enumerate(glimpses):
+            show_progress(number, len(glimpses))
+            images = first_two(glimpse)
+            if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
+                continue
+            length = float(np.quantile(estimator(*images).length, QUANTILE)) / shrink
+            longest = max(longest, HEADROOM * length)
     return longest
 
 

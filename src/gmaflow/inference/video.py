@@ -55,12 +55,11 @@ def estimate_video(
         now = estimator.encode(frame.image)
         if last is not None and encoded is not None:
             flow, both = None, None
-            if cut_threshold is not None and cut_score(last.image, frame.image) > cut_threshold:
-                pass
-            elif backward:
+            cut = cut_threshold is not None and cut_score(last.image, frame.image) > cut_threshold
+            if backward and not cut:
                 both = estimator.bidirectional(encoded, now, previous=previous)
                 flow = both.forward
-            else:
+            elif not cut:
                 flow = estimator(encoded, now, previous=previous)
             yield VideoStep(number - 1, last.image, last.time, frame.time - last.time, flow, both)
             previous = flow if warm_start else None

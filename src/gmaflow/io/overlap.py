@@ -4,7 +4,7 @@ What a thread raises is raised where its work is taken or given, as if it had be
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from threading import Semaphore, Thread
 from typing import TypeVar
@@ -98,6 +98,9 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
         yield later
     finally:
         todo.put(None)
-        thread.join()
+        # Whoever presses Ctrl-C twice must not close a file that the thread still writes to.
+        while thread.is_alive():
+            with suppress(KeyboardInterrupt):
+                thread.join()
     if errors:
         raise errors[0]

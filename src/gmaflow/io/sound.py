@@ -1,6 +1,7 @@
 """The sound of one video, carried over into another as its pictures go on."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     Packet = AnyPacket[AudioStream]
 
+# What players play; by the letter mp4 can hold nearly everything.
+_COPIED = dict.fromkeys(("mp4", "mov"), frozenset({"aac", "mp3", "ac3", "eac3", "alac"}))
 _ENCODERS = {"webm": "libopus"}
 _USUAL_ENCODER = "aac"
 _RATE = 48_000  # which every encoder takes
@@ -43,6 +46,7 @@ class Sound:
             path: a video with sound.
             start: the moment of it that becomes the beginning, in seconds.
         """
+        self._av = import_av("writing sound")
         self._opened = open_video(path)
         self._start = start
         self._packets: Iterator[Packet] = iter(())
@@ -72,16 +76,16 @@ class Sound:
     def attach(self, container: "av.container.OutputContainer") -> None:
         """Give a new video a track for the sound, before anything is written to it."""
         self._container = container
-        if self._source.codec_context.name in container.supported_codecs:
+        copied = _COPIED.get(container.format.name, container.supported_codecs)
+        if self._source.codec_context.name in copied:
             self._target = container.add_stream_from_template(self._source)
             return
-        av = import_av("writing sound")
         encoder = _ENCODERS.get(container.format.name, _USUAL_ENCODER)
         self._target = container.add_stream(encoder, rate=_RATE)
         self._target.codec_context.layout = "stereo"
         context = self._target.codec_context
         context.open()
-        self._resampler = av.AudioResampler(
+        self._resampler = self._av.AudioResampler(
             context.format, "stereo", _RATE, frame_size=context.frame_size
         )
 
@@ -111,9 +115,11 @@ class Sound:
         if self._waiting is not None:
             packet, self._waiting = self._waiting, None
             yield packet
-        for packet in self._packets:
-            if packet.pts is not None:
-                yield packet
+        # Where the file cannot be read any further, the sound ends.
+        with suppress(self._av.FFmpegError):
+            for packet in self._packets:
+                if packet.pts is not None:
+                    yield packet
 
     def _copy(self, packet: "Packet") -> None:
         shift = round(self._begin / self._unit)
@@ -123,7 +129,10 @@ class Sound:
         self._container.mux(packet)
 
     def _encode(self, packet: "Packet") -> None:
-        for frame in self._source.codec_context.decode(packet):
+        frames = []
+        with suppress(self._av.FFmpegError):  # a damaged packet is a moment of silence
+            frames = self._source.codec_context.decode(packet)
+        for frame in frames:
             frame.pts = (frame.pts or 0) - round(self._begin / self._unit)
             for ready in self._resampler.resample(frame):
                 self._container.mux(self._target.encode(ready))
