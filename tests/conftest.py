@@ -11,6 +11,10 @@ from torch import Tensor
 from gmaflow.model import FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
 
+if not torch.cuda.is_available():
+    # Triton reads it when it is first imported, and runs kernels on the CPU.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 
 @pytest.fixture(scope="session")
 def material() -> Path:

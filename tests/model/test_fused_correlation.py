@@ -1,43 +1,28 @@
 """The kernels against the plain lookup: on a GPU if there is one, else in Triton's interpreter."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 
-from gmaflow.model import correlation
 from gmaflow.model.correlation import (
     Correlation,
     StoredCorrelation,
     Window,
     correlate,
-    has_kernels,
     pyramid_rows,
 )
+from gmaflow.model.kernels import has_kernels
+from tests.model.kernels import DEVICE, load_kernels
 
 pytest.importorskip("triton")
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # The interpreter takes many milliseconds for each pixel.
 SIZES = [(46, 62), (9, 11), (2, 3)] if DEVICE.type == "cuda" else [(3, 5), (2, 2)]
 
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load the kernels past the tests' type checker, whose wrappers Triton cannot see through."""
-    if DEVICE.type == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")  # read when the kernels are loaded
-    name = "gmaflow.model.lookup_kernels"
-    file = Path(str(correlation.__file__)).with_name("lookup_kernels.py")
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
+    load_kernels("lookup_kernels", monkeypatch)
 
 
 def make(

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from gmaflow.model.config import AttentionKind
+from gmaflow.model.shared_factor import SharedFactor
 
 MAX_OFFSET = 160
 """Position tables reach this many cells of the 1/8 grid, as published; beyond, their last entry."""
@@ -36,11 +37,12 @@ class AttentionWeights(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class StoredAttention:
     """The whole attention matrix, computed once: fastest, and as large as (h * w)^2."""
 
-    weights: Float[Tensor, "b a p p"]
+    def __init__(self, weights: Float[Tensor, "b a p p"]) -> None:
+        self.weights = weights
+        self._factor = SharedFactor(weights) if weights.requires_grad else None
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
         """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
@@ -48,7 +50,7 @@ class StoredAttention:
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
-        return self.weights @ values
+        return self.weights @ values if self._factor is None else self._factor.times(values)
 
 
 @dataclass(frozen=True)

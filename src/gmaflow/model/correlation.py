@@ -9,7 +9,6 @@ correlations come from is the only difference between the two classes: `StoredCo
 all of them before, `StreamedCorrelation` computes those it needs each time.
 """
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+from gmaflow.model.kernels import has_kernels
 
 STREAM_BYTES = {"cpu": 4 * 2**20, "other": 256 * 2**20}
 """Largest intermediate of a streamed lookup. A CPU is fastest on what its caches hold (4 MiB take
@@ -60,11 +61,6 @@ def correlate(
         if store:
             return StoredCorrelation(rows1 @ rows2.transpose(1, 2), window)
         return StreamedCorrelation(rows1.contiguous(), rows2.contiguous(), window)
-
-
-def has_kernels(device: torch.device) -> bool:
-    """Tell whether the Triton kernels can run: on CUDA, with Triton installed."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
 def pyramid_rows(features: Float[Tensor, "b c h w"], *, num_levels: int) -> Float[Tensor, "b m c"]:

@@ -161,7 +161,9 @@ class FlowNetwork(nn.Module):
         prepared = self.update.prepare(context)
 
         grid = pixel_grid(features1)
+        # In the features' layout: joined with them, another would cost a copy in every convolution.
         flow = torch.zeros_like(grid).repeat(len(features1), 1, 1, 1)
+        flow = flow.contiguous(memory_format=layout_of(features1))
         if flow_init is not None:
             flow = flow + flow_init
         flows = []
@@ -244,6 +246,12 @@ def make_encoder(config: NetworkConfig, out_channels: int, *, for_context: bool)
         out_channels=out_channels,
         norm="batch" if for_context else "instance",
     )
+
+
+def layout_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:
+    """Return in which order features lie in memory."""
+    last = features.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
 
 
 def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:

@@ -8,8 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.model.kernels import has_kernels
+
 STRIDE = 8
 """Image pixels in one cell of the low resolution grid, along each axis."""
+
+SHARPNESS = 0.25
+"""It balances gradients, RAFT's authors say; the published weights depend on it."""
 
 
 def pixel_grid(like: Float[Tensor, "b _ h w"]) -> Float[Tensor, "1 2 h w"]:
@@ -21,15 +26,16 @@ def pixel_grid(like: Float[Tensor, "b _ h w"]) -> Float[Tensor, "1 2 h w"]:
 
 
 def convex_upsample(
-    flow: Float[Tensor, "b 2 h w"], weights: Float[Tensor, "b 576 h w"]
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"], sharpness: float
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's 3x3 coarse neighbours.
 
-    The channels of `weights` are (neighbour, fine row, fine column), before the softmax over the
-    nine neighbours.
+    The channels of `logits` are (neighbour, fine row, fine column); the softmax over the nine
+    neighbours is of `sharpness` times them.
     """
     batch, _, height, width = flow.shape
-    weights = weights.float().view(batch, 1, 9, STRIDE, STRIDE, height, width).softmax(dim=2)
+    logits = sharpness * logits.float()
+    weights = logits.view(batch, 1, 9, STRIDE, STRIDE, height, width).softmax(dim=2)
     neighbours = F.unfold(STRIDE * flow, kernel_size=3, padding=1)
     neighbours = neighbours.view(batch, 2, 9, 1, 1, height, width)
     fine = (weights * neighbours).sum(dim=2)  # [b, 2, fine row, fine column, h, w]
@@ -51,8 +57,12 @@ class ConvexUpsampler(nn.Module):
         self, flow: Float[Tensor, "b 2 h w"], hidden: Float[Tensor, "b c h w"]
     ) -> Float[Tensor, "b 2 H W"]:
         """Return the flow at full size, in full-size pixels."""
-        # The quarter balances gradients, RAFT's authors say; the published weights depend on it.
-        return convex_upsample(flow, 0.25 * self.weights(hidden))
+        logits = self.weights(hidden)
+        if has_kernels(logits.device):
+            from gmaflow.model.fused_upsample import fused_upsample
+
+            return fused_upsample(flow, logits, SHARPNESS)
+        return convex_upsample(flow, logits, SHARPNESS)
 
 
 class BilinearUpsampler(nn.Module):

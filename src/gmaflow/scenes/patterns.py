@@ -4,11 +4,12 @@ Each maker fills a square with a scalar field in 0..1, built of tileable noise a
 random palette then turns it into colour.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from gmaflow.scenes.dice import Array
+from gmaflow.scenes.threads import in_threads
 
 Maker = Callable[[np.random.Generator, int], Array]
 
@@ -135,7 +136,11 @@ def _colour(random: np.random.Generator, tone: Array) -> Array:
     return np.clip(colours, 0, 1)
 
 
-def draw_patterns(size: int, count: int) -> list[Array]:
+def draw_patterns(size: int, count: int) -> Iterator[Array]:
     """Draw `count` colour textures `[3, size, size]` in 0..1, always the same ones."""
-    random = np.random.default_rng(20211017)
-    return [_colour(random, MAKERS[i % len(MAKERS)](random, size)) for i in range(count)]
+
+    def draw(number: int) -> Array:
+        random = np.random.default_rng((20211017, number))
+        return _colour(random, MAKERS[number % len(MAKERS)](random, size))
+
+    return in_threads(draw, range(count))

@@ -11,6 +11,7 @@ import torch
 
 from gmaflow.scenes.dice import Array
 from gmaflow.scenes.outline import outline_texels
+from gmaflow.scenes.threads import in_threads
 
 Maker = Callable[[np.random.Generator, Array, Array], Array]
 
@@ -170,9 +171,18 @@ def draw_silhouettes(size: int, each: int) -> dict[str, torch.Tensor]:
     """Draw `each` silhouettes of every maker, by kind, as outline texels `[n, size, size]`."""
     axis = (np.arange(2 * size) + 0.5) / size - 1
     x, y = np.meshgrid(axis, axis)
-    random = np.random.default_rng(20211011)
-    drawn = {
-        kind: np.stack([make(random, x, y) for make in makers for _ in range(each)])
-        for kind, makers in KINDS.items()
+    wanted = [
+        (kind, make) for kind, makers in KINDS.items() for make in makers for _ in range(each)
+    ]
+
+    def draw(number: int) -> torch.Tensor:
+        random = np.random.default_rng((20211011, number))
+        mask = wanted[number][1](random, x, y)
+        return outline_texels(torch.from_numpy(mask)[None])
+
+    drawn = list(in_threads(draw, range(len(wanted))))
+    kinds = [kind for kind, _ in wanted]
+    return {
+        kind: torch.cat([one for one, its in zip(drawn, kinds, strict=True) if its == kind])
+        for kind in KINDS
     }
-    return {kind: outline_texels(torch.from_numpy(masks)) for kind, masks in drawn.items()}

@@ -3,7 +3,6 @@
 import logging
 import struct
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from gmaflow.errors import ImageError
 from gmaflow.scenes.outline import outline_texels, spread_colours
 from gmaflow.scenes.patterns import draw_patterns
 from gmaflow.scenes.silhouettes import draw_silhouettes
+from gmaflow.scenes.threads import in_threads
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +82,14 @@ class TextureBank:
         paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
         read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
         skipped: list[str] = []
-        with ThreadPoolExecutor() as threads:
-            found = threads.map(lambda path: _try_to_read(path, size), paths)
-            for path, texture in zip(paths, found, strict=True):
-                if isinstance(texture, str):
-                    skipped.append(f"{path.name}: {texture}")
-                    log.warning("texture %s skipped: %s", path, texture)
-                    continue
-                kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
-                read["cutout" if texture.mask is not None else kind].add(texture)
+        found = in_threads(lambda path: _try_to_read(path, size), paths)
+        for path, texture in zip(paths, found, strict=True):
+            if isinstance(texture, str):
+                skipped.append(f"{path.name}: {texture}")
+                log.warning("texture %s skipped: %s", path, texture)
+                continue
+            kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
+            read["cutout" if texture.mask is not None else kind].add(texture)
         count = sum(len(kind.colours) for kind in read.values())
         if count > _MOST_TEXELS // (size * size):
             raise ImageError(

@@ -48,5 +48,14 @@ def sequence_loss(
     truth = torch.where(weights > 0, truth, 0.0)
     loss = truth.new_zeros(())
     for to_come, flow in enumerate(reversed(flows)):
-        loss = loss + gamma**to_come * (weights * (flow - truth).abs()).mean()
+        loss = loss + gamma**to_come * weighted_error(flow, truth, weights)
     return loss
+
+
+def weighted_error(
+    flow: Float[Tensor, "b 2 h w"],
+    truth: Float[Tensor, "b 2 h w"],
+    weights: Float[Tensor, "b 1 h w"],
+) -> Float[Tensor, ""]:
+    """Return the mean L1 error of one iteration's flow."""
+    return (weights * (flow - truth).abs()).mean()

@@ -7,11 +7,17 @@ take minutes.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from gmaflow.model import FlowNetwork
+from gmaflow.model.shared_factor import SharedFactor
+from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.training import loss
 from gmaflow.training.batch import Batch
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
@@ -25,13 +31,15 @@ class RecordedStep:
 
     def __init__(self, step: TrainStep) -> None:
         self.step = step
+        self._parts = CompiledParts(step.computing)
         self._recordings: dict[int, Recording] = {}
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The result is overwritten by the next step."""
         self.step.prepare(plan)
         if plan.iters not in self._recordings:
-            self._recordings[plan.iters] = Recording(self.step, batch, plan.iters)
+            with self._parts.used():
+                self._recordings[plan.iters] = Recording(self.step, batch, plan.iters)
         return self._recordings[plan.iters](batch)
 
 
@@ -42,17 +50,16 @@ class Recording:
         self._batch = Batch(*(tensor.clone() for tensor in batch))
         # The runs before the recording learn, too: what they change is put back.
         before = {name: value.clone() for name, value in step.state().items()}
-        with compiled_parts(step.network):
-            side = torch.cuda.Stream(step.device)
-            side.wait_stream(torch.cuda.current_stream(step.device))
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UPS):
-                    step.run(self._batch, iters)
-            torch.cuda.current_stream(step.device).wait_stream(side)
-            step.optimizer.zero_grad(set_to_none=True)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._result = step.run(self._batch, iters)
+        side = torch.cuda.Stream(step.device)
+        side.wait_stream(torch.cuda.current_stream(step.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                step.run(self._batch, iters)
+        torch.cuda.current_stream(step.device).wait_stream(side)
+        step.optimizer.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = step.run(self._batch, iters)
         step.load_state(before)
 
     def __call__(self, batch: Batch) -> StepResult:
@@ -63,22 +70,60 @@ class Recording:
         return self._result
 
 
+class CompiledParts:
+    """The encoders, one refinement, the upsampling's head and the loss, compiled at first use."""
+
+    def __init__(self, network: FlowNetwork, backend: str = "inductor") -> None:
+        places: list[tuple[object, str]] = [
+            (network, "encode"),
+            (network, "encode_context"),
+            (network, "refine"),
+            (loss, "weighted_error"),
+        ]
+        if isinstance(network.upsample, ConvexUpsampler):
+            places.append((network.upsample.weights, "forward"))
+        # Sizes never change; the compiler would guess that they do when it sees a second one.
+        self._parts = [
+            (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
+            for place in places
+        ]
+        for layer in network.modules():
+            if isinstance(layer, nn.InstanceNorm2d):
+                self._parts.append((layer, "forward", partial(instance_norm, eps=layer.eps)))
+        # Its backward pass gathers what the compiler, which looks at one call, cannot see.
+        whole = torch.compiler.disable(SharedFactor.times)
+        self._parts.append((SharedFactor, "times", whole))
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Put the compiled parts in their places for a while."""
+        tuning = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        with ExitStack() as stack:
+            for owner, name, part in self._parts:
+                stack.enter_context(replaced(owner, name, part))
+            yield
+        torch.backends.cudnn.benchmark = tuning
+
+
 @contextmanager
-def compiled_parts(network: FlowNetwork) -> Iterator[None]:
-    """Let the encoders, one refinement and the upsampling be compiled while a step is recorded."""
-    parts = [
-        (network, "encode"),
-        (network, "encode_context"),
-        (network, "refine"),
-        (network.upsample, "forward"),
-    ]
-    tuning = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    for owner, name in parts:
-        setattr(owner, name, torch.compile(getattr(owner, name)))
+def replaced(owner: object, name: str, part: object) -> Iterator[None]:
+    """Put something in an attribute's place for a while."""
+    own = vars(owner).get(name)
+    setattr(owner, name, part)
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = tuning
-        for owner, name in parts:
+        if own is None:
             delattr(owner, name)  # the method of the class shows again
+        else:
+            setattr(owner, name, own)
+
+
+def instance_norm(x: Float[Tensor, "b c h w"], *, eps: float) -> Float[Tensor, "b c h w"]:
+    """Normalise each channel of each item: in steps that the compiler fuses.
+
+    torch's own first copies the features to another layout, and back.
+    """
+    variance, mean = torch.var_mean(x.float(), dim=(2, 3), correction=0, keepdim=True)
+    return ((x - mean) * torch.rsqrt(variance + eps)).to(x.dtype)

@@ -21,6 +21,7 @@ from gmaflow.training.averaging import WeightAverage
 from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
+from gmaflow.training.half_copy import HalfCopy
 from gmaflow.training.loss import loss_weights, sequence_loss
 from gmaflow.training.metrics import error_sums
 from gmaflow.training.scaling import LossScale
@@ -62,7 +63,10 @@ class TrainStep:
         self.learned = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self.device = next(network.parameters()).device
         self.dtype = pick_dtype(as_precision(config.precision), self.device)
-        self.parallel = share_gradients(network, world)
+        half = self.dtype != torch.float32
+        self.half = HalfCopy(network, self.dtype) if half else None
+        self.computing = network if self.half is None else self.half.network
+        self.parallel = share_gradients(self.computing, world)
 
         self.lr = torch.zeros((), device=self.device)
         self.occluded_weight = torch.ones((), device=self.device)
@@ -88,11 +92,15 @@ class TrainStep:
         before = [value.clone() for value in statistics]
 
         self.optimizer.zero_grad(set_to_none=True)
+        if self.half is not None:
+            self.half.refresh()
         parts = batch.split(self.config.accumulate)
         told = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
         loss = torch.stack([loss for loss, _ in told]).sum()
         errors = torch.stack([errors for _, errors in told]).sum(dim=0)
 
+        if self.half is not None:
+            self.half.hand_over_gradients()
         norm = self.scale_and_clip()
         failed = ~(loss.isfinite() & norm.isfinite())
         # The gradient is the same everywhere, the loss is not; all must skip, or none.
@@ -107,10 +115,9 @@ class TrainStep:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Add a part's gradient to what is there; return its share of the loss, and its errors."""
         with self.sharing(now=last):
-            with torch.autocast(self.device.type, self.dtype, enabled=self.is_half):
-                prediction: Prediction = self.parallel(
-                    part.image1, part.image2, iters=iters, all_iterations=True
-                )
+            prediction: Prediction = self.parallel(
+                part.image1, part.image2, iters=iters, all_iterations=True
+            )
             weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
             loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
             loss = loss / self.config.accumulate
@@ -136,11 +143,6 @@ class TrainStep:
             self.average.update((~failed).float())
         self.skipped.add_(failed)
         self.skipped_in_row.add_(1).mul_(failed)
-
-    @property
-    def is_half(self) -> bool:
-        """Whether the network computes in half precision."""
-        return self.dtype != torch.float32
 
     def sharing(self, *, now: bool) -> AbstractContextManager[None]:
         """Let backward share the gradient among processes, or keep it for a later part."""

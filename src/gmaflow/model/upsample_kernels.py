@@ -1,0 +1,173 @@
+"""Triton kernels of convex upsampling. Imported only where Triton is there.
+
+One program serves a few cells of the 1/8 grid. A lane serves one of a cell's 64 fine pixels: it
+goes through the nine neighbours, whose weights for the 64 lie side by side when channels come last.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+CELLS = 4
+"""Cells of one program."""
+GATHERED = 256
+"""Cells of one program that gathers."""
+
+
+@triton.jit
+def _grid_places(cells, height, width):
+    """Return the item, row and column of cells."""
+    return cells // (width * height), (cells // width) % height, cells % width
+
+
+@triton.jit
+def _neighbour(flow, cells, count, k, height, width):
+    """Return the flow of the cells' neighbour k; zero outside the grid."""
+    item, y, x = _grid_places(cells, height, width)
+    near_x, near_y = x + k % 3 - 1, y + k // 3 - 1
+    inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height) & (cells < count)
+    source = flow + item * 2 * height * width + near_y * width + near_x
+    flow_x = tl.load(source, mask=inside, other=0.0)
+    flow_y = tl.load(source + height * width, mask=inside, other=0.0)
+    return flow_x, flow_y
+
+
+@triton.jit
+def _score(logits, cells, lanes, count, k, sharpness):
+    """Return the lanes' logit for neighbour k."""
+    place = logits + cells * 576 + k * 64 + lanes
+    return tl.load(place, mask=cells < count, other=0.0).to(tl.float32) * sharpness
+
+
+@triton.jit
+def _blend(flow, logits, cells, lanes, count, sharpness, height, width):
+    """Return the fine flow, and the maximum and the sum of the softmax that made it."""
+    highest = tl.full(lanes.shape, -float("inf"), tl.float32) + tl.zeros(cells.shape, tl.float32)
+    total = tl.zeros(highest.shape, tl.float32)
+    fine_x, fine_y = total, total
+    for k in tl.static_range(9):
+        near_x, near_y = _neighbour(flow, cells, count, k, height, width)
+        score = _score(logits, cells, lanes, count, k, sharpness)
+        before, highest = highest, tl.maximum(highest, score)
+        shrink, weight = tl.exp(before - highest), tl.exp(score - highest)
+        total = total * shrink + weight
+        fine_x = fine_x * shrink + weight * near_x
+        fine_y = fine_y * shrink + weight * near_y
+    return fine_x / total, fine_y / total, highest, total
+
+
+@triton.jit
+def _fine_pixels(cells, lanes, height, width):
+    """Return where the cells' fine pixels lie in the x component of a full-size flow."""
+    item, y, x = _grid_places(cells, height, width)
+    rows, columns = y * 8 + lanes // 8, x * 8 + lanes % 8
+    return item * 128 * height * width + rows * 8 * width + columns
+
+
+@triton.jit
+def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.constexpr):
+    cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)[:, None]
+    lanes = tl.arange(0, 64)[None, :]
+    fine_x, fine_y, _, _ = _blend(flow, logits, cells, lanes, count, sharpness, height, width)
+    target = out + _fine_pixels(cells, lanes, height, width)
+    tl.store(target, 8 * fine_x, mask=cells < count)
+    tl.store(target + 64 * height * width, 8 * fine_y, mask=cells < count)
+
+
+@triton.jit
+def _upsample_backward(
+    flow,
+    logits,
+    gradient,
+    for_logits,
+    for_neighbours,
+    sharpness,
+    count,
+    height,
+    width,
+    CELLS: tl.constexpr,
+):
+    first = tl.program_id(0).to(tl.int64) * CELLS
+    cells = first + tl.arange(0, CELLS)[:, None]
+    lanes = tl.arange(0, 64)[None, :]
+    fine_x, fine_y, highest, total = _blend(
+        flow, logits, cells, lanes, count, sharpness, height, width
+    )
+    source = gradient + _fine_pixels(cells, lanes, height, width)
+    g_x = 8 * tl.load(source, mask=cells < count, other=0.0)
+    g_y = 8 * tl.load(source + 64 * height * width, mask=cells < count, other=0.0)
+    # The softmax's gradient needs the weighted mean of its weights' gradients: that of the flow.
+    mean = g_x * fine_x + g_y * fine_y
+    cell = first + tl.arange(0, CELLS)
+    for k in tl.static_range(9):
+        near_x, near_y = _neighbour(flow, cells, count, k, height, width)
+        score = _score(logits, cells, lanes, count, k, sharpness)
+        weight = tl.exp(score - highest) / total
+        value = sharpness * weight * (g_x * near_x + g_y * near_y - mean)
+        place = for_logits + cells * 576 + k * 64 + lanes
+        tl.store(place, value.to(for_logits.dtype.element_ty), mask=cells < count)
+        target = for_neighbours + k * count + cell
+        tl.store(target, tl.sum(weight * g_x, axis=1), mask=cell < count)
+        tl.store(target + 9 * count, tl.sum(weight * g_y, axis=1), mask=cell < count)
+
+
+@triton.jit
+def _gather_neighbours(for_neighbours, for_flow, count, height, width, CELLS: tl.constexpr):
+    cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
+    channel = tl.program_id(1)
+    item, y, x = _grid_places(cells, height, width)
+    total = tl.zeros((CELLS,), tl.float32)
+    for k in tl.static_range(9):
+        # A cell is neighbour k of the one that lies the other way.
+        near_x, near_y = x - k % 3 + 1, y - k // 3 + 1
+        inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
+        near = (item * height + near_y) * width + near_x
+        source = for_neighbours + (channel * 9 + k) * count + near
+        total += tl.load(source, mask=inside & (cells < count), other=0.0)
+    target = for_flow + (item * 2 + channel) * height * width + y * width + x
+    tl.store(target, total, mask=cells < count)
+
+
+def upsample(
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b h w 576"], *, sharpness: float
+) -> Float[Tensor, "b 2 H W"]:
+    """Make every fine pixel a convex combination of its cell's neighbours."""
+    batch, _, height, width = flow.shape
+    count = batch * height * width
+    out = flow.new_empty(batch, 2, 8 * height, 8 * width)
+    _upsample[(triton.cdiv(count, CELLS),)](
+        flow, logits, out, sharpness, count, height, width, CELLS=CELLS
+    )
+    return out
+
+
+def upsample_backward(
+    flow: Float[Tensor, "b 2 h w"],
+    logits: Float[Tensor, "b h w 576"],
+    gradient: Float[Tensor, "b 2 H W"],
+    *,
+    sharpness: float,
+) -> tuple[Float[Tensor, "b 2 h w"], Float[Tensor, "b h w 576"]]:
+    """Return what the gradient of the fine flow means for the coarse flow and the logits."""
+    batch, _, height, width = flow.shape
+    count = batch * height * width
+    for_logits, for_flow = torch.empty_like(logits), torch.empty_like(flow)
+    for_neighbours = flow.new_empty(2, 9, count)
+    _upsample_backward[(triton.cdiv(count, CELLS),)](
+        flow,
+        logits,
+        gradient,
+        for_logits,
+        for_neighbours,
+        sharpness,
+        count,
+        height,
+        width,
+        CELLS=CELLS,
+    )
+    _gather_neighbours[(triton.cdiv(count, GATHERED), 2)](
+        for_neighbours, for_flow, count, height, width, CELLS=GATHERED
+    )
+    return for_flow, for_logits
