@@ -215,6 +215,8 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "a.avi"), ".avi is no video; use .gif, .mkv, .mov, .mp4, .webm"),
         ((source, "-o", tmp_path / "text.mp4" / "a.mp4"), "cannot be written"),
         ((source, "-o", tmp_path), "holds files already"),
+        ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
+        ((source, "-o", out, "--format", "npz"), "--format is for folders"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
         ((source, "-o", out, "--start", "soon"), "is no time"),
         ((source, "-o", out, "--start", "1:2:3:4"), "is no time"),

@@ -121,7 +121,7 @@ def work_through(
             for step in estimate_video(
                 estimator,
                 frames,
-                backward=options.show == "occlusion" and not writes_numbers(options),
+                backward=options.show == "occlusion",
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
             ):

@@ -57,7 +57,7 @@ class VideoOptions:
     max_flow: Annotated[float | None, tyro.conf.arg(metavar="PX", aliases=["--max-length"])] = None
     """Length at which colours are full, all along; by default from pairs all over the video."""
     legend: bool = False
-    """Lay the colour wheel and its scale into a corner."""
+    """Colours and arrows: lay the colour wheel and its scale into a corner."""
     warm_start: bool = False
     """Begin each pair with the flow of the pair before."""
     cut_threshold: float = 0.4

@@ -37,6 +37,11 @@ def check_output(options: VideoOptions) -> None:
     output = options.output
     refuse_inputs([output], [options.input])
     if is_folder(output):
+        if options.format != "png" and options.show != "flow":
+            raise OutputError(
+                f"{output}: a folder gets flow files, not {options.show}; add --format png for "
+                "pictures, or give a video"
+            )
         if output.is_dir() and any(output.iterdir()) and not options.overwrite:
             raise OutputError(f"{output} holds files already; add --overwrite to write into it")
         return
@@ -45,6 +50,8 @@ def check_output(options: VideoOptions) -> None:
         raise OutputError(
             f"{output}: {output.suffix} is no video; use {known}, or a folder for flow files"
         )
+    if options.format != "flo":
+        raise OutputError(f"{output} is a video; --format is for folders: drop the suffix")
     refuse_existing([output], overwrite=options.overwrite)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from gmaflow.errors import FlowError, WeightsError
 from gmaflow.inference.attention_maps import attention_maps
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
+from gmaflow.inference.engine import Engine
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.frames import Frame, FrameLike
 from gmaflow.inference.images import (
@@ -23,7 +24,6 @@ from gmaflow.inference.images import (
     to_tensor,
 )
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.running import Runner
 from gmaflow.inference.visibility import check_visibility
 from gmaflow.inference.warm_start import start_from
 from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
@@ -79,7 +79,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
-        self._runner = Runner(self.network, self.device, self.dtype, iters, plan)
+        self._engine = Engine(self.network, self.device, self.dtype, iters, plan)
 
     @property
     def config(self) -> NetworkConfig:
@@ -145,7 +145,7 @@ class FlowEstimator:
         """
         array = load_image(image).copy()  # whoever gives the frames may reuse their memory
         padded = self._padding(array).pad(to_tensor(array, self.device))
-        return Frame(array, padded, self._runner.encode(padded), self.network)
+        return Frame(array, padded, self._engine.encode(padded), self.network)
 
     @torch.inference_mode()
     def batch(
@@ -167,7 +167,7 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        return self._cropped(self._runner.on_images(padded1, padded2, start), padding)
+        return self._cropped(self._engine.on_images(padded1, padded2, start), padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -180,8 +180,7 @@ class FlowEstimator:
             FlowError: The network has no attention, or a point lies outside the image.
         """
         array = image1.image if isinstance(image1, Frame) else load_image(image1)
-        padding = self._padding(array)
-        return attention_maps(self.network, array, points, padding=padding, device=self.device)
+        return attention_maps(self.network, array, points, padding=self.padding)
 
     @torch.inference_mode()
     def _pair(
@@ -197,7 +196,7 @@ class FlowEstimator:
             frames = self._as_frame(image1), self._as_frame(image2)
             check_same_size(frames[0].image, frames[1].image)
             start = self._start_from(previous, frames[0].image, both_ways=both_ways)
-            found = self._runner.on_frames(*frames, start, both_ways=both_ways)
+            found = self._engine.on_frames(*frames, start, both_ways=both_ways)
             return self._cropped(found, self._padding(frames[0].image))
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")

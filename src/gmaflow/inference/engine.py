@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Runner:
+class Engine:
     """Runs a network on padded images, or on frames that it has encoded."""
 
     network: FlowNetwork
