@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv"}
 )
-DEFAULT_FPS = Fraction(25)
+DEFAULT_FPS, LARGEST_RATE = Fraction(25), 1000
 
 # FFmpeg goes by content: a playlist called clip.mp4 would make it open other files and addresses.
 _OPTIONS = {
@@ -144,6 +144,10 @@ def open_video(
             if not container.streams.video:
                 raise ImageError(f"{path} holds no video stream; give a video")
             stream = container.streams.video[0]
+            if stream.codec_context is None:  # to decode without one would end the process
+                raise ImageError(
+                    f"{path} is damaged, or coded in a way that is not known; give another video"
+                )
             stream.thread_type = "AUTO"
             yield container, stream
     except av.FFmpegError as err:
@@ -154,8 +158,10 @@ def open_video(
 
 
 def rate_of(stream: "av.video.stream.VideoStream") -> Fraction:
-    """Return how many frames a second there are on average."""
-    return Fraction(stream.average_rate or stream.guessed_rate or DEFAULT_FPS)
+    """Return how many frames a second there are on average, or a guess."""
+    rate = stream.average_rate or stream.guessed_rate
+    # Some recordings give the ticks of their clock instead.
+    return Fraction(rate) if rate and 0 < rate < LARGEST_RATE else DEFAULT_FPS
 
 
 def duration_of(
