@@ -74,17 +74,18 @@ def test_a_sequence_is_its_pairs() -> None:
     frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
     flows = list(estimator.sequence(iter(frames)))
     assert len(flows) == 3
-    assert np.array_equal(flows[1].array, estimator(frames[1], frames[2]).array)
+    for flow, first, second in zip(flows, frames, frames[1:], strict=False):
+        np.testing.assert_allclose(flow.array, estimator(first, second).array, atol=1e-4)
 
 
 def test_a_warm_sequence_starts_from_the_pair_before() -> None:
     estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
     frames = [arrays(32, 40, seed=seed)[0] for seed in range(3)]
     warm = list(estimator.sequence(frames, warm_start=True))
-    assert np.array_equal(warm[0].array, estimator(frames[0], frames[1]).array)
+    np.testing.assert_allclose(warm[0].array, estimator(*frames[:2]).array, atol=1e-4)
     by_hand = estimator(frames[1], frames[2], previous=warm[0])
-    assert np.array_equal(warm[1].array, by_hand.array)
-    assert not np.array_equal(warm[1].array, estimator(frames[1], frames[2]).array)
+    np.testing.assert_allclose(warm[1].array, by_hand.array, atol=1e-4)
+    assert not np.allclose(warm[1].array, estimator(frames[1], frames[2]).array, atol=1e-2)
     from_file = estimator(frames[1], frames[2], previous=Flow(warm[0].array))
     assert np.isfinite(from_file.array).all()
 
@@ -170,7 +171,7 @@ def test_a_source_may_reuse_its_memory() -> None:
             yield buffer
 
     (flow,) = estimator.sequence(frames())
-    assert np.array_equal(flow.array, estimator(first, second).array)
+    np.testing.assert_allclose(flow.array, estimator(first, second).array, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def levels(frames: list[np.ndarray]) -> list[int]:
 
 
 def test_a_clip_is_known_before_it_is_read(clip: Path) -> None:
-    assert probe_video(clip) == VideoInfo(32, 48, Fraction(30000, 1001), 10)
+    fps = Fraction(30000, 1001)
+    assert probe_video(clip) == VideoInfo(32, 48, fps, 10, 10 / fps, Fraction(1, 30000))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,9 @@ def test_frames_are_counted_as_a_range_counts(
 def test_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
     for number in range(11):
         write_image(tmp_path / f"f{number}.png", np.full((32, 48, 3), level(number), np.uint8))
-    assert probe_video(tmp_path) == VideoInfo(32, 48, Fraction(25), 11)
+    assert probe_video(tmp_path) == VideoInfo(
+        32, 48, Fraction(25), 11, Fraction(11, 25), Fraction(1, 25)
+    )
     assert levels(list(read_frames(tmp_path, start=1, end=11, every=3))) == [1, 4, 7, 10]
 
 

@@ -1,3 +1,4 @@
+import resource
 from fractions import Fraction
 from pathlib import Path
 
@@ -5,7 +6,8 @@ import numpy as np
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.io import VideoWriter, probe_video, read_frames
+from gmaflow.io import VIDEO_OUTPUTS, VideoWriter, probe_video, read_frames
+from tests.io.clips import frame_times, moving
 
 pytest.importorskip("av")
 
@@ -60,8 +62,8 @@ def test_what_makes_no_video_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="8 x 16 after frames of 16 x 16"):
             video.write(FRAME[:8])
     (tmp_path / "b.mp4").unlink()
-    with pytest.raises(OutputError, match="use that suffix"):
-        VideoWriter(tmp_path / "a.gif")
+    with pytest.raises(OutputError, match="use such a suffix"):
+        VideoWriter(tmp_path / "a.wmv")
     for fps in (0, -1, float("nan"), float("inf")):
         with pytest.raises(OutputError, match="frames per second"):
             VideoWriter(tmp_path / "a.mp4", fps=fps)
@@ -71,3 +73,49 @@ def test_what_makes_no_video_is_refused(tmp_path: Path) -> None:
 def test_writing_outside_the_block_is_a_bug(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="with block"):
         VideoWriter(tmp_path / "a.mp4").write(FRAME)
+
+
+@pytest.mark.parametrize("suffix", sorted(VIDEO_OUTPUTS))
+def test_every_format_shows_what_was_written_when_it_was_to_be_seen(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    times = [Fraction(n, 100) for n in (0, 5, 20, 25, 70)]
+    frames = moving(5)
+    with VideoWriter(path, fps=20, time_base=Fraction(1, 600)) as video:
+        for image, time in zip(frames, times, strict=True):
+            video.write(image, time=time)
+    assert [round(100 * time) for time in frame_times(path)] == [0, 5, 20, 25, 70]
+    for found, wanted in zip(read_frames(path), frames, strict=True):
+        assert np.abs(found.astype(int) - wanted).mean() < 16
+
+
+def test_times_that_a_format_cannot_tell_apart_are_moved(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "a.gif", fps=200) as video:
+        for image in moving(4):
+            video.write(image)
+    assert len(frame_times(tmp_path / "a.gif")) == 4
+
+
+def test_pixels_keep_their_shape(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "a.mp4", pixel_aspect=Fraction(16, 15)) as video:
+        video.write(FRAME)
+    assert probe_video(tmp_path / "a.mp4").pixel_aspect == Fraction(16, 15)
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
+    frames = np.random.default_rng(0).integers(0, 255, (60, 96, 96, 3)).astype(np.uint8)
+
+    def write() -> None:
+        with VideoWriter(tmp_path / "a.mp4") as video:
+            for frame in frames:
+                video.write(frame)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(OutputError, match=r"a.mp4 cannot be written: file too large"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []

@@ -58,6 +58,17 @@ def test_inference_gives_the_last_of_all_iterations(model: str, make_network: Ma
     assert torch.equal(last.flow, every.flow)
 
 
+@pytest.mark.parametrize("model", ["raft-small", "gma"])
+def test_frames_encoded_one_by_one_are_matched_alike(model: str, make_network: Make) -> None:
+    network = make_network(model)
+    image1, image2 = random_images(2, 48, 64)
+    first, second = network.encode_frame(image1), network.encode_frame(image2)
+    alone = network.match(first, second.features, iters=3)
+    together = network(image1, image2, iters=3)
+    torch.testing.assert_close(alone.flow, together.flow, atol=1e-4, rtol=0)
+    torch.testing.assert_close(alone.low, together.low, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 200), (64, 24), (120, 160)])
 def test_small_images_give_finite_flow(

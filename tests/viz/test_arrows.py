@@ -79,3 +79,11 @@ def test_large_images_are_drawn_too() -> None:
 def test_a_spacing_without_room_is_refused() -> None:
     with pytest.raises(FlowError, match="spacing of 3"):
         flow_arrows(gray(9, 9), constant(9, 9, 1, 1), spacing=3)
+
+
+def test_a_fixed_scale_makes_frames_comparable() -> None:
+    image = np.zeros((60, 60, 3), np.uint8)
+    slow, fast = (np.full((60, 60, 2), length, np.float32) for length in (1, 4))
+    np.testing.assert_array_equal(flow_arrows(image, slow), flow_arrows(image, fast))
+    drawn = [flow_arrows(image, flow, max_length=6.0) for flow in (slow, fast)]
+    assert drawn[0].astype(bool).sum() < drawn[1].astype(bool).sum()

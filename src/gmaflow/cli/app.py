@@ -11,6 +11,7 @@ from gmaflow.version import __version__
 
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
+    "video": "estimate the flow of a video, as a video or as files",
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
     "scenes": "render training pairs whose flow is known exactly, and look at them",
@@ -32,7 +33,8 @@ examples:
   gmaflow demo -o demo                          see what it does
   gmaflow flow a.png b.png -o flow.png          flow of two images, as a picture
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
-  gmaflow flow frames/ -o flow/                 flow between consecutive frames"""
+  gmaflow flow frames/ -o flow/                 flow between consecutive frames
+  gmaflow video in.mp4 -o flow.mp4              flow of a video"""
 
 BAD_INPUT = 2
 INTERRUPTED = 130

@@ -1,12 +1,16 @@
 """`gmaflow flow FOLDER`: the flow between consecutive frames."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.outputs import (
+    PairResult,
     Part,
     folder_paths,
     is_folder,
@@ -16,15 +20,15 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.cli.pairs import estimate_pair, settings
 from gmaflow.errors import FlowError, ImageError, OutputError
+from gmaflow.io import list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:
-    from gmaflow.inference import Flow, FlowEstimator, ImageLike
+    from gmaflow.inference import Flow, FlowEstimator, Frame
+    from gmaflow.inference.images import ImageArray
 
 
 def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
-    from gmaflow.io import list_images
-
     folder, output = options.inputs[0], options.output
     if folder.is_file():
         raise FlowError(f"{folder} is one image; give two images, or a folder of frames")
@@ -76,6 +80,36 @@ class Job:
         return all(path.is_file() and path.stat().st_size > 0 for path in self.paths.values())
 
 
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A pair whose images were read, unless it is finished already or they cannot be used."""
+
+    job: Job
+    images: "tuple[ImageArray, ImageArray] | None" = None
+    error: FlowError | None = None
+
+
+def load_jobs(jobs: Iterable[Job], *, resume: bool) -> Iterator[Loaded]:
+    """Read the images of a folder's pairs, each of them once."""
+    from gmaflow.inference import load_image
+
+    last: dict[Path, ImageArray] = {}
+    for job in jobs:
+        if resume and job.finished:
+            yield Loaded(job)
+            continue
+        try:
+            # The second frame of the pair before is the first of this one.
+            first = last[job.first] if job.first in last else load_image(job.first)
+            second = load_image(job.second)
+        except FlowError as err:
+            last = {}
+            yield Loaded(job, error=err)
+        else:
+            last = {job.second: second}
+            yield Loaded(job, (first, second))
+
+
 def run_jobs(
     jobs: list[Job],
     estimator: "FlowEstimator",
@@ -86,44 +120,66 @@ def run_jobs(
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
     from rich.text import Text
 
-    from gmaflow.inference import load_image, read_flow
-
-    done, skipped = 0, []
-    previous: Flow | None = None
-    loaded: tuple[Path, ImageLike] | None = None
     columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=options.json) as progress:
-        for job in progress.track(jobs, description="flow"):
+    work = FolderWork(estimator, options)
+    done, skipped = 0, []
+    with (
+        Progress(*columns, console=Console(stderr=True), disable=options.json) as progress,
+        closing(read_ahead(load_jobs(jobs, resume=options.resume))) as loaded,
+        write_behind() as later,
+    ):
+        for pair in progress.track(loaded, description="flow", total=len(jobs)):
             try:
-                if options.resume and job.finished:
-                    previous = read_flow(job.paths[Part.FLOW]) if options.warm_start else None
-                    continue
-                # The second frame of the pair before is the first of this one.
-                known = loaded is not None and loaded[0] == job.first
-                first = loaded[1] if known and loaded else load_image(job.first)
-                loaded = None
-                second = load_image(job.second)
-                loaded = (job.second, second)
-                result = estimate_pair(
-                    estimator,
-                    first,
-                    second,
-                    backward=options.backward,
-                    points=options.points,
-                    previous=previous if options.warm_start else None,
-                )
-            except OutputError:
-                raise
+                result = work.estimate(pair)
             except FlowError as err:
-                previous = None
-                skipped.append(f"{job.first.name} -> {job.second.name}: {err}")
+                skipped.append(f"{pair.job.first.name} -> {pair.job.second.name}: {err}")
                 told = Text(f"skipped {skipped[-1]}", style="yellow")
                 progress.console.print(told, soft_wrap=True)
                 continue
-            write_parts(replace(result, max_length=options.max_length), job.paths)
-            previous = result.flow
-            done += 1
+            if result is not None:
+                later(partial(write_parts, result, pair.job.paths))
+                done += 1
     return done, skipped
+
+
+class FolderWork:
+    """Estimates the pairs of a folder in turn, and remembers what serves the next one."""
+
+    def __init__(self, estimator: "FlowEstimator", options: FlowOptions) -> None:
+        self.estimator = estimator
+        self.options = options
+        self._previous: Flow | None = None
+        self._encoded: dict[Path, Frame] = {}
+
+    def estimate(self, pair: Loaded) -> PairResult | None:
+        """Find out what is wanted of a pair; None if it is finished.
+
+        Raises:
+            FlowError: Its images cannot be used.
+        """
+        from gmaflow.inference import read_flow
+
+        previous, self._previous = self._previous, None
+        encoded, self._encoded = self._encoded, {}
+        job, options = pair.job, self.options
+        if pair.error is not None:
+            raise pair.error
+        if pair.images is None:
+            self._previous = read_flow(job.paths[Part.FLOW]) if options.warm_start else None
+            return None
+        first = encoded.get(job.first) or self.estimator.encode(pair.images[0])
+        second = self.estimator.encode(pair.images[1])
+        self._encoded = {job.second: second}
+        result = estimate_pair(
+            self.estimator,
+            first,
+            second,
+            backward=options.backward,
+            points=options.points,
+            previous=previous if options.warm_start else None,
+        )
+        self._previous = result.flow
+        return replace(result, max_length=options.max_length)
 
 
 def refuse_clashes(jobs: list[Job]) -> None:

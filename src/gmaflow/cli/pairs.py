@@ -5,27 +5,32 @@ from typing import TYPE_CHECKING
 from gmaflow.cli.outputs import PairResult
 
 if TYPE_CHECKING:
-    from gmaflow.inference import Flow, FlowEstimator, ImageLike
+    from gmaflow.inference import Flow, FlowEstimator, Frame, ImageLike
 
 
 def estimate_pair(
     estimator: "FlowEstimator",
-    first: "ImageLike",
-    second: "ImageLike",
+    first: "ImageLike | Frame",
+    second: "ImageLike | Frame",
     *,
     backward: bool,
     points: tuple[tuple[float, float], ...],
     previous: "Flow | None" = None,
 ) -> PairResult:
-    """Find out everything that is wanted of a pair."""
-    from gmaflow.inference import load_image
+    """Find out everything that is wanted of a pair; frames of sequences come encoded."""
+    from gmaflow.inference import Frame, load_image
 
-    image1, image2 = load_image(first), load_image(second)
-    maps = estimator.attention(image1, points) if points else None
+    first, second = (
+        image if isinstance(image, Frame) else load_image(image) for image in (first, second)
+    )
+    image1, image2 = (
+        image.image if isinstance(image, Frame) else image for image in (first, second)
+    )
+    maps = estimator.attention(first, points) if points else None
     if not backward:
-        flow = estimator(image1, image2, previous=previous)
+        flow = estimator(first, second, previous=previous)
         return PairResult(image1, image2, flow, attention=maps, points=points)
-    both = estimator.bidirectional(image1, image2, previous=previous)
+    both = estimator.bidirectional(first, second, previous=previous)
     return PairResult(image1, image2, both.forward, both, attention=maps, points=points)
 
 

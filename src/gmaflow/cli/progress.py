@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar on stderr if that is a terminal.
 
-    Gives a function to call with how much is done, and how much there is.
+    Gives a function to call with how much is done, and how much there is, or None if nobody knows.
     """
     with _make_bar(quiet=quiet) as bar:
         task = bar.add_task(what, total=None)

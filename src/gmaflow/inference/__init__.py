@@ -4,22 +4,30 @@ from gmaflow.inference.backend import Backend, as_backend
 from gmaflow.inference.device import Precision, as_precision
 from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
+from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image
 from gmaflow.inference.padding import PaddingKind
+from gmaflow.inference.shot_cuts import CUT_THRESHOLD, cut_score
+from gmaflow.inference.video import VideoStep, estimate_video
 
 __all__ = [
+    "CUT_THRESHOLD",
     "Backend",
     "BatchEstimate",
     "BidirectionalFlow",
     "Flow",
     "FlowEstimator",
     "FlowStatistics",
+    "Frame",
     "ImageLike",
     "PaddingKind",
     "Precision",
+    "VideoStep",
     "as_backend",
     "as_precision",
+    "cut_score",
     "estimate",
+    "estimate_video",
     "load_image",
     "read_flow",
 ]

@@ -1,6 +1,5 @@
 """The door for programs: images in, flow out."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +11,11 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError, ImageError, WeightsError
 from gmaflow.inference.attention_maps import attention_maps
-from gmaflow.inference.backend import Backend, ReferenceRunner, Runner, make_runner
+from gmaflow.inference.backend import Backend, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
+from gmaflow.inference.engine import Engine
 from gmaflow.inference.flow import BidirectionalFlow, Flow
+from gmaflow.inference.frames import Frame, FrameLike
 from gmaflow.inference.images import (
     ImageArray,
     ImageLike,
@@ -22,17 +23,13 @@ from gmaflow.inference.images import (
     load_image,
     to_tensor,
 )
-from gmaflow.inference.memory import as_bytes, memory_budget, out_of_memory_as_sentence
+from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
-from gmaflow.inference.tiles import estimate_in_parts
 from gmaflow.inference.visibility import check_visibility, combine
-from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.inference.warm_start import start_from
 from gmaflow.io.sizes import check_same_size
 from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
-
-log = logging.getLogger(__name__)
 
 
 class BatchEstimate(NamedTuple):
@@ -83,15 +80,17 @@ class FlowEstimator:
         self.iters = iters
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
-        self.plan = plan
-        self.max_memory = None if max_memory is None else as_bytes(max_memory)
         self.padding: PaddingKind = padding
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
-        self._runner = make_runner(self.network, self.dtype, backend)
+        runner = make_runner(self.network, self.dtype, backend)
+        self.max_memory = None if max_memory is None else as_bytes(max_memory)
+        self._engine = Engine(
+            self.network, runner, self.device, self.dtype, iters, plan, self.max_memory
+        )
 
     @property
     def config(self) -> NetworkConfig:
@@ -99,55 +98,59 @@ class FlowEstimator:
         return self.network.config
 
     def __call__(
-        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+        self, image1: FrameLike, image2: FrameLike, *, previous: Flow | None = None
     ) -> Flow:
         """Estimate the flow from one image to another.
 
         Args:
-            image1: The first frame: a path, an array or a PIL image.
+            image1: The first frame: a path, an array, a PIL image, or what `encode` made of it.
             image2: The second, of the same size.
             previous: The flow of the pair before in a sequence, to start from (warm start).
 
         Raises:
             FlowError: An image cannot be read or used; it says why.
         """
-        array1, array2 = self._load_pair(image1, image2)
-        start = None if previous is None else self._start_from(previous, array1.shape)
-        return self._to_flows(self.batch(*self._tensors(array1, array2), start=start))[0]
+        return self._to_flows(self._pair(image1, image2, previous))[0]
 
     def bidirectional(
-        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+        self, image1: FrameLike, image2: FrameLike, *, previous: Flow | None = None
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
         A warm start (see `__call__`) is for the forward direction; backward begins at zero.
         """
-        array1, array2 = self._load_pair(image1, image2)
-        tensor1, tensor2 = self._tensors(array1, array2)
-        start = None
-        if previous is not None:
-            ahead = self._start_from(previous, array1.shape)
-            start = torch.cat([ahead, torch.zeros_like(ahead)])
-        both = self.batch(torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start)
+        both = self._pair(image1, image2, previous, both_ways=True)
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = self._to_flows(both)
         return combine(forward, backward, seen)
 
     def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
-        """Estimate the flow between consecutive frames, one pair at a time.
+        """Estimate the flow between consecutive frames; each of them is encoded once.
 
         Args:
             frames: Any number of images, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
-        previous_frame, previous_flow = None, None
-        for frame in frames:
-            array = load_image(frame)
-            if previous_frame is not None:
-                start = previous_flow if warm_start else None
-                previous_flow = self(previous_frame, array, previous=start)
-                yield previous_flow
-            previous_frame = array.copy()  # whoever gives the frames may reuse their memory
+        last, flow = None, None
+        for image in frames:
+            frame = self.encode(image)
+            if last is not None:
+                flow = self(last, frame, previous=flow if warm_start else None)
+                yield flow
+            last = frame
+
+    @torch.inference_mode()
+    def encode(self, image: ImageLike) -> Frame:
+        """Encode an image once, for all the pairs it will be part of.
+
+        The frame goes wherever an image goes, with this estimator.
+
+        Raises:
+            FlowError: The image cannot be read or used; it says why.
+        """
+        array = load_image(image).copy()  # whoever gives the frames may reuse their memory
+        padded = self._padding(array).pad(to_tensor(array, self.device))
+        return Frame(array, padded, self._engine.encode(padded), self.network)
 
     @torch.inference_mode()
     def batch(
@@ -165,30 +168,14 @@ class FlowEstimator:
             start: First guess on the padded 1/8 grid, in its pixels.
         """
         check_tensors(image1, image2)
-        height, width = image1.shape[-2:]
-        padding = Padding.of_kind(self.padding, height, width)
+        padding = Padding.of_kind(self.padding, *image1.shape[-2:])
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        computation = Computation(
-            self.config,
-            half=self.dtype != torch.float32,
-            fast=not isinstance(self._runner, ReferenceRunner),
-            device=self.device.type,
-        )
-        budget = memory_budget(self.device, self.max_memory)
-        plan = plan_batch(computation, padded1.shape, budget=budget, fixed=self.plan)
-        result = self._run(self._runner, padded1, padded2, start, plan)
-        if self.dtype != torch.float32 and not result.flow.isfinite().all():
-            log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-            whole = ReferenceRunner(self.network, torch.float32)
-            result = self._run(whole, padded1, padded2, start, plan)
-        if not result.flow.isfinite().all():
-            raise FlowError("these weights give flow that is not finite; are they damaged?")
-        return BatchEstimate(padding.crop(result.flow), result.coarse)
+        return self._cropped(self._engine.on_images(padded1, padded2, start), padding)
 
     def attention(
-        self, image1: ImageLike, points: Sequence[tuple[float, float]]
+        self, image1: FrameLike, points: Sequence[tuple[float, float]]
     ) -> Float32[np.ndarray, "k h w"]:
         """Return for each point (x, y) how much it borrows from every pixel of the first frame.
 
@@ -197,55 +184,66 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention, or a point lies outside the image.
         """
-        return attention_maps(self.network, load_image(image1), points, padding=self.padding)
+        array = image1.image if isinstance(image1, Frame) else load_image(image1)
+        return attention_maps(self.network, array, points, padding=self.padding)
 
-    def _run(
+    @torch.inference_mode()
+    def _pair(
         self,
-        runner: Runner,
-        padded1: Tensor,
-        padded2: Tensor,
-        start: Tensor | None,
-        plan: WorkPlan,
+        image1: FrameLike,
+        image2: FrameLike,
+        previous: Flow | None,
+        *,
+        both_ways: bool = False,
     ) -> BatchEstimate:
-        def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
-            with out_of_memory_as_sentence(image1.shape):
-                return runner(image1, image2, iters=self.iters, flow_init=start, plan=plan.memory)
-
-        found = estimate_in_parts(
-            at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
-        )
-        return BatchEstimate(found.flow, found.low)
-
-    def _start_from(self, previous: Flow, shape: tuple[int, ...]) -> Float[Tensor, "1 2 h w"]:
-        check_same_size(
-            {"the previous flow": previous.array, "the images": shape},
-            remedy="a warm start needs the same size",
-        )
-        if previous.coarse is not None:
-            coarse = torch.tensor(previous.coarse).permute(2, 0, 1)[None].to(self.device)
-        else:
-            full = (
-                torch.from_numpy(previous.array.astype(np.float32))
-                .permute(2, 0, 1)[None]
-                .to(self.device)
-            )
-            coarse = coarsen(Padding.of_kind(self.padding, *shape[:2]).pad(full))
-        return forward_project(coarse)
-
-    def _load_pair(self, image1: ImageLike, image2: ImageLike) -> tuple[ImageArray, ImageArray]:
+        """Estimate one pair, forward or both ways; what is encoded is not encoded again."""
+        if isinstance(image1, Frame) or isinstance(image2, Frame):
+            frames = self._as_frame(image1), self._as_frame(image2)
+            check_pair(frames[0].image, frames[1].image)
+            start = self._start_from(previous, frames[0].image, both_ways=both_ways)
+            found = self._engine.on_frames(*frames, start, both_ways=both_ways)
+            return self._cropped(found, self._padding(frames[0].image))
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
-        check_same_size({"the first image": array1, "the second": array2}, error=ImageError)
-        return array1, array2
+        check_pair(array1, array2)
+        start = self._start_from(previous, array1, both_ways=both_ways)
+        tensor1, tensor2 = (to_tensor(array, self.device) for array in (array1, array2))
+        if both_ways:
+            tensor1, tensor2 = torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1])
+        return self.batch(tensor1, tensor2, start=start)
 
-    def _tensors(self, array1: ImageArray, array2: ImageArray) -> tuple[Tensor, Tensor]:
-        return to_tensor(array1, self.device), to_tensor(array2, self.device)
+    def _as_frame(self, image: FrameLike) -> Frame:
+        if not isinstance(image, Frame):
+            return self.encode(image)
+        if image.network is not self.network:
+            raise FlowError("the frame was encoded by another estimator; encode it with this one")
+        return image
+
+    def _padding(self, array: ImageArray) -> Padding:
+        return Padding.of_kind(self.padding, *array.shape[:2])
+
+    def _start_from(
+        self, previous: Flow | None, image: ImageArray, *, both_ways: bool
+    ) -> Float[Tensor, "b 2 h w"] | None:
+        if previous is None:
+            return None
+        ahead = start_from(previous, image.shape, self._padding(image), self.device)
+        return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
+
+    @staticmethod
+    def _cropped(found: Prediction, padding: Padding) -> BatchEstimate:
+        return BatchEstimate(padding.crop(found.flow), found.low)
 
     @staticmethod
     def _to_flows(estimate: BatchEstimate) -> list[Flow]:
         fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         return [Flow(array, coarse=low) for array, low in zip(fine, coarse, strict=True)]
+
+
+def check_pair(first: ImageArray, second: ImageArray) -> None:
+    """Refuse images of two sizes."""
+    check_same_size({"the first image": first, "the second": second}, error=ImageError)
 
 
 def estimate(

@@ -3,14 +3,38 @@
 Legend: b batch, h w rows and columns at 1/8.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.inference.flow import Flow
+from gmaflow.inference.padding import Padding
+from gmaflow.io.sizes import check_same_size
 from gmaflow.model import STRIDE, pixel_grid
 
 CHUNK = 2**24
 """Distances computed at once."""
+
+
+def start_from(
+    previous: Flow, shape: tuple[int, ...], padding: Padding, device: torch.device
+) -> Float[Tensor, "1 2 h w"]:
+    """Return the first guess that the flow of the pair before gives for images of this shape.
+
+    Raises:
+        FlowError: The flow is of another size.
+    """
+    check_same_size(
+        {"the previous flow": previous.array, "the images": shape},
+        remedy="a warm start needs the same size",
+    )
+    if previous.coarse is not None:
+        coarse = torch.tensor(previous.coarse, device=device).permute(2, 0, 1)[None]
+    else:
+        full = torch.from_numpy(previous.array.astype(np.float32)).to(device)
+        coarse = coarsen(padding.pad(full.permute(2, 0, 1)[None]))
+    return forward_project(coarse)
 
 
 def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:

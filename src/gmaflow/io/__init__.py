@@ -11,25 +11,36 @@ from gmaflow.io.images import (
     read_image,
     write_image,
 )
+from gmaflow.io.overlap import read_ahead, write_behind
+from gmaflow.io.sound import Sound, has_sound
 from gmaflow.io.video import VIDEO_SUFFIXES, VideoInfo, probe_video, read_frames
+from gmaflow.io.video_formats import VIDEO_OUTPUTS
+from gmaflow.io.video_reader import TimedFrame, VideoReader
 from gmaflow.io.video_writer import VideoWriter
 
 __all__ = [
     "FLOW_SUFFIXES",
     "IMAGE_SUFFIXES",
     "PICTURE_SUFFIXES",
+    "VIDEO_OUTPUTS",
     "VIDEO_SUFFIXES",
     "FlowArrays",
+    "Sound",
+    "TimedFrame",
     "VideoInfo",
+    "VideoReader",
     "VideoWriter",
     "atomic_write",
     "ensure_can_write",
+    "has_sound",
     "image_to_array",
     "list_images",
     "probe_video",
+    "read_ahead",
     "read_flow",
     "read_frames",
     "read_image",
+    "write_behind",
     "write_flow",
     "write_image",
 ]

@@ -1,6 +1,7 @@
 """A video, or a folder of pictures, is an iterator of frames."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
@@ -17,12 +18,14 @@ from gmaflow.io.images import read_image
 from gmaflow.io.paths import PathLike, require_file
 
 if TYPE_CHECKING:
+    import av.container
     import av.video.frame
+    import av.video.stream
 
 VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv"}
 )
-DEFAULT_FPS = Fraction(25)
+DEFAULT_FPS, LARGEST_RATE = Fraction(25), 1000
 
 # FFmpeg goes by content: a playlist called clip.mp4 would make it open other files and addresses.
 _OPTIONS = {
@@ -43,10 +46,20 @@ class VideoInfo:
     """Frames per second; 25 where the source does not say."""
     num_frames: int | None
     """Frames by the file's own account, or None if it gives none."""
+    seconds: Fraction | None
+    """How long it plays, about, by the file's own account; None if it gives none."""
+    time_base: Fraction
+    """All frames appear at multiples of it, in seconds."""
+    pixel_aspect: Fraction = Fraction(1)
+    """How wide pixels of an upright frame are shown in proportion to their height."""
 
 
-def probe_video(path: PathLike) -> VideoInfo:
+def probe_video(path: PathLike, *, fps: Fraction = DEFAULT_FPS) -> VideoInfo:
     """Look at a video, or a folder of pictures, without reading it all.
+
+    Args:
+        path: where it is.
+        fps: how fast the pictures of a folder follow each other.
 
     Raises:
         ImageError: it cannot be read.
@@ -55,23 +68,23 @@ def probe_video(path: PathLike) -> VideoInfo:
     if path.is_dir():
         images = list_images(path)
         height, width, _ = read_image(images[0]).shape
-        return VideoInfo(height, width, DEFAULT_FPS, len(images))
-    path = require_file(path, ImageError, "a video or a folder of images")
-    av = import_av("reading video")
-    try:
-        with av.open(str(path), options=_OPTIONS, metadata_errors="replace") as container:
-            if not container.streams.video:
-                raise ImageError(f"{path} holds no video stream; give a video")
-            stream = container.streams.video[0]
-            # The way up is told by the first frame.
-            first = next(container.decode(stream), None)
-            if first is None:
-                raise ImageError(f"{path} holds no frames; give another video")
-            height, width, _ = _upright(first).shape
-            fps = stream.average_rate or stream.guessed_rate or DEFAULT_FPS
-            return VideoInfo(height, width, Fraction(fps), stream.frames or None)
-    except av.FFmpegError as err:
-        raise _unreadable(path, err) from err
+        return VideoInfo(height, width, fps, len(images), len(images) / fps, 1 / fps)
+    with open_video(path) as (container, stream):
+        # The way up is told by the first frame.
+        first = next(container.decode(stream), None)
+        if first is None:
+            raise ImageError(f"{path} holds no frames; give another video")
+        height, width, _ = upright(first).shape
+        aspect = stream.sample_aspect_ratio or Fraction(1)
+        return VideoInfo(
+            height,
+            width,
+            rate_of(stream),
+            stream.frames or None,
+            duration_of(container, stream) or _rough_duration(container),
+            stream.time_base or 1 / rate_of(stream),
+            1 / aspect if quarter_turns(first) % 2 else aspect,
+        )
 
 
 def read_frames(
@@ -101,7 +114,7 @@ def read_frames(
     if path.is_dir():
         frames = map(read_image, list_images(path)[start:end:every])
     else:
-        path = require_file(path, ImageError, "a video or a folder of images")
+        require_file(path, ImageError, "a video or a folder of images")
         frames = _decode(path, start, end, every)
     return _of_one_size(path, frames)
 
@@ -115,30 +128,73 @@ def import_av(doing: str) -> ModuleType:
     return av
 
 
-def _decode(path: Path, start: int, end: int | None, every: int) -> Iterator[np.ndarray]:
+@contextmanager
+def open_video(
+    path: PathLike,
+) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
+    """Open a video file and find the pictures in it.
+
+    Raises:
+        ImageError: it cannot be read, now or inside the block, or holds no pictures.
+    """
+    path = require_file(path, ImageError, "a video or a folder of images")
     av = import_av("reading video")
     try:
-        container = av.open(str(path), options=_OPTIONS, metadata_errors="replace")
+        with av.open(str(path), options=_OPTIONS, metadata_errors="replace") as container:
+            if not container.streams.video:
+                raise ImageError(f"{path} holds no video stream; give a video")
+            stream = container.streams.video[0]
+            if stream.codec_context is None:  # to decode without one would end the process
+                raise ImageError(
+                    f"{path} is damaged, or coded in a way that is not known; give another video"
+                )
+            stream.thread_type = "AUTO"
+            yield container, stream
     except av.FFmpegError as err:
-        raise _unreadable(path, err) from err
-    try:
-        if not container.streams.video:
-            raise ImageError(f"{path} holds no video stream; give a video")
-        stream = container.streams.video[0]
-        stream.thread_type = "AUTO"
+        raise ImageError(
+            f"{path} cannot be read as video ({err.strerror}); give a video such as .mp4, or a "
+            "folder of images"
+        ) from err
+
+
+def rate_of(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return how many frames a second there are on average, or a guess."""
+    rate = stream.average_rate or stream.guessed_rate
+    # Some recordings give the ticks of their clock instead.
+    return Fraction(rate) if rate and 0 < rate < LARGEST_RATE else DEFAULT_FPS
+
+
+def duration_of(
+    container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
+) -> Fraction | None:
+    """Return how many seconds the pictures last by the file's own account, or None."""
+    if stream.duration is not None and stream.time_base is not None:
+        return stream.duration * stream.time_base
+    # That of the whole file, only where nothing else can last longer than the pictures.
+    return _rough_duration(container) if len(container.streams) == 1 else None
+
+
+def _rough_duration(container: "av.container.InputContainer") -> Fraction | None:
+    """Return the length of the whole file, sound included, which it tells in microseconds."""
+    return Fraction(container.duration, 1_000_000) if container.duration else None
+
+
+def quarter_turns(frame: "av.video.frame.VideoFrame") -> int:
+    """Return by how many right angles a frame must be turned, counterclockwise as by np.rot90."""
+    return round(frame.rotation / 90)
+
+
+def upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
+    """Return a frame as RGB, the right way up."""
+    turned = np.rot90(frame.to_ndarray(format="rgb24"), quarter_turns(frame))
+    return np.ascontiguousarray(turned)
+
+
+def _decode(path: Path, start: int, end: int | None, every: int) -> Iterator[np.ndarray]:
+    with open_video(path) as (container, stream):
         # Counted, not sought: a seek lands on the nearest key frame.
         for frame in islice(container.decode(stream), start, end, every):
-            yield _upright(frame)
-    except av.FFmpegError as err:
-        raise _unreadable(path, err) from err
-    finally:
-        container.close()
-
-
-def _upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
-    # The rotation is counterclockwise, as that of np.rot90.
-    quarter_turns = round(frame.rotation / 90)
-    return np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), quarter_turns))
+            yield upright(frame)
 
 
 def _of_one_size(path: Path, frames: Iterator[np.ndarray]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
@@ -146,14 +202,13 @@ def _of_one_size(path: Path, frames: Iterator[np.ndarray]) -> Iterator[UInt8[np.
     for frame in frames:
         first = first or frame.shape
         if frame.shape != first:
-            raise ImageError(
-                f"{path}: a frame of {frame.shape[0]} x {frame.shape[1]} follows frames of "
-                f"{first[0]} x {first[1]}; all must have one size"
-            )
+            raise other_size(path, frame.shape, first)
         yield frame
 
 
-def _unreadable(path: Path, err: Exception) -> ImageError:
+def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> ImageError:
+    """Return the error that a frame differs in size from those before it."""
     return ImageError(
-        f"{path} cannot be read as video ({err}); give a video such as .mp4, or a folder of images"
+        f"{path}: a frame of {found[0]} x {found[1]} follows frames of {wanted[0]} x {wanted[1]}; "
+        "all must have one size"
     )

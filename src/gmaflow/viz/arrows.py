@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz._checks import check_flow, check_image
+from gmaflow.viz._checks import check_flow, check_image, check_positive
 from gmaflow.viz._draw import INK, blend
 from gmaflow.viz.color import flow_to_image, known_pixels
 
@@ -16,6 +16,7 @@ def flow_arrows(
     flow: Float32[np.ndarray, "h w 2"],
     *,
     spacing: int | None = None,
+    max_length: float | None = None,
     valid: Bool[np.ndarray, "h w"] | None = None,
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw the motion of every so many pixels as an arrow that starts at its pixel.
@@ -28,6 +29,8 @@ def flow_arrows(
         image: the first frame; it is dimmed a little.
         flow: motion in pixels.
         spacing: pixels from one arrow to the next; by default it suits the size of the image.
+        max_length: the length whose arrow fills the space to the next one; by default most of
+            this flow do. Give one to compare flows, or for the frames of a video.
         valid: where the flow is known; elsewhere there are no arrows.
 
     Returns:
@@ -36,6 +39,8 @@ def flow_arrows(
     check_image(image)
     check_flow(flow)
     check_same_size({"the image": image, "the flow": flow, "the valid mask": valid})
+    if max_length is not None:
+        check_positive("max_length", max_length)
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:
@@ -47,7 +52,7 @@ def flow_arrows(
         return ground
 
     lengths = np.hypot(motions[:, 0], motions[:, 1])
-    unit = float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
+    unit = max_length or float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
     reach = np.minimum(lengths * (0.9 * spacing / unit), 1.25 * spacing)
     turns = motions / np.where(lengths > 0, lengths, 1)[:, None]
     hues = flow_to_image(turns[None], max_length=1.0)[0]

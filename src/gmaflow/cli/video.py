@@ -1,0 +1,156 @@
+"""`gmaflow video`: the flow of a video, as a video or as files."""
+
+import json
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gmaflow.cli.app import say
+from gmaflow.cli.options import parse
+from gmaflow.cli.pairs import settings
+from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.video_options import VideoOptions, parse_time
+from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
+from gmaflow.cli.video_pictures import draw_step
+from gmaflow.cli.video_scale import choose_scale
+from gmaflow.errors import ImageError
+from gmaflow.io import VideoReader, read_ahead, write_behind
+
+if TYPE_CHECKING:
+    from gmaflow.inference import FlowEstimator, VideoStep
+
+USUAL_FPS = 25.0
+
+
+@dataclass
+class Tally:
+    """What was done so far."""
+
+    frames: int = 0
+    cuts: list[float] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(VideoOptions, args, verb="video")
+    options.check()
+    started = time.perf_counter()
+    report = run(options)
+    report["seconds"] = round(time.perf_counter() - started, 2)
+    print(json.dumps(report, indent=2) if options.json else sentence(report))  # noqa: T201
+    if report["interrupted"]:
+        raise KeyboardInterrupt
+
+
+def run(options: VideoOptions) -> dict[str, object]:
+    """Estimate and write the flow of a video; returns what there is to say about it."""
+    check_output(options)
+    reader = open_input(options)
+    silence = why_silent(options)
+    # Before anything is estimated: a place that cannot be written to is told at once.
+    with open_output(options, reader, sound=silence is None) as write:
+        estimator = options.estimator.make()
+        scale = options.max_flow
+        if scale is None and options.show != "occlusion" and not writes_numbers(options):
+            scale = choose_scale(
+                estimator, reader, cut_threshold=options.threshold, quiet=options.json
+            )
+        draw = partial(draw_step, show=options.show, max_length=scale or 1.0, legend=options.legend)
+        tally = work_through(estimator, reader, options, lambda step: write(step, draw))
+    if reader.problem:
+        say(f"gmaflow: {reader.problem}; what could be read was used")
+    return {
+        **settings(estimator),
+        "input": str(options.input),
+        "output": str(options.output),
+        "show": "flow" if writes_numbers(options) else options.show,
+        "frames": tally.frames,
+        "cuts": tally.cuts,
+        "max_flow": scale,
+        "sound": silence or "kept",
+        "problem": reader.problem,
+        "interrupted": tally.interrupted,
+    }
+
+
+def open_input(options: VideoOptions) -> VideoReader:
+    """Look at the video."""
+    return VideoReader(
+        options.input,
+        start=parse_time(options.start),
+        end=None if options.end is None else parse_time(options.end),
+        every=options.every,
+        scale=options.scale,
+        fps=Fraction(options.fps or USUAL_FPS).limit_denominator(1000),
+    )
+
+
+def work_through(
+    estimator: "FlowEstimator",
+    reader: VideoReader,
+    options: VideoOptions,
+    write: Callable[["VideoStep"], None],
+) -> Tally:
+    """Read, estimate and write at the same time; an interrupt ends it early and well.
+
+    Raises:
+        ImageError: There are no two frames.
+    """
+    from gmaflow.inference import estimate_video
+
+    tally = Tally()
+    total = None if reader.num_frames is None else reader.num_frames - 1
+
+    def finish(step: "VideoStep") -> None:
+        write(step)
+        tally.frames += 1
+        if step.flow is None:
+            tally.cuts.append(round(float(step.time + step.seconds), 3))
+
+    try:
+        with (
+            progress_bar("video", quiet=options.json) as show_progress,
+            write_behind() as later,
+            closing(read_ahead(reader)) as frames,
+        ):
+            for step in estimate_video(
+                estimator,
+                frames,
+                backward=options.show == "occlusion",
+                warm_start=options.warm_start,
+                cut_threshold=options.threshold,
+            ):
+                later(partial(finish, step))
+                show_progress(step.number + 1, total)
+    except KeyboardInterrupt:
+        if not tally.frames:
+            raise
+        tally.interrupted = True
+    if not tally.frames:
+        raise ImageError(
+            reader.problem or f"{options.input} holds one frame; flow needs at least two"
+        )
+    return tally
+
+
+def sentence(report: dict[str, object]) -> str:
+    """Return a report as a person would say it."""
+    parts = ["{frames} frames of {show}".format(**report)]
+    if isinstance(report["max_flow"], float):
+        parts.append(f"full scale at {report['max_flow']:.3g} px")
+    cuts = report["cuts"]
+    assert isinstance(cuts, list)
+    if cuts:
+        where = ", ".join(f"{cut:g}" for cut in cuts[:5]) + (" ..." if len(cuts) > 5 else "")
+        parts.append(f"{len(cuts)} cut{'s' if len(cuts) > 1 else ''} (at {where} s)")
+    if report["sound"] != "none in the source":
+        parts.append("sound {sound}".format(**report))
+    if report["interrupted"]:
+        parts.append("interrupted there")
+    how = "{model}, {iters} iterations, {device}, {precision}, {seconds} s".format(**report)
+    return f"wrote {report['output']}: {', '.join(parts)} ({how})"

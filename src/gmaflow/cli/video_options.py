@@ -1,0 +1,114 @@
+"""The options of `gmaflow video`."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from gmaflow.cli.options import Estimator, EstimatorOptions
+from gmaflow.errors import FlowError
+
+Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
+FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "kitti", "png"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoOptions:
+    """Estimate the flow of a video.
+
+    A video (.mp4 .mov .webm .gif and more), or a folder of frames, in; a video out: .mp4 .mov .mkv
+    .webm .gif. An output without suffix is a folder and gets a file for each frame.
+
+    What is shown is colours, arrows, or occlusion, for which flow is estimated both ways.
+    Every frame but the last is shown with its motion to the next one, at its own time, so that
+    speed and sound stay as they are. Before a cut there is no next frame: the flow is black, as
+    unknown flow always is, arrows and occlusion are left out, and no flow file is written.
+    Ctrl-C ends the video where it is; what was done can be played.
+
+    Examples:
+      gmaflow video in.mp4 -o flow.mp4
+      gmaflow video in.mp4 -o both.mp4 --show side-by-side --legend
+      gmaflow video in.mov -o hidden.webm --show occlusion --start 1:05 --end 1:20 --scale 0.5
+      gmaflow video frames/ -o arrows.gif --show arrows --fps 12 --every 2
+      gmaflow video in.mp4 -o flow/ --format npz --warm-start
+    """
+
+    input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
+    """A video, or a folder of frames in natural order."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    """A video, or a folder for a file for each frame."""
+    estimator: Estimator = field(default_factory=EstimatorOptions)
+    show: Show = "flow"
+    """Colours, alone or beside the source; arrows; or what is hidden (orange) or leaves (blue)."""
+    format: FileFormat = "flo"
+    """Folders: flow as numbers, or png for pictures of what --show says."""
+    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
+    """Where to begin: seconds, m:s or h:m:s."""
+    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
+    """Where to end."""
+    every: int = 1
+    """Take every so many frames; the speed stays, the motions get longer."""
+    scale: float = 1.0
+    """Make frames smaller first: 0.5 is much faster, and the flow is in pixels twice as large."""
+    fps: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Folders of frames: how many are shown a second; 25 by default."""
+    max_flow: Annotated[float | None, tyro.conf.arg(metavar="PX", aliases=["--max-length"])] = None
+    """Length at which colours are full, all along; by default from pairs all over the video."""
+    legend: bool = False
+    """Colours and arrows: lay the colour wheel and its scale into a corner."""
+    warm_start: bool = False
+    """Begin each pair with the flow of the pair before."""
+    cut_threshold: float = 0.4
+    """How unlike two frames are that belong to two shots: 0 alike, 1 nothing in common."""
+    no_cuts: bool = False
+    """Estimate across cuts too."""
+    no_sound: bool = False
+    """Leave the sound out."""
+    overwrite: bool = False
+    """Replace outputs that exist."""
+    json: bool = False
+    """Print a JSON object instead of a sentence."""
+
+    @property
+    def threshold(self) -> float | None:
+        """What `estimate_video` takes as its threshold of cuts."""
+        return None if self.no_cuts else self.cut_threshold
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            FlowError: Something is.
+        """
+        if self.fps is not None and not self.input.is_dir():
+            raise FlowError("--fps is for folders of frames; a video keeps its own times")
+        if self.fps is not None and not 0 < self.fps <= 1000:
+            raise FlowError(f"--fps {self.fps:g} makes no sense; give more than 0, at most 1000")
+        if self.max_flow is not None and not 0 < self.max_flow < float("inf"):
+            raise FlowError(f"--max-flow {self.max_flow:g} is no length; give one above 0")
+        if not 0 < self.cut_threshold <= 2:
+            raise FlowError(
+                f"--cut-threshold {self.cut_threshold:g} is out of range; give 0.4 or so, or "
+                "--no-cuts to find none"
+            )
+
+
+def parse_time(text: str) -> Fraction:
+    """Read a time: seconds, m:s or h:m:s.
+
+    Raises:
+        FlowError: It is none.
+    """
+    parts = text.split(":")
+    try:
+        numbers = [Fraction(part) for part in parts]
+    except (ValueError, ZeroDivisionError):
+        numbers = []
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:
+        raise FlowError(f"{text!r} is no time; give seconds such as 12.5, or h:m:s such as 0:01:30")
+    seconds = Fraction(0)
+    for number in numbers:
+        seconds = 60 * seconds + number
+    return seconds

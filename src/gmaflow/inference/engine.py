@@ -1,0 +1,120 @@
+"""The network at work: by the chosen back end, in the chosen precision, within the memory there is.
+
+Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.backend import ReferenceRunner, Runner
+from gmaflow.inference.frames import Frame, both_directions
+from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence
+from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
+from gmaflow.inference.tiles import estimate_in_parts
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Runs a network on padded images, or on frames that it has encoded."""
+
+    network: FlowNetwork
+    runner: Runner
+    device: torch.device
+    dtype: torch.dtype
+    iters: int
+    plan: MemoryPlan | None = None
+    """What to keep in memory; by default whatever fits."""
+    max_memory: float | None = None
+    """Bytes to plan with; by default what is free."""
+
+    def on_images(
+        self,
+        padded1: Float[Tensor, "b 3 H W"],
+        padded2: Float[Tensor, "b 3 H W"],
+        start: Float[Tensor, "b 2 h w"] | None,
+    ) -> Prediction:
+        """Estimate a batch of pairs."""
+        plan = self.plan_for(padded1.shape)
+
+        def compute(runner: Runner) -> Prediction:
+            def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
+                with out_of_memory_as_sentence(image1.shape):
+                    return runner(
+                        image1, image2, iters=self.iters, flow_init=start, plan=plan.memory
+                    )
+
+            return estimate_in_parts(
+                at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
+            )
+
+        return self._finite(compute)
+
+    def on_frames(
+        self,
+        frame1: Frame,
+        frame2: Frame,
+        start: Float[Tensor, "b 2 h w"] | None,
+        *,
+        both_ways: bool,
+    ) -> Prediction:
+        """Estimate one pair, forward or both ways as a batch of two."""
+        shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
+        plan = self.plan_for(shape)
+        if frame1.encoded is None or frame2.encoded is None or plan.pairs < shape[0]:
+            images = [frame1.padded, frame2.padded]
+            first, second = (images, images[::-1]) if both_ways else (images[:1], images[1:])
+            return self.on_images(torch.cat(first), torch.cat(second), start)
+
+        def compute(runner: Runner) -> Prediction:
+            first, second = (
+                frame.encoded
+                if frame.encoded is not None and runner is self.runner
+                else runner.encode_frame(frame.padded)
+                for frame in (frame1, frame2)
+            )
+            features2 = second.features
+            if both_ways:
+                first, features2 = both_directions(first, second)
+            with out_of_memory_as_sentence(shape):
+                return runner.match(
+                    first, features2, iters=self.iters, flow_init=start, plan=plan.memory
+                )
+
+        return self._finite(compute)
+
+    def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
+        """Encode images once, for all the pairs they are part of; None where they need tiles."""
+        if self.plan_for(padded.shape).tile != tuple(padded.shape[-2:]):
+            return None
+        with out_of_memory_as_sentence(padded.shape):
+            return self.runner.encode_frame(padded)
+
+    def plan_for(self, shape: tuple[int, ...]) -> WorkPlan:
+        """Return how a batch of that shape is estimated."""
+        computation = Computation(
+            self.network.config,
+            half=self.dtype != torch.float32,
+            fast=not isinstance(self.runner, ReferenceRunner),
+            device=self.device.type,
+        )
+        budget = memory_budget(self.device, self.max_memory)
+        return plan_batch(computation, shape, budget=budget, fixed=self.plan)
+
+    def _finite(self, compute: Callable[[Runner], Prediction]) -> Prediction:
+        """Compute in the chosen precision, or in float32 where that overflows."""
+        found = compute(self.runner)
+        if self.dtype != torch.float32 and not found.flow.isfinite().all():
+            log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
+            found = compute(ReferenceRunner(self.network, torch.float32))
+        if not found.flow.isfinite().all():
+            raise FlowError("these weights give flow that is not finite; are they damaged?")
+        return found

@@ -1,0 +1,41 @@
+"""Frames that the network has looked at once, for all the pairs they are part of.
+
+Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.inference.images import ImageArray, ImageLike
+from gmaflow.model import EncodedFrame, FlowNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An image and what the network found in it; goes wherever an image goes.
+
+    In a sequence every frame but the first and the last is part of two pairs: made into a `Frame`
+    by `FlowEstimator.encode` it is encoded once instead of twice.
+    """
+
+    image: ImageArray
+    padded: Float[Tensor, "1 3 H W"]
+    encoded: EncodedFrame | None
+    """None where the image is too large for the memory but in tiles."""
+    network: FlowNetwork
+    """Who encoded it: to another network it says nothing."""
+
+
+FrameLike: TypeAlias = "ImageLike | Frame"
+
+
+def both_directions(
+    first: EncodedFrame, second: EncodedFrame
+) -> tuple[EncodedFrame, Float[Tensor, "b c h w"]]:
+    """Return a batch of two pairs, there and back, as `FlowNetwork.match` takes it."""
+    ahead = (torch.cat(parts) for parts in zip(first, second, strict=True))
+    return EncodedFrame(*ahead), torch.cat([second.features, first.features])

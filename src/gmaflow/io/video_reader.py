@@ -1,0 +1,226 @@
+"""A video as frames that know their time, read as far as it can be read."""
+
+from collections.abc import Generator, Iterator
+from copy import copy
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import UInt8
+
+from gmaflow.errors import ImageError
+from gmaflow.io.folders import list_images
+from gmaflow.io.images import read_image
+from gmaflow.io.paths import PathLike
+from gmaflow.io.video import (
+    DEFAULT_FPS,
+    duration_of,
+    import_av,
+    open_video,
+    other_size,
+    probe_video,
+    rate_of,
+    upright,
+)
+
+if TYPE_CHECKING:
+    import av.container
+    import av.video.frame
+    import av.video.stream
+
+LARGEST_SCALE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class TimedFrame:
+    """A picture, and when it appears."""
+
+    image: UInt8[np.ndarray, "h w 3"]
+    time: Fraction
+    """Seconds from the beginning of the video."""
+
+
+class VideoReader:
+    """The frames of a video, or of a folder of pictures, with their times.
+
+    Frames come upright, RGB and one at a time, so that memory does not grow with the video. A video
+    that is damaged, cut short or changes its size is read as far as it goes; `problem` tells then
+    what is wrong with it.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        start: Fraction = Fraction(0),
+        end: Fraction | None = None,
+        every: int = 1,
+        scale: float = 1.0,
+        fps: Fraction = DEFAULT_FPS,
+    ) -> None:
+        """Look at the video.
+
+        Args:
+            path: a video, or a folder of pictures, which are taken in natural order.
+            start: the first moment wanted, in seconds.
+            end: the first moment no longer wanted; None for all.
+            every: 1 for every frame, 2 for every other one.
+            scale: by how much frames are made larger or, below 1, smaller.
+            fps: how fast the pictures of a folder follow each other.
+
+        Raises:
+            ImageError: it cannot be read, or nothing is wanted of it.
+        """
+        self.path = Path(path)
+        self.problem: str | None = None
+        if every < 1:
+            raise ImageError(f"every {every} frames makes no sense; give at least 1")
+        if not 0 < scale <= LARGEST_SCALE:
+            raise ImageError(f"a scale of {scale:g} makes no sense; give 0.5 for half the size")
+        self.info = probe_video(path, fps=fps)
+        length = self.info.seconds
+        if end is not None and end <= start:
+            raise ImageError(f"the part ends at {float(end):g} s and starts at {float(start):g} s")
+        if start < 0 or (length is not None and start >= length):
+            told = "" if length is None else f", which lasts {float(length):.2f} s"
+            raise ImageError(f"{path} has nothing at {float(start):g} s{told}")
+        self.scale = scale
+        self.start = start
+        self._end, self._every = end, every
+
+    def glimpses(self, count: int, *, shrink: float = 1.0) -> "list[VideoReader]":
+        """Return readers of the same video that begin at moments spread evenly over the part.
+
+        Args:
+            count: how many.
+            shrink: by how much their frames are smaller than this one's; 0.5 is half.
+        """
+        end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)
+        span = Fraction(0) if end is None else end - self.start
+        readers = [copy(self) for _ in range(count if span else 1)]
+        for number, reader in enumerate(readers):
+            # Not in the middle of each stretch: a video of two frames has but one pair.
+            reader.start = self.start + span * number / len(readers)
+            reader.scale = self.scale * shrink
+        return readers
+
+    def _part_end(self, seconds: Fraction) -> Fraction:
+        return seconds if self._end is None else min(self._end, seconds)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the frames are files of a folder."""
+        return self.path.is_dir()
+
+    @property
+    def num_frames(self) -> int | None:
+        """How many frames there will be, about; None if nobody knows."""
+        if self.info.seconds is None:
+            return None
+        whole = self.info.num_frames or round(self.info.seconds * self.info.fps)
+        part = self._part_end(self.info.seconds) - self.start
+        share = part / self.info.seconds if self.info.seconds else 1
+        return -(-round(whole * share) // self._every)
+
+    def __iter__(self) -> Generator[TimedFrame]:
+        """Read the frames.
+
+        Raises:
+            ImageError: not even one of them can be read.
+        """
+        self.problem = None
+        shape: tuple[int, ...] = ()
+        try:
+            for number, frame in enumerate(self._wanted()):
+                shape = shape or frame.image.shape
+                if frame.image.shape != shape:
+                    raise other_size(self.path, frame.image.shape, shape)
+                if number % self._every == 0:
+                    yield frame if self.scale == 1 else self._scaled(frame)
+        except ImageError as err:
+            if not shape:
+                raise
+            self.problem = str(err)
+        if not shape:
+            raise ImageError(f"{self.path} holds no frames in the part that was asked for")
+
+    def _scaled(self, frame: TimedFrame) -> TimedFrame:
+        from PIL import Image
+
+        height, width = (max(1, round(self.scale * side)) for side in frame.image.shape[:2])
+        image = Image.fromarray(frame.image)
+        # Two steps, a coarse one first, are a few times faster and hardly to be told apart.
+        sized = image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0)
+        return TimedFrame(np.asarray(sized), frame.time)
+
+    def _wanted(self) -> Iterator[TimedFrame]:
+        """The frames of the part that is wanted, every one of them."""
+        for frame in self._pictures() if self.is_folder else self._decoded():
+            if self._end is not None and frame.time >= self._end:
+                return
+            yield frame
+
+    def _pictures(self) -> Iterator[TimedFrame]:
+        first = -(-self.start // self.info.time_base)
+        paths = list_images(self.path)
+        for number in range(int(first), len(paths)):
+            yield TimedFrame(read_image(paths[number]), number * self.info.time_base)
+
+    def _decoded(self) -> Iterator[TimedFrame]:
+        with open_video(self.path) as (container, stream):
+            self._seek(container, stream)
+            begin = stream_start(stream)
+            step, expected = 1 / rate_of(stream), Fraction(0)
+            for frame in self._frames(container, stream):
+                time = expected if frame.pts is None else frame.pts * stream_unit(stream) - begin
+                shown = frame.duration * stream_unit(stream) if frame.duration else step
+                expected = time + shown
+                if time >= self.start:
+                    yield TimedFrame(upright(frame), time)
+            self._note_an_early_end(expected, duration_of(container, stream), 2 * step)
+
+    def _frames(
+        self, container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
+    ) -> Iterator["av.video.frame.VideoFrame"]:
+        av = import_av("reading video")
+        damaged = 0
+        for packet in container.demux(stream):
+            try:
+                yield from packet.decode()
+            except av.FFmpegError:
+                damaged += 1
+                self.problem = f"{self.path} is damaged in {damaged} place(s), which are left out"
+
+    def _seek(
+        self, container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
+    ) -> None:
+        """Go to the key frame before the start, where the format can; what is read is the same."""
+        av = import_av("reading video")
+        if not self.start:
+            return
+        begin = stream_start(stream)
+        try:
+            container.seek(int((self.start + begin) / stream_unit(stream)), stream=stream)
+        except av.FFmpegError:
+            container.seek(0)
+
+    def _note_an_early_end(
+        self, reached: Fraction, length: Fraction | None, tolerance: Fraction
+    ) -> None:
+        # Half a second where nothing but the whole file's length is known, which is rounded.
+        if length is not None and reached + max(tolerance, Fraction(1, 2)) < length:
+            self.problem = (
+                f"{self.path} is cut short: {float(reached):.2f} of {float(length):.2f} s are there"
+            )
+
+
+def stream_unit(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return what a stream counts its times in, in seconds."""
+    return stream.time_base or 1 / rate_of(stream)
+
+
+def stream_start(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return when the first frame appears, in the file's own time."""
+    return (stream.start_time or 0) * stream_unit(stream)

@@ -1,0 +1,270 @@
+"""`gmaflow video`, on clips of every kind."""
+
+import json
+import re
+import shutil
+import weakref
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import VideoReader, read_flow, read_image, write_image
+from gmaflow.io.video import upright
+from tests.cli.conftest import Run
+from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
+
+
+@pytest.fixture
+def fast(weights: dict[str, Path]) -> list[str]:
+    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve frames with sound; after the seventh another shot begins."""
+    path = tmp_path_factory.mktemp("clips") / "clip.mp4"
+    return write_clip(path, [*moving(7, seed=1), *moving(5, seed=2)], sound="aac")
+
+
+def images(path: Path) -> list[np.ndarray]:
+    return [frame.image for frame in VideoReader(path)]
+
+
+def report(run: Run, *args: str | Path) -> dict[str, Any]:
+    outcome = run("video", *args, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+@pytest.mark.parametrize(
+    ("show", "width"), [("flow", 64), ("side-by-side", 128), ("arrows", 64), ("occlusion", 64)]
+)
+def test_every_way_to_show_it(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, show: str, width: int
+) -> None:
+    out = tmp_path / "out.mp4"
+    told = report(run, clip, "-o", out, "--show", show, *fast)
+    assert (told["frames"], told["cuts"], told["sound"]) == (11, [0.35], "kept")
+    frames = images(out)
+    assert [frame.shape for frame in frames] == [(48, width, 3)] * 11
+    assert frame_times(out) == frame_times(clip)[:-1]
+    assert list(tmp_path.iterdir()) == [out]
+    assert (told["max_flow"] is None) == (show == "occlusion")
+
+
+def test_before_a_cut_the_flow_is_black(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    report(run, clip, "-o", tmp_path / "a.mp4", "--show", "side-by-side", "--no-sound", *fast)
+    frames = images(tmp_path / "a.mp4")
+    source = images(clip)
+    for number, frame in enumerate(frames):
+        assert np.abs(frame[:, :64].astype(int) - source[number]).mean() < 12
+        assert (frame[:, 64:].mean() < 8) == (number == 6)
+    assert sound_of(tmp_path / "a.mp4") is None
+    assert report(run, clip, "-o", tmp_path / "b.mp4", "--no-cuts", *fast)["cuts"] == []
+    all_cuts = report(run, clip, "-o", tmp_path / "c.mp4", "--cut-threshold", "1e-9", *fast)
+    assert len(all_cuts["cuts"]) == 11
+
+
+@pytest.mark.parametrize("ending", ["flo", "pfm", "npy", "npz", "kitti"])
+def test_a_folder_gets_the_flow_of_every_frame(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / "out"
+    told = report(run, clip, "-o", out, "--format", ending, "--warm-start", *fast)
+    assert told["max_flow"] is None
+    assert "left out" in told["sound"]
+    suffix = ".kitti.png" if ending == "kitti" else f".{ending}"
+    names = {path.name for path in out.iterdir()}
+    assert names == {f"{n:06d}{suffix}" for n in range(11) if n != 6}
+    estimator = FlowEstimator(fast[1], iters=1, device="cpu")
+    warm = list(estimator.sequence(images(clip)[:7], warm_start=True))
+    for number, flow in enumerate(warm):
+        found = read_flow(out / f"{number:06d}{suffix}").array
+        np.testing.assert_allclose(found, flow.array, atol=1 / 64 if ending == "kitti" else 1e-4)
+
+
+def test_a_folder_of_pictures_in_and_out(run: Run, fast: list[str], tmp_path: Path) -> None:
+    for number, image in enumerate(moving(5)):
+        write_image(tmp_path / "in" / f"{number}.png", image)
+    out = tmp_path / "out"
+    told = report(run, tmp_path / "in", "-o", out, "--format", "png", "--show", "arrows", *fast)
+    assert (told["frames"], told["sound"]) == (4, "none in the source")
+    assert sorted(path.name for path in out.iterdir()) == [f"{n:06d}.png" for n in range(4)]
+    assert read_image(out / "000000.png").shape == (*SIZE, 3)
+    report(run, tmp_path / "in", "-o", tmp_path / "a.mp4", "--fps", "10", *fast)
+    assert frame_times(tmp_path / "a.mp4") == [Fraction(n, 10) for n in range(4)]
+
+
+def test_times_and_the_way_up_are_kept(run: Run, fast: list[str], tmp_path: Path) -> None:
+    times = [Fraction(n, 1000) for n in (0, 50, 200, 250, 700)]
+    uneven = write_clip(tmp_path / "uneven.mp4", moving(5), times=times)
+    turned = turn(uneven, tmp_path / "turned.mp4", (0, 1, -1, 0))
+    report(run, turned, "-o", tmp_path / "a.mov", *fast)
+    assert frame_times(tmp_path / "a.mov") == frame_times(uneven)[:-1]
+    assert images(tmp_path / "a.mov")[0].shape == (64, 48, 3)
+
+
+def test_a_part_by_time_by_number_and_in_small(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.webm"
+    part = ["--start", "0:00.1", "--end", "0.5", "--every", "2", "--scale", "0.5"]
+    told = report(run, clip, "-o", out, *part, "--no-cuts", *fast)
+    assert told["frames"] == 3
+    assert images(out)[0].shape == (24, 32, 3)
+    assert [round(100 * time) for time in frame_times(out)] == [0, 10, 20]
+    sound = sound_of(out)
+    assert sound is not None
+    assert sound[0] == "opus"
+    assert abs(sound[1] - 0.3) < 0.1
+
+
+def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+    outcome = run("video", clip, "-o", tmp_path / "a.gif", "--legend", *fast)
+    assert outcome.code == 0
+    assert "sound left out: .gif cannot hold any" in outcome.out
+    assert "1 cut (at 0.35 s)" in outcome.out
+    assert len(images(tmp_path / "a.gif")) == 11
+    again = report(run, tmp_path / "a.gif", "-o", tmp_path / "b.gif", *fast)
+    assert again["frames"] == 10
+
+
+def test_the_scale_is_given_or_told(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+    given = report(run, clip, "-o", tmp_path / "a.mp4", "--max-flow", "7.5", *fast)
+    assert given["max_flow"] == 7.5
+    outcome = run("video", clip, "-o", tmp_path / "b.mp4", *fast)
+    told = re.search(r"full scale at ([\d.]+) px", outcome.out)
+    assert told is not None
+    assert float(told[1]) >= 1
+
+
+def test_a_video_cut_short_gives_what_it_has(run: Run, fast: list[str], tmp_path: Path) -> None:
+    whole = write_clip(tmp_path / "whole.mp4", moving(40), quality="0")
+    part = cut_short(whole, tmp_path / "part.mp4")
+    outcome = run("video", part, "-o", tmp_path / "a.mp4", *fast)
+    assert outcome.code == 0
+    assert "is cut short" in outcome.err
+    assert 5 < len(images(tmp_path / "a.mp4")) < 39
+
+
+def test_a_change_of_size_keeps_what_came_before(run: Run, fast: list[str], tmp_path: Path) -> None:
+    for number, image in enumerate([*moving(4), *moving(2, size=(56, 64))]):
+        write_image(tmp_path / "in" / f"{number}.png", image)
+    outcome = run("video", tmp_path / "in", "-o", tmp_path / "a.mp4", *fast)
+    assert outcome.code == 0
+    assert "a frame of 56 x 64 follows frames of 48 x 64" in outcome.err
+    assert len(images(tmp_path / "a.mp4")) == 3
+
+
+@pytest.mark.parametrize(("after", "left"), [(5, 4), (1, None)])
+def test_an_interrupt_leaves_what_was_done(
+    run: Run,
+    fast: list[str],
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    after: int,
+    left: int | None,
+) -> None:
+    calls = 0
+
+    def interrupt(*_: object) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            raise KeyboardInterrupt
+        return 0.0
+
+    monkeypatch.setattr("gmaflow.inference.video.cut_score", interrupt)
+    outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
+    assert outcome.code == 130
+    assert "interrupted" in outcome.err
+    if left is None:
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert f"{left} frames of flow" in outcome.out
+    assert len(images(tmp_path / "a.mp4")) == left
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.mp4"]
+
+
+def test_bad_inputs_and_outputs_are_refused(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    source = Path(shutil.copy(clip, tmp_path / "in.mp4"))
+    before = source.read_bytes()
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "there.mp4").write_text("precious")
+    write_clip(tmp_path / "one.mp4", moving(1))
+    out = tmp_path / "out.mp4"
+    known = set(tmp_path.iterdir())
+    for args, complaint in (
+        ((tmp_path / "none.mp4", "-o", out), "does not exist"),
+        ((tmp_path / "empty.mp4", "-o", out), "cannot be read as video"),
+        ((tmp_path / "text.mp4", "-o", out), "cannot be read as video"),
+        ((tmp_path / "one.mp4", "-o", out), "holds one frame; flow needs at least two"),
+        ((source, "-o", source, "--overwrite"), "is an input"),
+        ((source, "-o", tmp_path / "there.mp4"), "exists; add --overwrite"),
+        ((source, "-o", tmp_path / "a.avi"), ".avi is no video; use .gif, .mkv, .mov, .mp4, .webm"),
+        ((source, "-o", tmp_path / "text.mp4" / "a.mp4"), "cannot be written"),
+        ((source, "-o", tmp_path), "holds files already"),
+        ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
+        ((source, "-o", out, "--format", "npz"), "--format is for folders"),
+        ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
+        ((source, "-o", out, "--start", "soon"), "is no time"),
+        ((source, "-o", out, "--start", "1:2:3:4"), "is no time"),
+        ((source, "-o", out, "--end", "0"), "ends at 0 s"),
+        ((source, "-o", out, "--fps", "10"), "--fps is for folders"),
+        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is no length"),
+        ((source, "-o", out, "--cut-threshold", "0"), "--no-cuts"),
+        ((source, "-o", out, "--scale", "0.1"), "at least 16 pixels"),
+        ((source, "-o", out, "--every", "0"), "give at least 1"),
+    ):
+        outcome = run("video", *args, *fast)
+        assert (outcome.code, outcome.out) == (2, ""), args
+        assert complaint in outcome.err, outcome.err
+        assert outcome.err.count("\n") == 1
+        assert set(tmp_path.iterdir()) == known
+    assert source.read_bytes() == before
+    assert (tmp_path / "there.mp4").read_text() == "precious"
+
+
+def test_sound_alone_is_no_video(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sound.mp4"
+    with av.open(str(clip)) as source, av.open(str(path), "w") as target:
+        track = target.add_stream_from_template(source.streams.audio[0])
+        for packet in source.demux(source.streams.audio[0]):
+            if packet.dts is not None:
+                packet.stream = track
+                target.mux(packet)
+    outcome = run("video", path, "-o", tmp_path / "a.mp4", *fast)
+    assert outcome.code == 2
+    assert "holds no video stream" in outcome.err
+
+
+def test_few_frames_are_in_memory_at_once(
+    run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[weakref.ref[np.ndarray]] = []
+    most = 0
+
+    def counted(frame: av.VideoFrame) -> np.ndarray:
+        nonlocal most
+        image = upright(frame)
+        seen.append(weakref.ref(image))
+        most = max(most, sum(ref() is not None for ref in seen))
+        return image
+
+    monkeypatch.setattr("gmaflow.io.video_reader.upright", counted)
+    path = write_clip(tmp_path / "long.mp4", moving(30))
+    told = report(run, path, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
+    assert told["frames"] == 29
+    # A few wait to be estimated, as many to be written, and two are at work.
+    assert most <= 12

@@ -1,0 +1,28 @@
+from fractions import Fraction
+
+import pytest
+
+from gmaflow.cli.video_options import parse_time
+from gmaflow.errors import FlowError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("12.5", Fraction(25, 2)),
+        ("1:05", 65),
+        ("0:01:30.25", Fraction(361, 4)),
+        (".5", 0.5),
+    ],
+)
+def test_times_are_seconds_or_have_colons(text: str, seconds: Fraction) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "1:", ":1", "1:2:3:4", "1:-2", "nan", "inf", "1/0"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(FlowError, match="is no time"):
+        parse_time(text)

@@ -1,0 +1,107 @@
+"""Frames that are encoded once give the flow of their images."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.inference import FlowEstimator
+from gmaflow.inference.fast import FastNetwork
+from gmaflow.model import EncodedFrame
+from tests.inference.test_estimator import arrays, checkpoint
+
+
+@contextmanager
+def counting(*modules: nn.Module) -> Iterator[list[int]]:
+    """Count how many images each module sees."""
+    counts = [0] * len(modules)
+
+    def count(number: int, images: torch.Tensor) -> None:
+        counts[number] += len(images)
+
+    handles = [
+        module.register_forward_pre_hook(lambda _, args, n=number: count(n, args[0]))
+        for number, module in enumerate(modules)
+    ]
+    yield counts
+    for handle in handles:
+        handle.remove()
+
+
+def test_every_frame_of_a_sequence_is_encoded_once() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", backend="reference")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
+    with counting(estimator.network.features, estimator.network.context) as counts:
+        assert len(list(estimator.sequence(frames))) == 3
+    assert counts == [4, 4]
+
+
+@pytest.mark.parametrize("model", ["raft-small", "gma"])
+def test_frames_give_the_flow_of_their_images(model: str) -> None:
+    estimator = FlowEstimator(checkpoint(model), iters=2, device="cpu")
+    first, second = arrays(45, 52)
+    frame1, frame2 = estimator.encode(first), estimator.encode(second)
+    flow = estimator(first, second)
+    np.testing.assert_allclose(estimator(frame1, frame2).array, flow.array, atol=1e-4)
+    np.testing.assert_allclose(estimator(first, frame2).array, flow.array, atol=1e-4)
+    warm = estimator(frame1, frame2, previous=flow).array
+    np.testing.assert_allclose(warm, estimator(first, second, previous=flow).array, atol=1e-4)
+    both = estimator.bidirectional(frame1, frame2, previous=flow)
+    expected = estimator.bidirectional(first, second, previous=flow)
+    np.testing.assert_allclose(both.forward.array, expected.forward.array, atol=1e-4)
+    np.testing.assert_allclose(both.backward.array, expected.backward.array, atol=1e-4)
+
+
+def test_the_fast_back_end_encodes_every_frame_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def encode_frame(self: FastNetwork, image: torch.Tensor) -> EncodedFrame:
+        seen.append(len(image))
+        return plain(self, image)
+
+    plain = FastNetwork.encode_frame
+    monkeypatch.setattr(FastNetwork, "encode_frame", encode_frame)
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", backend="fast")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
+    pairs = [estimator(*pair).array for pair in zip(frames, frames[1:], strict=False)]
+    assert not seen
+    for found, expected in zip(estimator.sequence(frames), pairs, strict=True):
+        np.testing.assert_allclose(found.array, expected, atol=1e-4)
+    assert seen == [1, 1, 1, 1]
+
+
+def test_frames_too_large_for_the_memory_are_estimated_in_tiles() -> None:
+    frames = arrays(480, 400)
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", max_memory="56MB")
+    frame1, frame2 = (estimator.encode(image) for image in frames)
+    assert frame1.encoded is None
+    np.testing.assert_array_equal(estimator(frame1, frame2).array, estimator(*frames).array)
+
+
+def test_both_directions_encode_nothing_again() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", backend="reference")
+    frame1, frame2 = (estimator.encode(image) for image in arrays(32, 40))
+    with counting(estimator.network.features, estimator.network.context) as counts:
+        estimator.bidirectional(frame1, frame2)
+    assert counts == [0, 0]
+
+
+def test_attention_of_a_frame_is_that_of_its_image() -> None:
+    estimator = FlowEstimator(checkpoint("gma"), device="cpu")
+    image = arrays(32, 40)[0]
+    of_frame = estimator.attention(estimator.encode(image), [(5.0, 6.0)])
+    np.testing.assert_array_equal(of_frame, estimator.attention(image, [(5.0, 6.0)]))
+
+
+def test_frames_that_do_not_fit_are_refused() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    other = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    first, second = arrays(32, 40)
+    with pytest.raises(FlowError, match="encoded by another estimator"):
+        estimator(estimator.encode(first), other.encode(second))
+    with pytest.raises(ImageError, match="differ in size"):
+        estimator(estimator.encode(first), second[:24])

@@ -1,0 +1,76 @@
+"""The flow of a video, step by step."""
+
+import gc
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from gmaflow.inference import FlowEstimator, Frame, estimate_video
+from gmaflow.io import TimedFrame
+from tests.inference.test_estimator import checkpoint
+from tests.io.clips import moving
+
+TIMES = [Fraction(n, 10) for n in (0, 1, 3, 4, 8, 9)]
+
+
+@pytest.fixture(scope="module")
+def estimator() -> FlowEstimator:
+    return FlowEstimator(checkpoint(), iters=2, device="cpu")
+
+
+def timed(images: list[np.ndarray]) -> list[TimedFrame]:
+    return [TimedFrame(image, time) for image, time in zip(images, TIMES, strict=False)]
+
+
+def test_there_is_a_step_for_every_frame_but_the_last(estimator: FlowEstimator) -> None:
+    images = moving(5)
+    steps = list(estimate_video(estimator, timed(images)))
+    assert [step.number for step in steps] == [0, 1, 2, 3]
+    assert [step.time for step in steps] == TIMES[:4]
+    assert [step.seconds for step in steps] == [Fraction(n, 10) for n in (1, 2, 1, 4)]
+    for step in steps:
+        assert step.flow is not None
+        assert step.both is None
+        assert np.array_equal(step.image, images[step.number])
+        by_hand = estimator(images[step.number], images[step.number + 1])
+        np.testing.assert_allclose(step.flow.array, by_hand.array, atol=1e-4)
+
+
+def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> None:
+    shots = [*moving(3, seed=1), *moving(3, seed=2)]
+    steps = list(estimate_video(estimator, timed(shots), warm_start=True))
+    assert [step.flow is None for step in steps] == [False, False, True, False, False]
+    assert steps[3].flow is not None
+    cold = estimator(shots[3], shots[4])
+    np.testing.assert_allclose(steps[3].flow.array, cold.array, atol=1e-4)
+    warm = estimator(shots[4], shots[5], previous=steps[3].flow)
+    assert steps[4].flow is not None
+    np.testing.assert_allclose(steps[4].flow.array, warm.array, atol=1e-4)
+    across = list(estimate_video(estimator, timed(shots), cut_threshold=None))
+    assert all(step.flow is not None for step in across)
+
+
+def test_both_ways_where_that_is_asked_for(estimator: FlowEstimator) -> None:
+    images = moving(3)
+    for step in estimate_video(estimator, timed(images), backward=True):
+        by_hand = estimator.bidirectional(images[step.number], images[step.number + 1])
+        assert step.both is not None
+        assert step.flow is step.both.forward
+        np.testing.assert_allclose(step.both.backward.array, by_hand.backward.array, atol=1e-4)
+
+
+def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:
+    assert list(estimate_video(estimator, timed(moving(1)))) == []
+    assert list(estimate_video(estimator, [])) == []
+
+
+def test_no_more_than_two_frames_are_held(estimator: FlowEstimator) -> None:
+    def endless() -> Iterator[TimedFrame]:
+        for number, image in enumerate(moving(12)):
+            yield TimedFrame(image, Fraction(number))
+
+    for _ in estimate_video(estimator, endless()):
+        held = sum(type(thing) is Frame for thing in gc.get_objects())
+        assert held <= 2

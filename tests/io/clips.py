@@ -1,0 +1,99 @@
+"""Small clips of every kind, made by PyAV."""
+
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import cast
+
+import av
+import numpy as np
+
+SIZE = (48, 64)
+RATE = 48_000
+
+
+def moving(count: int, *, seed: int = 0, size: tuple[int, int] = SIZE) -> list[np.ndarray]:
+    """Frames of a texture that moves by a pixel to the left in each of them."""
+    height, width = size
+    rough = np.random.default_rng(seed).integers(0, 255, (height // 8, (width + count) // 8 + 1, 3))
+    texture = np.kron(rough, np.ones((8, 8, 1))).astype(np.uint8)
+    return [np.ascontiguousarray(texture[:, n : n + width]) for n in range(count)]
+
+
+def write_clip(
+    path: Path,
+    frames: Sequence[np.ndarray],
+    *,
+    times: Sequence[Fraction] | None = None,
+    sound: str | None = None,
+    quality: str = "17",
+) -> Path:
+    """Write an H.264 clip with its index in front; sound is a codec's name."""
+    options = {"movflags": "+faststart"} if path.suffix in (".mp4", ".mov") else {}
+    unit = Fraction(1, 15360)
+    times = times or [Fraction(n, 20) for n in range(len(frames))]
+    with av.open(str(path), "w", options=options) as container:
+        video = container.add_stream("libx264", rate=20, options={"crf": quality, "bf": "0"})
+        video.height, video.width, video.pix_fmt = *frames[0].shape[:2], "yuv420p"
+        video.codec_context.time_base = unit
+        audio = None
+        if sound is not None:
+            audio = cast("av.AudioStream", container.add_stream(sound, rate=RATE))
+        for image, time in zip(frames, times, strict=True):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = round(time / unit), unit
+            frame.duration = round(Fraction(1, 20) / unit)
+            container.mux(video.encode(frame))
+        if audio is not None:
+            write_tone(container, audio, times[-1] + Fraction(1, 20))
+            container.mux(audio.encode(None))
+        container.mux(video.encode(None))
+    return path
+
+
+def write_tone(
+    container: "av.container.OutputContainer", audio: "av.AudioStream", seconds: Fraction
+) -> None:
+    for start in range(0, int(seconds * RATE), 960):
+        tone = 0.3 * np.sin(2 * np.pi * 440 * (start + np.arange(960)) / RATE)
+        frame = av.AudioFrame.from_ndarray(
+            np.stack([tone, tone]).astype(np.float32), format="fltp", layout="stereo"
+        )
+        frame.sample_rate, frame.pts, frame.time_base = RATE, start, Fraction(1, RATE)
+        container.mux(audio.encode(frame))
+
+
+def turn(clip: Path, path: Path, matrix: tuple[int, int, int, int]) -> Path:
+    """Copy a clip and write the way up into the track's header, as phones do."""
+    raw = bytearray(clip.read_bytes())
+    place = raw.index(b"tkhd") + 44
+    a, b, c, d = (value * 2**16 for value in matrix)  # a, b, u, c, d, v in 16.16 fixed point
+    raw[place : place + 24] = struct.pack(">6i", a, b, 0, c, d, 0)
+    path.write_bytes(raw)
+    return path
+
+
+def cut_short(clip: Path, path: Path, share: float = 0.6) -> Path:
+    """Copy the first part of a clip's bytes."""
+    raw = clip.read_bytes()
+    path.write_bytes(raw[: int(share * len(raw))])
+    return path
+
+
+def frame_times(path: Path) -> list[Fraction]:
+    """When the frames of a video appear."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        assert stream.time_base is not None
+        return [(frame.pts or 0) * stream.time_base for frame in container.decode(stream)]
+
+
+def sound_of(path: Path) -> tuple[str, float] | None:
+    """The sound's codec and its length in seconds."""
+    with av.open(str(path)) as container:
+        if not container.streams.audio:
+            return None
+        stream = container.streams.audio[0]
+        samples = sum(frame.samples for frame in container.decode(stream))
+        return stream.codec_context.name, samples / stream.codec_context.sample_rate

@@ -1,0 +1,112 @@
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gmaflow.io import read_ahead, write_behind
+
+
+def test_the_same_items_come_in_the_same_order() -> None:
+    assert list(read_ahead(range(20), depth=2)) == list(range(20))
+    assert list(read_ahead([])) == []
+    assert list(read_ahead([None, None])) == [None, None]
+
+
+def test_items_are_fetched_ahead_but_not_too_far() -> None:
+    fetched: list[int] = []
+    enough = threading.Event()
+
+    def source() -> Iterator[int]:
+        for number in range(100):
+            fetched.append(number)
+            if number == 3:
+                enough.set()
+            yield number
+
+    items = read_ahead(source(), depth=3)
+    assert next(items) == 0
+    assert enough.wait(10)  # without anybody asking
+    assert len(fetched) <= 5
+    items.close()
+    assert len(fetched) <= 6
+
+
+def test_an_error_of_the_source_comes_in_its_place() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    items = read_ahead(source())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(items)
+
+
+def test_whoever_stops_early_closes_the_source() -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            closed.set()
+
+    before = threading.active_count()
+    items = read_ahead(source())
+    next(items)
+    items.close()
+    assert closed.is_set()
+    assert threading.active_count() == before
+
+
+def test_work_is_done_in_order_before_the_block_ends() -> None:
+    done: list[int] = []
+    with write_behind(depth=2) as later:
+        for number in range(30):
+            later(lambda number=number: done.append(number))  # type: ignore[misc]
+    assert done == list(range(30))
+
+
+def test_work_is_done_by_another_thread() -> None:
+    names: list[str] = []
+    with write_behind() as later:
+        later(lambda: names.append(threading.current_thread().name))
+    assert names == ["write-behind"]
+
+
+def test_an_error_of_the_work_is_raised_and_stops_it() -> None:
+    done: list[int] = []
+
+    def fail() -> None:
+        raise OSError("full")
+
+    def work() -> None:
+        with write_behind(depth=1) as later:
+            later(fail)
+            for number in range(50):
+                later(lambda number=number: done.append(number))  # type: ignore[misc]
+
+    with pytest.raises(OSError, match="full"):
+        work()
+    assert done == []
+
+    def work_once() -> None:
+        with write_behind() as later:
+            later(fail)
+
+    with pytest.raises(OSError, match="full"):
+        work_once()
+
+
+def test_an_interrupt_lets_given_work_be_finished() -> None:
+    done: list[int] = []
+
+    def interrupted() -> None:
+        with write_behind(depth=5) as later:
+            for number in range(5):
+                later(lambda number=number: done.append(number))  # type: ignore[misc]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == list(range(5))
