@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from gmaflow.inference import FlowEstimator
 from tests.cli.conftest import Run, write_frames
 from tests.evaluation.conftest import write_sintel
 
@@ -61,7 +62,9 @@ def test_bad_input_exits_with_2(
     assert not out.exists()
 
 
-def test_footage_without_truth(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+def test_footage_without_truth(
+    run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_frames(tmp_path / "frames", 3)
     args = ["evaluate", "--data", "folder", "--root", tmp_path / "frames", "-o", tmp_path / "out"]
     args += ["--weights", weights["raft-small"], "--iters", "1"]
@@ -75,7 +78,16 @@ def test_footage_without_truth(run: Run, weights: dict[str, Path], tmp_path: Pat
     assert judged["pairs"] == 2
     assert judged["mean"]["photometric"] > 0
     assert (tmp_path / "out/unsupervised.csv").read_text().count("\n") == 3
-    assert (tmp_path / "out/unsupervised.html").read_text().count("<article>") == 2
+    page = (tmp_path / "out/unsupervised.html").read_text()
+    assert page.count("<article>") == 2
+
+    def refuse(*_args: object, **_more: object) -> object:
+        raise AssertionError("it was estimated again")
+
+    # What was judged is kept, and so is the flow that the page shows.
+    monkeypatch.setattr(FlowEstimator, "batch", refuse)
+    assert run(*args, "--unsupervised").out == found.out
+    assert (tmp_path / "out/unsupervised.html").read_text() == page
 
 
 def test_scenes_need_no_judgement_without_truth(

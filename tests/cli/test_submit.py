@@ -37,7 +37,7 @@ def test_a_complete_one_tells_what_to_do_next(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["middlebury"], "there are sintel, kitti, spring"),
+        (["middlebury"], "there are sintel, kitti, kitti-2012, spring"),
         (["kitti", "--root", "/nowhere/at/all"], "/nowhere/at/all is not a folder"),
     ],
 )

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -5,6 +6,8 @@ import pytest
 
 from gmaflow.data import CheckReport, check_dataset
 from gmaflow.errors import DatasetError
+from gmaflow.scenes import SceneRenderer, TextureBank
+from gmaflow.scenes.writing import write_dataset
 from tests.data.trees import chairs, put_flows, put_images, sintel
 
 
@@ -111,3 +114,40 @@ def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         check_dataset("middlebury", complete_middlebury(tmp_path), progress=interrupt)
+
+
+def rendered(root: Path, bank: TextureBank) -> Path:
+    renderer = SceneRenderer("mix", size=(32, 48), seed=3, textures=bank)
+    write_dataset(renderer, root, start=5, count=2)
+    return root
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_rendered_set_is_complete_when_its_own_files_are(
+    tmp_path: Path, small_bank: TextureBank, deep: bool
+) -> None:
+    root = rendered(tmp_path / "set", small_bank)
+    report = check_dataset("sintel", root, deep=deep)
+    assert report.complete
+    assert found(report) == {"training clean": 2, "training final": 2}
+    gone = [
+        root / "training/occlusions/mix_000005/frame_0001.png",
+        root / "training/clean/mix_000006/frame_0002.png",
+    ]
+    for path in gone:
+        path.unlink()
+    report = check_dataset("sintel", root, deep=deep)
+    assert not report.complete
+    assert set(report.missing) == set(gone)
+
+
+def test_a_scene_that_is_gone_as_a_whole_is_missed(tmp_path: Path, small_bank: TextureBank) -> None:
+    root = rendered(tmp_path / "set", small_bank)
+    for part in (root / "training").iterdir():
+        shutil.rmtree(part / "mix_000006")
+    report = check_dataset("sintel", root)
+    assert not report.complete
+    assert len(report.missing) == 7
+    (root / "scenes.json").write_text("{}")
+    with pytest.raises(DatasetError, match=r"scenes\.json is broken"):
+        check_dataset("sintel", root)

@@ -1,28 +1,7 @@
 import numpy as np
-import pytest
 
-from gmaflow.data.occlusion import leaves_frame, split_occlusion
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "outside"),
-    [
-        (0, 0, False),
-        (-2, 0, False),
-        (-2.01, 0, True),
-        (3, 0, False),
-        (3.01, 0, True),
-        (0, -1, False),
-        (0, -1.5, True),
-        (0, 3, False),
-        (0, 3.01, True),
-    ],
-)
-def test_the_frame_ends_at_its_width_and_height(x: float, y: float, outside: bool) -> None:
-    flow = np.zeros((4, 5, 2), np.float32)
-    flow[1, 2] = x, y  # from there, 3 to the right is the width and 3 down the height
-    assert leaves_frame(flow)[1, 2] == outside
-    assert leaves_frame(flow).sum() == outside
+from gmaflow.data.occlusion import split_occlusion
+from gmaflow.inference.out_of_frame import leaves_frame
 
 
 def test_occluded_is_parted_without_overlap() -> None:

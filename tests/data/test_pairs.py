@@ -52,7 +52,7 @@ def test_sizes_that_disagree_are_named(pair: FlowPair, what: str) -> None:
         put_images(path.parent, path.name, size=(5, 9))
     else:
         put_mask(path.parent, path.name, np.ones((5, 9), bool))
-    with pytest.raises(DatasetError, match=r"frame_0001\.png is 6 x 8 but .* is 5 x 9"):
+    with pytest.raises(DatasetError, match=r"frame_0001\.png and .* differ in size: 6x8 and 5x9"):
         pair.load()
 
 

@@ -16,10 +16,10 @@ SIZE = (40, 56)
 
 
 def random_estimator(
-    seed: int = 0, *, iters: int = 1, max_memory: str | None = None
+    seed: int = 0, *, iters: int = 1, model: str = "raft-small", max_memory: str | None = None
 ) -> FlowEstimator:
     torch.manual_seed(seed)
-    config = MODELS["raft-small"]
+    config = MODELS[model]
     checkpoint = Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
     return FlowEstimator(
         checkpoint, iters=iters, device="cpu", precision="fp32", max_memory=max_memory

@@ -30,7 +30,7 @@ def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator)
 
     improved = comparison.most_improved(99)
     for place, example in improved:
-        before, after = (one.tables[place, 0] for one in comparison.contenders)
+        before, after = (one.tables["cold"][place, 0] for one in comparison.contenders)
         assert after[3] < before[3], example.title
 
     page = write_comparison(comparison, tmp_path / "out", pairs=["final/alley_1/0002"])
@@ -38,7 +38,8 @@ def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator)
     assert text.count("<article>") == 1
     assert text.count("data:image/jpeg") == 8
     assert "final alley_1 0002" in text
-    assert "<td class=number>7.01</td><td class=number>5.03</td><td class=number>+28.2 %" in text
+    numbers = ("7.01", "5.03", "+28.2 %")
+    assert "".join(f'<td class="number">{number}</td>' for number in numbers) in text
     with pytest.raises(FlowError, match="no pair 'nowhere/1'; give names such as alley_1/0001"):
         write_comparison(comparison, tmp_path / "out", pairs=["nowhere/1"])
 
@@ -56,3 +57,40 @@ def test_one_alone_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:
     data = open_examples("sintel", write_sintel(tmp_path / "sintel"))
     with pytest.raises(FlowError, match="two or more"):
         compare({"one": estimator}, data, tmp_path / "out")
+
+
+def test_cold_and_warm_stand_beside_each_other(tmp_path: Path, estimator: FlowEstimator) -> None:
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=4))
+    networks = {"one": estimator, "other": random_estimator(1)}
+    comparison = compare(networks, data, tmp_path / "out", warm_start=True)
+    titles = dict.fromkeys(comparison.title(line) for line in comparison.lines)
+    assert list(titles) == ["clean, cold", "clean, warm"]
+    for line in comparison.lines:
+        totals = (
+            one.evaluation.summary.totals["clean", line.start] for one in comparison.contenders
+        )
+        assert line.errors == tuple(sums.figures("pixels")[line.region].epe for sums in totals)
+    whole = [line for line in comparison.lines if line.region == "all"]
+    assert whole[0].errors != whole[1].errors
+    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
+    assert "<h2>clean, warm</h2>" in page
+
+
+def test_each_network_with_attention_has_a_row_of_maps(tmp_path: Path) -> None:
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=2))
+    networks = {"raft": random_estimator(), "gma": random_estimator(model="gma")}
+    comparison = compare(networks, data, tmp_path / "out")
+    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
+    assert "query points of gma" in page
+    assert "query points of raft" not in page
+
+
+def test_only_a_certain_sign_is_coloured(tmp_path: Path, estimator: FlowEstimator) -> None:
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=4))
+    networks = {"one": estimator, "other": random_estimator(1, iters=3)}
+    comparison = compare(networks, data, tmp_path / "out")
+    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
+    found = [each for line in comparison.lines for each in line.improvements if each.certain]
+    assert page.count('class="number good"') == sum(each.percent > 0 for each in found)
+    assert page.count('class="number bad"') == sum(each.percent < 0 for each in found)
+    assert found

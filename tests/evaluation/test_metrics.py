@@ -89,7 +89,7 @@ def test_no_truth_and_another_size_are_refused() -> None:
     image = np.zeros((2, 4, 3), np.uint8)
     with pytest.raises(DatasetError, match="gmaflow submit"):
         measure(constant((0, 0)), FlowSample(image1=image, image2=image))
-    with pytest.raises(DatasetError, match="3 x 4 but the truth is 2 x 4"):
+    with pytest.raises(DatasetError, match="differ in size: 3x4 and 2x4"):
         measure(constant((0, 0), (3, 4)), make_sample(constant((0, 0))))
 
 

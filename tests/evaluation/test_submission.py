@@ -47,7 +47,7 @@ def test_the_published_settings() -> None:
     sintel, kitti = BENCHMARKS["sintel"], BENCHMARKS["kitti"]
     assert (sintel.iters, sintel.warm_start, sintel.passes) == (32, True, ("clean", "final"))
     assert (kitti.iters, kitti.warm_start, kitti.padding) == (24, False, "kitti")
-    with pytest.raises(FlowError, match="sintel, kitti, spring"):
+    with pytest.raises(FlowError, match="sintel, kitti, kitti-2012, spring"):
         find_benchmark("middlebury")
 
 
@@ -109,6 +109,20 @@ def test_kitti_is_16_bits_and_clipped_to_what_they_hold(
     monkeypatch.setattr(FlowEstimator, "__call__", far)
     submit(BENCHMARKS["kitti"], estimator, tmp_path / "far", root=tmp_path)
     assert (read_kitti(tmp_path / "far/flow/000000_10.png") == -(2**15 - 1) / 64).all()
+
+
+def test_kitti_2012_is_packed_without_a_folder(tmp_path: Path, estimator: FlowEstimator) -> None:
+    benchmark = BENCHMARKS["kitti-2012"]
+    assert (benchmark.iters, benchmark.padding, benchmark.dataset) == (24, "kitti", "kitti-2012")
+    write_frames(tmp_path / "testing/colored_0", "000194_10.png", "000194_11.png")
+    out = tmp_path / "out"
+    report = submit(benchmark, estimator, out, root=tmp_path)
+    assert files_of(out) == ["flow/000194_10.png", "submission.json"]
+    assert "wants 195 files but the test data has 1 pairs" in report.problems[0]
+    frames = [tmp_path / f"testing/colored_0/000194_{n}.png" for n in (10, 11)]
+    expected = estimator(*frames).array
+    assert read_kitti(out / "flow/000194_10.png") == pytest.approx(expected, abs=1 / 128)
+    assert f"cd {out}/flow && zip" in benchmark.instructions.format(folder=out)
 
 
 def test_spring_has_both_cameras_and_directions(tmp_path: Path, estimator: FlowEstimator) -> None:

@@ -92,7 +92,9 @@ def test_a_warm_sequence_starts_from_the_pair_before() -> None:
 def test_a_warm_start_of_another_size_is_refused() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     previous = Flow(np.zeros((64, 64, 2), np.float32))
-    with pytest.raises(FlowError, match="the previous flow is 64x64, the images are 32x40"):
+    with pytest.raises(
+        FlowError, match="the previous flow and the images differ in size: 64x64 and 32x40"
+    ):
         estimator(*arrays(32, 40), previous=previous)
 
 

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from gmaflow.errors import ImageError
-from gmaflow.inference.images import check_same_size, load_image, to_tensor
+from gmaflow.inference.images import load_image, to_tensor
 
 RGB = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 
@@ -67,8 +67,3 @@ def test_tensors_are_in_zero_to_one() -> None:
 def test_what_is_no_image_is_refused(image: np.ndarray, complaint: str) -> None:
     with pytest.raises(ImageError, match=complaint):
         load_image(image)
-
-
-def test_sizes_must_agree() -> None:
-    with pytest.raises(ImageError, match="the first is 16x20, the second 16x24"):
-        check_same_size(np.zeros((16, 20, 3), np.uint8), np.zeros((16, 24, 3), np.uint8))

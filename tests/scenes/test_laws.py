@@ -72,7 +72,7 @@ def test_out_of_frame_means_that_the_target_is_outside(
     height, width = SIZE
     x = torch.arange(width) + batch.flow[:, 0]
     y = torch.arange(height)[:, None] + batch.flow[:, 1]
-    outside = (x < 0) | (x > width - 1) | (y < 0) | (y > height - 1)
+    outside = (x < 0) | (x > width) | (y < 0) | (y > height)
     assert torch.equal(batch.occluded_out, outside | ~batch.valid)
     assert not (batch.occluded_in & batch.occluded_out).any()
     assert torch.equal(batch.occluded, batch.occluded_in | batch.occluded_out)

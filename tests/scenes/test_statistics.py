@@ -59,7 +59,7 @@ def test_a_scale_multiplies_motion_and_leaves_occlusion() -> None:
     found = tally.statistics("shift")
     assert found.mean == pytest.approx(10)
     assert found.occluded_in == pytest.approx(3 / 30)
-    assert found.occluded_out == pytest.approx(4 / 30)
+    assert found.occluded_out == pytest.approx(3 / 30)
 
 
 def test_only_known_pixels_count() -> None:

@@ -46,8 +46,10 @@ def test_our_own_reader_gives_back_what_was_rendered(
             np.testing.assert_array_equal(sample.valid, pair.valid)
             np.testing.assert_array_equal(sample.flow, pair.flow)
             np.testing.assert_array_equal(sample.invalid, ~pair.valid)
-            occluded = pair.occluded_in | pair.occluded_out
-            np.testing.assert_array_equal(sample.occluded, occluded | sample.occluded_out)
+            known = pair.valid
+            assert sample.occluded_in is not None
+            np.testing.assert_array_equal(sample.occluded_out, pair.occluded_out & known)
+            np.testing.assert_array_equal(sample.occluded_in[known], pair.occluded_in[known])
 
 
 def test_what_is_not_known_is_marked_as_sintel_and_flo_do(tmp_path: Path) -> None:

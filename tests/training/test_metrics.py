@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from gmaflow.training.metrics import SUMS, error_sums, mean_errors
+from gmaflow.evaluation import ErrorSums, measure
+from gmaflow.training.metrics import REGIONS, SUMS, error_sums, mean_errors
+from tests.evaluation.samples import random_case
 
 
 def test_errors_by_region_and_threshold() -> None:
@@ -40,3 +42,24 @@ def test_sums_of_halves_are_the_whole() -> None:
 
 def test_a_region_without_pixels_has_no_mean() -> None:
     assert mean_errors(torch.zeros(SUMS)) == {}
+
+
+def test_they_are_what_evaluation_measures() -> None:
+    """Two implementations, since a step counts on its device; one definition."""
+    pairs = [random_case(seed) for seed in range(3)]
+    sums, expected = torch.zeros(SUMS), ErrorSums.none()
+    for estimate, sample in pairs:
+        truth, guess = (
+            torch.from_numpy(flow).permute(2, 0, 1)[None] for flow in (sample.flow, estimate)
+        )
+        valid, occluded = (torch.from_numpy(mask)[None] for mask in (sample.valid, sample.occluded))
+        sums += error_sums(guess, truth, valid, occluded)
+        expected += measure(estimate, sample)
+    figures = expected.figures("pixels")
+    means = mean_errors(sums)
+    for region in REGIONS:
+        name = "epe" if region == "all" else f"epe-{region}"
+        assert means[name] == pytest.approx(figures[region].epe, rel=1e-5)
+    whole = figures["all"]
+    for name, share in (("1px", whole.px1), ("3px", whole.px3), ("5px", whole.px5)):
+        assert means[name] == pytest.approx(1 - share / 100)

@@ -6,7 +6,7 @@ import pytest
 
 from gmaflow import viz
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.viz._checks import check_flow, check_image, check_positive, check_same_size
+from gmaflow.viz._checks import check_flow, check_image, check_positive
 
 IMAGE = np.zeros((4, 5, 3), np.uint8)
 FLOW = np.zeros((4, 5, 2), np.float32)
@@ -56,11 +56,6 @@ def test_check_flow_says_what_it_wants() -> None:
 def test_only_rgb_bytes_are_images(image: np.ndarray) -> None:
     with pytest.raises(ImageError, match=r"give an RGB image as uint8"):
         check_image(image)
-
-
-def test_what_is_not_there_has_no_size_to_match() -> None:
-    check_same_size(flow=FLOW, valid=None)
-    check_same_size(flow=FLOW, valid=MASK, image=IMAGE)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

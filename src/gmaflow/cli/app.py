@@ -17,6 +17,7 @@ VERBS = {
     "train": "train a network on rendered scenes or on data sets",
     "evaluate": "measure how good the flow is, on data whose true motion is known",
     "compare": "measure several networks on the same data, and how sure the difference is",
+    "tables": "lay training runs into the paper's tables of variants and ablations",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
     "bench": "measure speed and memory, beside a plain peer if wanted",
     "weights": "list, show or convert network weights",

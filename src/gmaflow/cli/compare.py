@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.evaluate import Data, progress_bar
+from gmaflow.cli.evaluate import Data
 from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.cli.progress import step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class CompareOptions:
     """Where the results go."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
     """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
+    warm_start: bool = False
+    """Compare sequences a second time, each pair begun from the flow of the one before."""
     show: int = 3
     """How many of the most improved pairs to show."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
@@ -60,10 +63,7 @@ def main(args: list[str]) -> None:
     names = unique_names(options.weights)
     if len(names) < 2:
         raise FlowError("one network cannot be compared; give the weights of two or more")
-    if options.models and len(options.models) != len(names):
-        raise FlowError(
-            f"{len(options.models)} models are named for {len(names)} files; give one for each"
-        )
+    models = models_of(options.models, options.weights)
     data = options.data.open()
     estimators = {
         name: EstimatorOptions(
@@ -73,21 +73,23 @@ def main(args: list[str]) -> None:
             device=options.device,
             precision=options.precision,
         ).make(padding=options.data.padding(options.padding))
-        for name, file, model in zip(
-            names, options.weights, options.models or [None] * len(names), strict=True
-        )
+        for name, file, model in zip(names, options.weights, models, strict=True)
     }
-    with progress_bar(data, rounds=len(names), title="compare") as step:
+    rounds = 2 if options.warm_start and data.has_sequences else 1
+    with step_bar("compare", rounds * len(names) * len(data.examples)) as step:
         comparison = compare(
             estimators,
             data,
             options.output,
             files=dict(zip(names, options.weights, strict=True)),
-            progress=lambda _name, judged: step(judged),
+            warm_start=options.warm_start,
+            progress=lambda _name, judged: step(judged.example.title),
         )
     write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     console = Console()
     console.print(comparison_table(comparison))
+    for note in comparison.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
     console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
     console.print(f"wrote {options.output / COMPARISON_PAGE}", highlight=False, soft_wrap=True)
 
@@ -105,6 +107,19 @@ def unique_names(weights: tuple[str, ...]) -> list[str]:
     return names
 
 
+def models_of(models: tuple[str, ...], weights: tuple[str, ...]) -> list[str | None]:
+    """Return what each network is said to be, None where nothing is said.
+
+    Raises:
+        FlowError: some are named, but not one for each.
+    """
+    if models and len(models) != len(weights):
+        raise FlowError(
+            f"{len(models)} models are named for {len(weights)} files; give one for each"
+        )
+    return list(models) or [None] * len(weights)
+
+
 def comparison_table(comparison: "Comparison") -> "Table":
     """Return errors and improvements by pass and region, for the terminal."""
     from rich.table import Table
@@ -116,10 +131,11 @@ def comparison_table(comparison: "Comparison") -> "Table":
     table.add_column("region")
     for title in header_of(comparison):
         table.add_column(title, justify="right")
-    group = ""
+    last = ""
     for line in comparison.lines:
-        if group and line.group != group:
+        title = comparison.title(line)
+        if last and title != last:
             table.add_section()
-        table.add_row("" if line.group == group else line.group, line.region, *row_of(line))
-        group = line.group
+        table.add_row("" if title == last else title, line.region, *row_of(line))
+        last = title
     return table

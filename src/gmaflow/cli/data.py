@@ -10,6 +10,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
+from gmaflow.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
@@ -93,19 +94,10 @@ def list_sets(options: ListOptions) -> None:
 
 def check(options: CheckOptions) -> None:
     """Print what a check finds, and exit with 1 if the data set is not complete and sound."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gmaflow.data import check_dataset
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading" if options.deep else "looking", total=None)
-        report = check_dataset(
-            options.name,
-            options.root,
-            deep=options.deep,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar("reading" if options.deep else "looking") as progress:
+        report = check_dataset(options.name, options.root, deep=options.deep, progress=progress)
     if options.json:
         print(json.dumps(as_json(report), indent=2))  # noqa: T201
     else:

@@ -1,8 +1,6 @@
 """`gmaflow evaluate`: how good the flow is, on data whose true motion is known."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
+from gmaflow.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gmaflow.evaluation import Evaluation, ExampleSet, Judged
+    from gmaflow.evaluation import Evaluation, ExampleSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +47,11 @@ class DataOptions:
             )
         return open_examples(self.data, self.root, split=self.split, passes=self.passes)
 
-    def padding(self, chosen: str) -> Literal["sintel", "kitti"]:
+    def padding(self, chosen: Literal["auto", "sintel", "kitti"]) -> Literal["sintel", "kitti"]:
         """Return how images are padded; `auto` is as was published for the data set."""
-        if chosen == "auto":
-            return "kitti" if self.data.startswith("kitti") else "sintel"
-        return "kitti" if chosen == "kitti" else "sintel"
+        from gmaflow.evaluation import published_padding
+
+        return published_padding(self.data) if chosen == "auto" else chosen
 
 
 Data = Annotated[DataOptions, tyro.conf.OmitArgPrefixes]
@@ -99,14 +98,14 @@ def main(args: list[str]) -> None:
     data = options.data.open()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
     rounds = 2 if options.warm_start and data.has_sequences else 1
-    with progress_bar(data, rounds=rounds) as step:
+    with step_bar("evaluate", rounds * len(data.examples)) as step:
         evaluation = evaluate(
             estimator,
             data,
             options.output,
             weights=options.estimator.weights or "shipped",
             warm_start=options.warm_start,
-            progress=step,
+            progress=lambda judged: step(judged.example.title),
         )
     write_report(evaluation, estimator, options.output)
     console = Console()
@@ -115,22 +114,6 @@ def main(args: list[str]) -> None:
     for note in evaluation.notes:
         console.print(f"note: {note}", highlight=False)
     console.print(f"wrote {options.output / REPORT}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def progress_bar(
-    data: "ExampleSet", *, rounds: int = 1, title: str = "evaluate"
-) -> Iterator[Callable[["Judged"], None]]:
-    """Show on stderr how far it is, and the error so far."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=rounds * len(data.examples))
-        yield lambda judged: bar.update(
-            task, advance=1, description=f"{title}: {judged.example.title}"
-        )
 
 
 def main_table(evaluation: "Evaluation") -> "Table":

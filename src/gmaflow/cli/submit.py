@@ -9,6 +9,7 @@ import tyro
 
 from gmaflow.cli.app import say
 from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from gmaflow.evaluation import SubmissionReport
@@ -31,7 +32,7 @@ class SubmitOptions:
     """
 
     benchmark: Annotated[str, tyro.conf.Positional]
-    """sintel, kitti (2015) or spring."""
+    """sintel, kitti (2015), kitti-2012 or spring."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the files go."""
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
@@ -51,9 +52,6 @@ class SubmitOptions:
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(SubmitOptions, args, verb="submit")
-    from rich.console import Console
-    from rich.progress import Progress
-
     from gmaflow.evaluation import find_benchmark, list_jobs, submit
 
     benchmark = find_benchmark(options.benchmark)
@@ -66,15 +64,8 @@ def main(args: list[str]) -> None:
         device=options.device,
         precision=options.precision,
     ).make(padding=benchmark.padding)
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"submit {benchmark.name}", total=None)
-        report = submit(
-            benchmark,
-            estimator,
-            options.output,
-            root=options.root,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar(f"submit {benchmark.name}") as progress:
+        report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:
         say(f"gmaflow: {options.output} cannot be handed in yet")

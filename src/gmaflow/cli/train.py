@@ -27,7 +27,7 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
+class TrainOptions(RunOptions):
     """Train a network, or go on training it.
 
     The defaults below are the preset's. Everything about the run is kept in one folder; Ctrl-C,
@@ -37,36 +37,11 @@ class TrainOptions:
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs")
     """The folder for everything about the run."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    resume: bool = False
-    """Go on with the run in that folder."""
-    overwrite: bool = False
-    """Replace the run in that folder."""
-    stop_after: float = 0.0
-    """Seconds after which to stop, with a checkpoint to resume from; 0: when it is done."""
-    quiet: bool = False
-    """Show no progress."""
-    eager: bool = False
-    """On a GPU, run every step kernel by kernel: slower, but without two minutes of compiling."""
     show: bool = False
     """Print the settings, with what they mean, and do nothing."""
     json: bool = False
     """With --show: print JSON."""
     config: Annotated[TrainConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
-
-    @property
-    def run(self) -> RunOptions:
-        """Where and how long to run."""
-        return RunOptions(
-            output=self.output,
-            device=self.device,
-            resume=self.resume,
-            overwrite=self.overwrite,
-            stop_after=self.stop_after,
-            quiet=self.quiet,
-            eager=self.eager,
-        )
 
 
 def main(args: list[str]) -> None:
@@ -86,7 +61,7 @@ def main(args: list[str]) -> None:
     from gmaflow.training import train
     from gmaflow.training.distributed import is_first_process
 
-    done = train(options.config, options.run)
+    done = train(options.config, options)
     if is_first_process():
         print(done.told())  # noqa: T201
     if done.stopped == "interrupted":

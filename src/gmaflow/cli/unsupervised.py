@@ -6,29 +6,23 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
     from gmaflow.cli.evaluate import EvaluateOptions
 
-PAGE, JSON, CSV = "unsupervised.html", "unsupervised.json", "unsupervised.csv"
+JSON, CSV = "unsupervised.json", "unsupervised.csv"
 
 
 def judge_by_frames(options: "EvaluateOptions") -> None:
     """Judge pairs without their truth; print a table and write a page, JSON and CSV."""
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
     from gmaflow.data import open_dataset
-    from gmaflow.evaluation.unsupervised import (
-        MEANING,
-        NAMES,
-        average,
-        judge_footage,
-        spoken,
-        write_page,
-    )
+    from gmaflow.evaluation.unsupervised import NAMES, average, judge_footage
+    from gmaflow.evaluation.unsupervised_report import MEANING, spoken, write_page
     from gmaflow.io import atomic_write
 
     chosen = options.data
@@ -38,26 +32,21 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
         chosen.data, chosen.root, split=chosen.split, passes=chosen.passes or None
     )
     estimator = options.estimator.make(padding=chosen.padding(options.padding))
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("judge", total=len(dataset))
-        judged = list(
-            judge_footage(
-                estimator, dataset, progress=lambda done: bar.update(task, completed=done)
-            )
-        )
+    with progress_bar("judge") as progress:
+        judged = judge_footage(estimator, dataset, options.output, progress=progress)
     title = dataset[0].image1.parent.name if chosen.data == "folder" else dataset.name
-    mean = average(found for _, found in judged)
+    mean = average(one.found for one in judged)
     with atomic_write(options.output / CSV) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["scene", "frame", *NAMES])
-        for pair, found in judged:
-            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(found).values())
-            writer.writerow([pair.scene, pair.frame, *numbers])
+        for one in judged:
+            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
+            writer.writerow([one.pair.scene, one.pair.frame, *numbers])
     plain = {name: value if math.isfinite(value) else None for name, value in asdict(mean).items()}
     about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
     with atomic_write(options.output / JSON) as temporary:
         temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
-    write_page(options.output / PAGE, title, judged, estimator)
+    page = write_page(options.output, title, judged, estimator)
 
     table = Table("figure", "mean", "", title=f"{title}: {len(dataset)} pair(s)")
     for name, (unit, meaning) in MEANING.items():
@@ -69,4 +58,4 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     console.print(table)
     if mean.static_camera:
         console.print("most of the picture rests: the camera seems to stand still")
-    console.print(f"wrote {options.output / PAGE}", highlight=False, soft_wrap=True)
+    console.print(f"wrote {page}", highlight=False, soft_wrap=True)

@@ -12,7 +12,6 @@ from gmaflow.data.catalog import DATASETS, DatasetInfo, Part, dataset_info
 from gmaflow.data.checking import CheckReport, PartReport, check_dataset
 from gmaflow.data.dataset import FlowDataset
 from gmaflow.data.mixtures import MIXTURES, Ingredient, Mixture, open_mixture
-from gmaflow.data.occlusion import leaves_frame
 from gmaflow.data.opening import open_dataset
 from gmaflow.data.ordering import SampleKey, ShuffledEpochs
 from gmaflow.data.pairs import FlowPair, FlowSample
@@ -43,7 +42,6 @@ __all__ = [
     "dataset_info",
     "dense_augmentation",
     "find_root",
-    "leaves_frame",
     "look_up_root",
     "open_dataset",
     "open_mixture",

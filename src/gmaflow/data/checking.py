@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,12 +14,15 @@ from gmaflow.data.roots import find_root
 from gmaflow.data.shelf import Shelf
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
+from gmaflow.scenes.output_folder import FILES, rendered_scenes, scene_files
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Is told how many steps are done, and of how many."""
 
+# Rendered scenes are written in this set's layout.
+_RENDERED_LIKE = "sintel"
 # Reading waits for the disk most of the time, more so on a network.
 _READERS = 8
 
@@ -81,6 +84,8 @@ def check_dataset(
 ) -> CheckReport:
     """Count the pairs against the published numbers, and look at every file.
 
+    A set that `gmaflow scenes render` wrote is held against what was asked of it instead.
+
     Args:
         name: the data set.
         root: its folder; by default what the environment or the config file says.
@@ -92,6 +97,9 @@ def check_dataset(
     """
     info = dataset_info(name)
     folder = find_root(info, root)
+    scenes = rendered_scenes(folder) if info.name == _RENDERED_LIKE else None
+    if scenes is not None:
+        info = _as_rendered(info, len(scenes))
     shelf = Shelf()
     pairs, problems, parts = [], [], []
     for split, variant in dict.fromkeys((part.split, part.variant) for part in info.parts):
@@ -112,15 +120,32 @@ def check_dataset(
             f"and it is had from {info.source}"
         )
     listing = sort_out(shelf, list(dict.fromkeys(pairs)))
+    # Of a rendered set the card tells what there should be, masks and whole scenes included.
+    rendered = [path for scene in scenes or () for path in scene_files(folder, scene)]
+    absent = [path for path in rendered if not shelf.has(path)]
     broken = _read_all(listing.pairs, progress) if deep else _measure_all(listing.pairs, progress)
     return CheckReport(
         info=info,
         root=folder,
         parts=tuple(parts),
-        missing=listing.missing,
+        missing=tuple(dict.fromkeys([*listing.missing, *absent])),
         problems=tuple(dict.fromkeys([*problems, *broken])),
         num_files=len(_files(listing.pairs)),
         deep=deep,
+    )
+
+
+def _as_rendered(info: DatasetInfo, count: int) -> DatasetInfo:
+    """Return what is to be found of a set in this layout that was rendered."""
+    return replace(
+        info,
+        title="a set of rendered scenes",
+        source="`gmaflow scenes render --resume`",
+        parts=tuple(
+            replace(part, count=count)
+            for part in info.parts
+            if part.split == "training" and part.variant in FILES
+        ),
     )
 
 

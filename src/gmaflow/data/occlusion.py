@@ -3,18 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float32
 
-
-def leaves_frame(flow: Float32[np.ndarray, "h w 2"]) -> Bool[np.ndarray, "h w"]:
-    """Tell which pixels' targets lie outside the second frame.
-
-    Outside means beyond 0..width or 0..height, as the paper counts; the centres of the last pixels
-    lie at width - 1 and height - 1.
-    """
-    height, width = flow.shape[:2]
-    x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
-    outside: np.ndarray = (x < 0) | (x > width) | (y < 0) | (y > height)
-    return outside
+from gmaflow.inference.out_of_frame import leaves_frame
 
 
 def split_occlusion(

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float32, UInt8
 from gmaflow.data.occlusion import split_occlusion
 from gmaflow.errors import DatasetError
 from gmaflow.io import read_flow, read_image
+from gmaflow.io.sizes import check_same_size
 
 # Beyond it a dense truth is no motion but a mistake of the renderer; RAFT and GMA leave it out too.
 _LARGEST_DENSE = 1000
@@ -105,7 +106,7 @@ class FlowPair:
             DatasetError: the files disagree about the size.
         """
         image1, image2 = read_image(self.image1), read_image(self.image2)
-        _check_same_size(self.image1, image1.shape, self.image2, image2.shape)
+        self._check_same_size(image1.shape, self.image2, image2)
         if self.flow is None:
             return FlowSample(image1=image1, image2=image2)
         flow, valid = self._read_truth(self.flow, image1.shape[:2])
@@ -129,7 +130,7 @@ class FlowPair:
         step = self.flow_stride
         flow = read_flow(path)
         array, valid = flow.array[::step, ::step], flow.valid[::step, ::step]
-        _check_same_size(self.image1, size, path, valid.shape)
+        self._check_same_size(size, path, valid)
         return np.ascontiguousarray(array), np.ascontiguousarray(valid)
 
     def _read_occlusion(self, valid: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"] | None:
@@ -146,15 +147,12 @@ class FlowPair:
         if path is None:
             return None
         mask = read_image(path).max(axis=2) > 0
-        _check_same_size(self.image1, size, path, mask.shape)
+        self._check_same_size(size, path, mask)
         return mask
 
-
-def _check_same_size(
-    path1: Path, size1: tuple[int, ...], path2: Path, size2: tuple[int, ...]
-) -> None:
-    if size1[:2] != size2[:2]:
-        raise DatasetError(
-            f"{path1} is {size1[0]} x {size1[1]} but {path2} is {size2[0]} x {size2[1]} "
-            "(height x width); a pair and its truth must be of one size"
+    def _check_same_size(self, size: tuple[int, ...], path: Path, array: np.ndarray) -> None:
+        check_same_size(
+            {str(self.image1): size, str(path): array},
+            error=DatasetError,
+            remedy="a pair and its truth must be of one size",
         )

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmaflow.data import FlowPair
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, suggest
 from gmaflow.inference import PaddingKind
 
+# 16 bits in steps of 1/64 around zero, and the code 0 means unknown.
+_KITTI_LARGEST = (2**15 - 1) / 64
 _SHORT = {"forward": "FW", "backward": "BW"}
 
 
@@ -51,6 +53,22 @@ def _spring_place(_variant: str, pair: FlowPair) -> Path:
     return Path(pair.scene, kind, f"{kind}_{pair.frame}.flo5")
 
 
+def _kitti(name: str, *, year: int, pack: str) -> Benchmark:
+    return Benchmark(
+        name=name,
+        dataset=f"kitti-{year}",
+        passes=("occ",),
+        iters=24,
+        padding="kitti",
+        largest=_KITTI_LARGEST,
+        place=_kitti_place,
+        instructions=(
+            f"{pack}2. Upload {name}.zip at https://www.cvlibs.net/datasets/kitti (an account is\n"
+            f"   needed), under Flow {year}. The server takes few submissions; do not tune by it."
+        ),
+    )
+
+
 _ALL = (
     Benchmark(
         name="sintel",
@@ -65,20 +83,17 @@ _ALL = (
             "2. Upload sintel.lzma at http://sintel.is.tue.mpg.de (an account is needed)."
         ),
     ),
-    Benchmark(
-        name="kitti",
-        dataset="kitti-2015",
-        passes=("occ",),
-        iters=24,
-        padding="kitti",
-        # 16 bits in steps of 1/64 around zero, and the code 0 means unknown.
-        largest=(2**15 - 1) / 64,
-        place=_kitti_place,
-        instructions=(
-            "1. Pack the folder flow, with its name:\n"
-            "     cd {folder} && zip -r kitti.zip flow\n"
-            "2. Upload kitti.zip at https://www.cvlibs.net/datasets/kitti (an account is needed),\n"
-            "   under Flow 2015. The server takes few submissions: it is not for tuning."
+    _kitti(
+        "kitti",
+        year=2015,
+        pack="1. Pack the folder flow, with its name:\n     cd {folder} && zip -r kitti.zip flow\n",
+    ),
+    _kitti(
+        "kitti-2012",
+        year=2012,
+        pack=(
+            "1. Pack the files of the folder flow, without a folder around them:\n"
+            "     cd {folder}/flow && zip ../kitti-2012.zip *.png\n"
         ),
     ),
     Benchmark(
@@ -104,5 +119,5 @@ def find_benchmark(name: str) -> Benchmark:
         FlowError: there is none of this name.
     """
     if name not in BENCHMARKS:
-        raise FlowError(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        raise FlowError(f"there is no benchmark {name!r}; {suggest(name, BENCHMARKS)}")
     return BENCHMARKS[name]

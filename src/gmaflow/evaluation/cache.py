@@ -11,6 +11,7 @@ import zipfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -19,6 +20,9 @@ from gmaflow.errors import OutputError
 from gmaflow.evaluation.metrics import ErrorSums
 from gmaflow.inference import Flow
 from gmaflow.io import atomic_write
+
+Values = dict[str, Any]
+"""What JSON holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,16 @@ class StoredResult:
     size: tuple[int, int]
     seconds: float
 
+    def as_json(self) -> Values:
+        """Return plain values, from which `from_json` makes the same result."""
+        return {"size": self.size, "seconds": self.seconds, "sums": self.sums.as_json()}
+
+    @classmethod
+    def from_json(cls, values: Values) -> "StoredResult":
+        """Undo `as_json`."""
+        height, width = values["size"]
+        return cls(ErrorSums.from_json(values["sums"]), (height, width), values["seconds"])
+
 
 class ResultStore:
     """Results of pairs in a file, found by key; in memory there is only where each lies."""
@@ -45,30 +59,23 @@ class ResultStore:
         if path.is_file():
             self._read_places()
 
-    def get(self, key: str) -> StoredResult | None:
+    def get(self, key: str) -> Values | None:
         """Return a result, or None if there is none yet."""
         place = self._places.get(key)
         if place is None:
             return None
         with self.path.open("rb") as file:
             file.seek(place)
-            values = json.loads(file.readline())
-        height, width = values["size"]
-        return StoredResult(ErrorSums.from_json(values["sums"]), (height, width), values["seconds"])
+            values: Values = json.loads(file.readline())
+        return values
 
-    def put(self, key: str, result: StoredResult) -> None:
+    def put(self, key: str, values: Values) -> None:
         """Append a result and see that it reaches the disk.
 
         Raises:
             OutputError: the file cannot be written.
         """
-        values = {
-            "key": key,
-            "size": result.size,
-            "seconds": result.seconds,
-            "sums": result.sums.as_json(),
-        }
-        line = json.dumps(values).encode() + b"\n"
+        line = json.dumps({"key": key, **values}).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from gmaflow.errors import FlowError
 from gmaflow.evaluation.bootstrap import Improvement, improvements
 from gmaflow.evaluation.evaluating import Evaluation, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
-from gmaflow.evaluation.judging import Judged
+from gmaflow.evaluation.judging import Judged, Start
 from gmaflow.evaluation.metrics import Column
 from gmaflow.evaluation.regions import REGIONS
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
+# So few pairs can be drawn in so few ways that an interval means little.
+_FEW = 10
 Tables = Float64[np.ndarray, "n r c"]
 
 
@@ -31,15 +34,15 @@ class Contender:
         name: what to call it.
         estimator: the network.
         evaluation: its errors.
-        keys: of its results, pair by pair.
-        tables: its sums, pair by pair.
+        keys: of its results from a cold start, pair by pair.
+        tables: its sums, pair by pair, for each start.
     """
 
     name: str
     estimator: FlowEstimator
     evaluation: Evaluation
     keys: list[str]
-    tables: Tables
+    tables: Mapping[Start, Tables]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,7 @@ class Line:
     """A region of a pass: the error of each network, and how the others improve on the first."""
 
     group: str
+    start: Start
     region: str
     errors: tuple[float, ...]
     improvements: tuple[Improvement, ...]
@@ -60,9 +64,26 @@ class Comparison:
     contenders: tuple[Contender, ...]
     lines: tuple[Line, ...]
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader should know."""
+        notes = list(self.contenders[0].evaluation.notes)
+        groups = Counter(example.group for example in self.data.examples)
+        notes += [
+            f"{group} has {count} pairs; intervals drawn from so few are guesses, stars included"
+            for group, count in groups.items()
+            if count < _FEW
+        ]
+        return notes
+
+    def title(self, line: Line) -> str:
+        """Name the pass of a line, and its start where there are several."""
+        several = len({line.start for line in self.lines}) > 1
+        return f"{line.group}, {line.start}" if several else line.group
+
     def most_improved(self, count: int) -> list[tuple[int, Example]]:
         """Return the pairs whose mean error the second network lowers most, with their places."""
-        before, after = (pair_errors(one.tables) for one in self.contenders[:2])
+        before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
         gains = np.nan_to_num(before - after, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
@@ -91,6 +112,7 @@ def compare(
     folder: Path,
     *,
     files: dict[str, str] | None = None,
+    warm_start: bool = False,
     progress: Callable[[str, Judged], None] = lambda _name, _judged: None,
 ) -> Comparison:
     """Evaluate several networks on the same pairs, and compare them with the first.
@@ -100,6 +122,7 @@ def compare(
         data: the pairs.
         folder: where results go, those of each network in a folder of its name.
         files: where the weights came from, by name.
+        warm_start: compare a second time, each pair begun from the flow of the one before.
         progress: is told of each pair.
 
     Raises:
@@ -110,27 +133,34 @@ def compare(
     contenders = []
     for name, estimator in estimators.items():
         keys: list[str] = []
-        tables: list[np.ndarray] = []
+        tables: dict[Start, list[np.ndarray]] = {}
 
         def note(
             judged: Judged,
             name: str = name,
             keys: list[str] = keys,
-            tables: list[np.ndarray] = tables,
+            tables: dict[Start, list[np.ndarray]] = tables,
         ) -> None:
-            keys.append(judged.key)
-            tables.append(judged.result.sums.table)
+            if judged.start == "cold":
+                keys.append(judged.key)
+            tables.setdefault(judged.start, []).append(judged.result.sums.table)
             progress(name, judged)
 
-        weights = (files or {}).get(name, name)
-        evaluation = evaluate(estimator, data, folder / name, weights=weights, progress=note)
+        evaluation = evaluate(
+            estimator,
+            data,
+            folder / name,
+            weights=(files or {}).get(name, name),
+            warm_start=warm_start,
+            progress=note,
+        )
         contenders.append(
             Contender(
                 name=name,
                 estimator=estimator,
                 evaluation=evaluation,
                 keys=keys,
-                tables=np.stack(tables),
+                tables={start: np.stack(each) for start, each in tables.items()},
             )
         )
     comparison = Comparison(
@@ -154,10 +184,12 @@ def as_json(comparison: Comparison) -> dict[str, object]:
     return {
         "data": comparison.data.title,
         "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
+        "notes": comparison.notes,
         "intervals": "95 %, pairs drawn anew 2000 times, the same for all networks",
         "lines": [
             {
                 "pass": line.group,
+                "start": line.start,
                 "region": line.region,
                 "epe": {
                     one.name: _plain(error)
@@ -177,15 +209,16 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
     groups = np.array([example.group for example in data.examples])
     averaging = contenders[0].evaluation.averaging
     lines = []
-    for group in dict.fromkeys(groups.tolist()):
-        tables = [one.tables[groups == group] for one in contenders]
+    for group, start in contenders[0].evaluation.summary.totals:
+        tables = [one.tables[start][groups == group] for one in contenders]
         found = [
-            one.evaluation.summary.totals[group, "cold"].figures(averaging) for one in contenders
+            one.evaluation.summary.totals[group, start].figures(averaging) for one in contenders
         ]
         better = [improvements(tables[0], other, averaging=averaging) for other in tables[1:]]
         lines += [
             Line(
                 group=group,
+                start=start,
                 region=region,
                 errors=tuple(figures[region].epe for figures in found),
                 improvements=tuple(each[row] for each in better),

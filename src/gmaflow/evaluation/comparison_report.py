@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from gmaflow.evaluation import html
+from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.bootstrap import Improvement
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, Line, pair_errors
 from gmaflow.evaluation.evaluating import SHOWN
@@ -14,6 +16,12 @@ from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.report import written
 from gmaflow.io import atomic_write
 from gmaflow.version import __version__
+
+_HOW_TO_READ = (
+    "Mean end-point errors in pixels, and how much of the first network's error is gone. The "
+    "interval is what 95 of 100 data sets would show that are drawn from these pairs; a star and "
+    "a colour mean that the sign is beyond doubt in that sense."
+)
 
 
 def write_comparison(
@@ -38,11 +46,16 @@ def write_comparison(
         f'<p class="sub">{html.escape(comparison.data.title)}, '
         f"{len(comparison.data.examples)} pairs</p>",
         html.tiles(
-            (f"{line.group}: {name}", percent(found), f"improvement; 95 %: {interval(found)}")
+            (
+                f"{comparison.title(line)}: {name}",
+                percent(found),
+                f"improvement; 95 %: {interval(found)}",
+            )
             for line in whole
             for name, found in zip(names[1:], line.improvements, strict=True)
         ),
-        *(_table(comparison, group) for group in dict.fromkeys(ln.group for ln in whole)),
+        html.notes([_HOW_TO_READ, *comparison.notes]),
+        *(_table(comparison, line) for line in whole),
         _cards("Pairs" if pairs else "Most improved pairs", comparison, chosen, folder),
         _paper(comparison),
         _networks(comparison),
@@ -84,20 +97,27 @@ def header_of(comparison: Comparison) -> list[str]:
     return titles
 
 
-def _table(comparison: Comparison, group: str) -> str:
+def _table(comparison: Comparison, whole: Line) -> str:
     header = ["region", *header_of(comparison), "what it is"]
     rows = [
-        [line.region, *row_of(line), REGIONS[line.region]]
+        [line.region, *_toned_row(line), REGIONS[line.region]]
         for line in comparison.lines
-        if line.group == group
+        if (line.group, line.start) == (whole.group, whole.start)
     ]
     return html.section(
-        group,
-        html.table(header, rows, text_columns=(0, len(header) - 1)),
-        lead="Mean end-point error in pixels, and how much of the first network's error is gone. "
-        "The interval is what 95 of 100 data sets would show that are drawn from these pairs; a "
-        "star means that the sign is beyond doubt in that sense.",
+        comparison.title(whole), html.table(header, rows, text_columns=(0, len(header) - 1))
     )
+
+
+def _toned_row(line: Line) -> list[str | html.Toned]:
+    """Return a line's cells, in colour where the sign of an improvement is certain."""
+    cells: list[str | html.Toned] = [written(error) for error in line.errors]
+    for found in line.improvements:
+        tone: Literal["good", "bad", ""] = ""
+        if found.certain:
+            tone = "good" if found.percent > 0 else "bad"
+        cells += [html.Toned(percent(found), tone), interval(found)]
+    return cells
 
 
 def _cards(
@@ -105,7 +125,7 @@ def _cards(
 ) -> str:
     if not chosen:
         return html.section(title, lead="No pair is improved.")
-    errors = [pair_errors(one.tables) for one in comparison.contenders]
+    errors = [pair_errors(one.tables["cold"]) for one in comparison.contenders]
     cards = []
     for place, example in chosen:
         sample = example.source.load()
@@ -117,8 +137,14 @@ def _cards(
             f"{one.name} {written(float(each[place]))} px"
             for one, each in zip(comparison.contenders, errors, strict=True)
         )
-        cards.append(html.card(example.title, told, pair_figures(sample, estimates)))
-    return html.section(title, *cards)
+        queries = choose_queries(sample)
+        attention = (
+            attention_figures(one.estimator, sample, estimates[one.name], queries, name=one.name)
+            for one in comparison.contenders
+        )
+        cards.append(html.card(example.title, told, pair_figures(sample, estimates), *attention))
+    attentive = any(one.estimator.config.aggregates for one in comparison.contenders)
+    return html.section(title, *cards, lead=EXPLAINED if attentive else "")
 
 
 def _paper(comparison: Comparison) -> str:
@@ -128,14 +154,15 @@ def _paper(comparison: Comparison) -> str:
     rows = []
     for line in comparison.lines:
         published = TABLE_1.get(line.group, {}).get(line.region)
-        if published:
+        if published and line.start == "cold":
             raft, gma = published
             ours = (written(line.errors[0], 2), written(line.errors[1], 2))
             gained = f"{100 * (raft - gma) / raft:+.1f} %"
             paper = (f"{raft:.2f}", f"{gma:.2f}", gained)
             rows.append((line.group, line.region, *ours, percent(line.improvements[0]), *paper))
     first, second = (one.name for one in comparison.contenders[:2])
-    header = ("pass", "region", first, second, "improvement", "RAFT", "GMA", "improvement")
+    paper_header = ("paper: RAFT", "GMA", "improvement")
+    header = ("pass", "region", first, second, "improvement", *paper_header)
     return html.section(
         "Beside the paper",
         html.table(header, rows, text_columns=(0, 1)),

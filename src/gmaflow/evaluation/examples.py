@@ -1,9 +1,10 @@
 """What is evaluated: pairs with truth, from files or rendered, each with an identity."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.errors import DatasetError
+from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
 
@@ -41,14 +43,19 @@ class FileSource:
 
     def identity(self) -> str:
         """Name the files, with their sizes and times."""
-        files = []
-        for path in self.pair.files:
-            try:
-                about = path.stat()
-            except OSError as err:
-                raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
-            files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
-        return json.dumps(files)
+        return identify_files(self.pair.files)
+
+
+def identify_files(paths: Iterable[Path]) -> str:
+    """Return what changes whenever one of the files is written again."""
+    files = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError as err:
+            raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
+        files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
+    return json.dumps(files)
 
 
 @dataclass(frozen=True)
@@ -129,6 +136,23 @@ class ExampleSet:
     def has_sequences(self) -> bool:
         """Whether a warm start can change anything."""
         return any(example.follows for example in self.examples)
+
+
+def published_padding(dataset: str) -> PaddingKind:
+    """Return how images of a data set were padded for the published figures."""
+    return "kitti" if dataset.startswith("kitti") else "sintel"
+
+
+def thin(data: ExampleSet, count: int) -> ExampleSet:
+    """Take at most so many pairs of each group, spread evenly over it."""
+    if count < 1:
+        raise DatasetError(f"{count} pairs were asked for; give at least 1")
+    kept: list[Example] = []
+    for _, group in groupby(data.examples, lambda example: example.group):
+        some = list(group)
+        places = np.unique(np.linspace(0, len(some) - 1, min(count, len(some))).round().astype(int))
+        kept += [replace(some[place], follows=False) for place in places]
+    return replace(data, examples=tuple(kept))
 
 
 def open_examples(

@@ -4,7 +4,9 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import resources
+from typing import Literal
 
 import numpy as np
 from jaxtyping import UInt8
@@ -12,6 +14,17 @@ from PIL import Image
 
 _WIDEST = 560
 COLOURS = ("var(--one)", "var(--two)", "var(--three)", "var(--four)")
+
+
+@dataclass(frozen=True)
+class Toned:
+    """A table's cell that is good or bad news."""
+
+    text: str
+    tone: Literal["good", "bad", ""]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def page(title: str, body: str) -> str:
@@ -37,19 +50,42 @@ def section(title: str, *parts: str, lead: str = "") -> str:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: Sequence[int] = (0,)
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text_columns: Sequence[int] = (0,),
+    strong: int = 0,
 ) -> str:
-    """Return a table; columns hold numbers unless they are named as text."""
+    """Return a table; columns hold numbers unless they are named as text.
+
+    Args:
+        header: titles of the columns.
+        rows: their cells.
+        text_columns: which columns hold text.
+        strong: how many of the first rows stand out.
+    """
 
     def cells(tag: str, values: Sequence[object]) -> str:
-        return "".join(
-            f"<{tag}{'' if i in text_columns else ' class=number'}>{escape(value)}</{tag}>"
-            for i, value in enumerate(values)
-        )
+        parts = []
+        for i, value in enumerate(values):
+            kinds = [] if i in text_columns else ["number"]
+            kinds += [value.tone] if isinstance(value, Toned) and value.tone else []
+            named = f' class="{" ".join(kinds)}"' if kinds else ""
+            parts.append(f"<{tag}{named}>{escape(value)}</{tag}>")
+        return "".join(parts)
 
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    body = "".join(
+        f"<tr{' class=strong' if i < strong else ''}>{cells('td', row)}</tr>"
+        for i, row in enumerate(rows)
+    )
     head = f"<thead><tr>{cells('th', header)}</tr></thead>"
     return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
+
+
+def notes(texts: Sequence[str]) -> str:
+    """Return what a reader should know, as a part of the page; nothing if there is nothing."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return section("What to know", f"<ul>{items}</ul>") if items else ""
 
 
 def tiles(entries: Iterable[tuple[str, str, str]]) -> str:
@@ -109,10 +145,15 @@ def figure(picture: UInt8[np.ndarray, "h w 3"], caption: str) -> str:
     )
 
 
-def card(title: str, told: str, figures: Sequence[str]) -> str:
-    """Return a pair: its name, a line about it, and its pictures in two or more even rows."""
-    columns = 4 if len(figures) % 4 == 0 else 3
+def card(title: str, told: str, *groups: Sequence[str]) -> str:
+    """Return a pair: its name, a line about it, and groups of pictures, each in even rows."""
+    rows = "".join(panels(group) for group in groups if group)
     return (
-        f"<article><header><h3>{escape(title)}</h3><p>{escape(told)}</p></header>"
-        f'<div class="panels" style="--columns:{columns}">{"".join(figures)}</div></article>'
+        f"<article><header><h3>{escape(title)}</h3><p>{escape(told)}</p></header>{rows}</article>"
     )
+
+
+def panels(figures: Sequence[str]) -> str:
+    """Return pictures side by side, in as few columns as leave no gap where that can be had."""
+    columns = next((n for n in (5, 4, 3) if len(figures) % n == 0), 3)
+    return f'<div class="panels" style="--columns:{columns}">{"".join(figures)}</div>'

@@ -18,7 +18,7 @@ from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.model import FlowNetwork
 
 # Another number makes all stored results void: raise it when the metrics change.
-_VERSION = "1"
+_VERSION = "2"
 RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.npz"
 
 Start = Literal["cold", "warm"]
@@ -95,7 +95,8 @@ class Judge:
     ) -> Judged:
         found = self.store.get(key)
         if found is not None:
-            return Judged(example=example, start=start, key=key, result=found)
+            result = StoredResult.from_json(found)
+            return Judged(example=example, start=start, key=key, result=result)
         sample = sample or example.source.load()
         previous = chain.previous() if chain else None
         begin = time.perf_counter()
@@ -103,7 +104,7 @@ class Judge:
         seconds = time.perf_counter() - begin
         height, width = flow.array.shape[:2]
         result = StoredResult(measure(flow.array, sample), (height, width), seconds)
-        self.store.put(key, result)
+        self.store.put(key, result.as_json())
         return Judged(
             example=example, start=start, key=key, result=result, flow=flow, sample=sample
         )

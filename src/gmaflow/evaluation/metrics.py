@@ -13,6 +13,7 @@ from jaxtyping import Float32, Float64
 from gmaflow.data import FlowSample
 from gmaflow.errors import DatasetError
 from gmaflow.evaluation.regions import REGIONS, find_regions
+from gmaflow.io.sizes import check_same_size
 
 Averaging = Literal["pixels", "images"]
 """`pixels`: all pixels of all pairs count alike (Sintel). `images`: the mean of the pairs' means
@@ -132,11 +133,11 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     """
     if sample.flow is None or sample.valid is None:
         raise DatasetError("a pair without truth cannot be judged; `gmaflow submit` is for those")
-    if estimate.shape != sample.flow.shape:
-        raise DatasetError(
-            f"the estimate is {_size(estimate)} but the truth is {_size(sample.flow)} (height x "
-            "width); they must be of one size"
-        )
+    check_same_size(
+        {"the estimate": estimate, "the truth": sample.flow},
+        error=DatasetError,
+        remedy="they must be of one size",
+    )
     truth = sample.flow.astype(np.float64)
     error = np.hypot(*np.moveaxis(estimate - truth, 2, 0))
     outlier = (error > 3) & (error > 0.05 * np.hypot(*np.moveaxis(truth, 2, 0)))
@@ -165,7 +166,3 @@ def averaging_of(dataset: str) -> Averaging:
 
 def _divide(total: float, count: float) -> float:
     return float(total / count) if count else float("nan")
-
-
-def _size(flow: np.ndarray) -> str:
-    return f"{flow.shape[0]} x {flow.shape[1]}"

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gmaflow.evaluation import html
+from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES
 from gmaflow.evaluation.paper import TABLE_2
@@ -28,7 +29,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         f"<h1>{html.escape(evaluation.data.title)}</h1>",
         f'<p class="sub">{html.escape(_subtitle(evaluation))}</p>',
         _tiles(evaluation),
-        _notes(evaluation),
+        html.notes(evaluation.notes),
         _overall(evaluation),
         _regions(evaluation),
         _paper(evaluation),
@@ -67,23 +68,16 @@ def _tiles(evaluation: Evaluation) -> str:
     entries = []
     for title, regions in columns:
         found = regions["all"]
-        entries.append((title, written(found.epe), f"px mean error · Fl {written(found.fl, 2)} %"))
+        entries.append((title, written(found.epe), f"px · Fl {written(found.fl, 2)} %"))
     if len(columns) == 1:
         regions = columns[0][1]
         names = {"noc": "visible", "occ": "occluded", "occ-out": "out of frame", "s40+": "fast"}
         entries += [
-            (name, written(regions[region].epe), f"px mean error · {region}")
+            (name, written(regions[region].epe), f"px · {region}")
             for region, name in names.items()
             if region in regions
         ]
     return html.tiles(entries)
-
-
-def _notes(evaluation: Evaluation) -> str:
-    if not evaluation.notes:
-        return ""
-    items = "".join(f"<li>{html.escape(note)}</li>" for note in evaluation.notes)
-    return html.section("What to know", f"<ul>{items}</ul>")
 
 
 def _overall(evaluation: Evaluation) -> str:
@@ -152,7 +146,7 @@ def _paper(evaluation: Evaluation) -> str:
         return ""
     return html.section(
         "Beside the paper",
-        html.table(header, rows, text_columns=(0, 1)),
+        html.table(header, rows, text_columns=(0, 1), strong=len(rows) - len(TABLE_2)),
         lead="Table 2 of the GMA paper, on the whole training set; this run is comparable if it is "
         "on all of it. C+T+S/K has seen the data that it is judged on.",
     )
@@ -212,5 +206,7 @@ def _pairs(title: str, some: list[Ranked], estimator: FlowEstimator, folder: Pat
         sample = ranked.example.source.load()
         flow = shown_flow(folder / SHOWN / f"{ranked.key}.flo", sample, estimator)
         told = f"{written(ranked.epe)} px mean error"
-        cards.append(html.card(ranked.example.title, told, pair_figures(sample, {"": flow})))
-    return html.section(title, *cards)
+        attention = attention_figures(estimator, sample, flow, choose_queries(sample))
+        figures = pair_figures(sample, {"": flow})
+        cards.append(html.card(ranked.example.title, told, figures, attention))
+    return html.section(title, *cards, lead=EXPLAINED if estimator.config.aggregates else "")

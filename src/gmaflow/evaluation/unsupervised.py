@@ -4,7 +4,7 @@ Three questions that the frames answer by themselves: does the flow bring the se
 the first, do both directions agree, and does it rest where the picture does.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -13,16 +13,20 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
-from gmaflow.evaluation import html
-from gmaflow.evaluation.report import written
+from gmaflow.evaluation.cache import ResultStore
+from gmaflow.evaluation.examples import identify_files
+from gmaflow.evaluation.judging import digest, identify
 from gmaflow.inference import BidirectionalFlow, FlowEstimator
-from gmaflow.io import atomic_write, read_image
+from gmaflow.io import read_image
 
 # Levels of 255 that a sensor's noise and compression move a pixel by, and where nothing moves.
 _NOISE = 3
 _AROUND = 7
 # So few resting pixels are there by chance, on a moving edge or a straight line.
 _TOO_FEW = 0.02
+# Another number makes all kept results void: raise it when the figures change.
+_VERSION = "1"
+RESULTS = "unsupervised.jsonl"
 STATIC_SHARE = 0.5
 """From this share of resting pixels on, the camera counts as static."""
 
@@ -95,14 +99,44 @@ def resting_pixels(
     return still
 
 
+@dataclass(frozen=True)
+class JudgedPair:
+    """A pair of frames, what they say, and the key under which that is kept."""
+
+    pair: FlowPair
+    found: Judgement
+    key: str
+
+
 def judge_footage(
-    estimator: FlowEstimator, dataset: FlowDataset, *, progress: Callable[[int], None]
-) -> Iterator[tuple[FlowPair, Judgement]]:
-    """Judge consecutive frames, pair by pair; truth is neither needed nor looked at."""
+    estimator: FlowEstimator,
+    dataset: FlowDataset,
+    folder: Path,
+    *,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> list[JudgedPair]:
+    """Judge consecutive frames, pair by pair; truth is neither needed nor looked at.
+
+    Args:
+        estimator: the network.
+        dataset: the frames.
+        folder: where results are kept; those that are there already are not computed again.
+        progress: is told how many pairs are done, and of how many.
+    """
+    store, base = ResultStore(folder / RESULTS), identify(estimator)
+    judged = []
     for done, pair in enumerate(dataset, 1):
-        image1, image2 = read_image(pair.image1), read_image(pair.image2)
-        yield pair, judge_pair(image1, image2, estimator.bidirectional(image1, image2))
-        progress(done)
+        key = digest(base, _VERSION, identify_files((pair.image1, pair.image2)))
+        kept = store.get(key)
+        if kept is None:
+            image1, image2 = read_image(pair.image1), read_image(pair.image2)
+            found = judge_pair(image1, image2, estimator.bidirectional(image1, image2))
+            store.put(key, asdict(found))
+        else:
+            found = Judgement(**{name: kept[name] for name in NAMES})
+        judged.append(JudgedPair(pair, found, key))
+        progress(done, len(dataset))
+    return judged
 
 
 def average(judgements: Iterable[Judgement]) -> Judgement:
@@ -113,67 +147,6 @@ def average(judgements: Iterable[Judgement]) -> Judgement:
     sums = np.where(known, values, 0).sum(axis=0)
     means = [float(s / c) if c else float("nan") for s, c in zip(sums, counts, strict=True)]
     return Judgement(**dict(zip(NAMES, means, strict=True)))
-
-
-def write_page(
-    path: Path, title: str, judged: list[tuple[FlowPair, Judgement]], estimator: FlowEstimator
-) -> None:
-    """Write a page with the averages and the pairs that the frames speak against most."""
-    mean = average(one for _, one in judged)
-    worst = sorted(judged, key=lambda entry: -np.nan_to_num(entry[1].photometric))[:3]
-    body = [
-        f"<h1>{html.escape(title)}</h1>",
-        f'<p class="sub">{len(judged)} pair(s), judged by their own frames: no truth is known</p>',
-        html.tiles(
-            (name, written(asdict(mean)[name], 2), unit) for name, (unit, _) in MEANING.items()
-        ),
-        html.section(
-            "What the figures are", html.table(("figure", "is"), _meanings(), text_columns=(0, 1))
-        ),
-        html.section("Pairs to look at", *(_card(*entry, estimator) for entry in worst)),
-    ]
-    with atomic_write(path) as temporary:
-        temporary.write_text(html.page(title, "\n".join(body)))
-
-
-MEANING = {
-    "photometric": ("levels of 255", "difference after the flow has brought frame 2 onto frame 1"),
-    "photometric_unmoved": ("levels of 255", "the same without any flow"),
-    "inconsistency": ("px", "how far forward and back again leads from home, median"),
-    "occluded": ("% of pixels", "not found in the second frame"),
-    "resting": ("% of pixels", "the same in both frames; half or more: a static camera"),
-    "drift": ("px", "mean flow on those pixels; it should be zero"),
-}
-"""Unit and meaning of each figure."""
-
-
-def spoken(name: str) -> str:
-    """Return a figure's name for people."""
-    return name.replace("_", ", ")
-
-
-def _meanings() -> list[tuple[str, str]]:
-    return [(spoken(name), f"{meaning} ({unit})") for name, (unit, meaning) in MEANING.items()]
-
-
-def _card(pair: FlowPair, found: Judgement, estimator: FlowEstimator) -> str:
-    image1, image2 = read_image(pair.image1), read_image(pair.image2)
-    both = estimator.bidirectional(image1, image2)
-    figures = [
-        html.figure(image1, "first frame"),
-        html.figure(image2, "second frame"),
-        html.figure(both.forward.picture(legend=True), "flow"),
-        html.figure(both.forward.warp(image2), "second frame brought back onto the first"),
-        html.figure(
-            viz.confidence_map(both.confidence), "agreement of both directions, light: full"
-        ),
-        html.figure(
-            viz.occlusion_overlay(image1, both.occluded_in, both.occluded_out),
-            "found hidden (orange), out of the frame (blue)",
-        ),
-    ]
-    told = f"photometric {found.photometric:.2f}, inconsistency {found.inconsistency:.2f} px"
-    return html.card(f"{pair.scene} {pair.frame}", told, figures)
 
 
 def _difference(one: UInt8[np.ndarray, "h w 3"], other: np.ndarray) -> Float32[np.ndarray, "h w"]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError
+from gmaflow.errors import FlowError, ImageError, WeightsError
 from gmaflow.inference.attention_maps import attention_maps
 from gmaflow.inference.backend import Backend, ReferenceRunner, Runner, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
@@ -18,7 +18,6 @@ from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
     ImageArray,
     ImageLike,
-    check_same_size,
     check_tensors,
     load_image,
     to_tensor,
@@ -27,8 +26,9 @@ from gmaflow.inference.memory import as_bytes, memory_budget, out_of_memory_as_s
 from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
 from gmaflow.inference.tiles import estimate_in_parts
-from gmaflow.inference.visibility import check_visibility
+from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.io.sizes import check_same_size
 from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
@@ -131,13 +131,7 @@ class FlowEstimator:
         both = self.batch(torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start)
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = self._to_flows(both)
-        return BidirectionalFlow(
-            forward,
-            backward,
-            occluded_in=seen.occluded_in[0].cpu().numpy(),
-            occluded_out=seen.occluded_out[0].cpu().numpy(),
-            confidence=seen.confidence[0].cpu().numpy(),
-        )
+        return combine(forward, backward, seen)
 
     def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames, one pair at a time.
@@ -223,11 +217,10 @@ class FlowEstimator:
         return BatchEstimate(found.flow, found.low)
 
     def _start_from(self, previous: Flow, shape: tuple[int, ...]) -> Float[Tensor, "1 2 h w"]:
-        if previous.array.shape[:2] != shape[:2]:
-            raise FlowError(
-                f"the previous flow is {'x'.join(map(str, previous.array.shape[:2]))}, the images "
-                f"are {'x'.join(map(str, shape[:2]))}; a warm start needs the same size"
-            )
+        check_same_size(
+            {"the previous flow": previous.array, "the images": shape},
+            remedy="a warm start needs the same size",
+        )
         if previous.coarse is not None:
             coarse = torch.tensor(previous.coarse).permute(2, 0, 1)[None].to(self.device)
         else:
@@ -242,7 +235,7 @@ class FlowEstimator:
     def _load_pair(self, image1: ImageLike, image2: ImageLike) -> tuple[ImageArray, ImageArray]:
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
-        check_same_size(array1, array2)
+        check_same_size({"the first image": array1, "the second": array2}, error=ImageError)
         return array1, array2
 
     def _tensors(self, array1: ImageArray, array2: ImageArray) -> tuple[Tensor, Tensor]:

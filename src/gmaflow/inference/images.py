@@ -112,13 +112,3 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
     # Written so that NaN, which is neither below nor above, is refused too.
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
-
-
-def check_same_size(array1: ImageArray, array2: ImageArray) -> None:
-    """Refuse a pair of two sizes."""
-    if array1.shape != array2.shape:
-        first, second = ("x".join(map(str, array.shape[:2])) for array in (array1, array2))
-        raise ImageError(
-            f"the two images differ in size: the first is {first}, the second {second} (height x "
-            "width); crop or resize one of them"
-        )

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gmaflow.inference.flow import BidirectionalFlow, Flow
+from gmaflow.inference.out_of_frame import outside_frame
 from gmaflow.model import pixel_grid
 
 RELATIVE_TOLERANCE = 0.01
@@ -36,9 +38,10 @@ def check_visibility(
     """Follow each pixel forward and back again: whoever does not come home is occluded."""
     height, width = forward.shape[-2:]
     target_x, target_y = (pixel_grid(forward) + forward).unbind(dim=1)
-    # Pixels are unit squares around their centres, so the frame reaches half a pixel further.
-    out = (target_x < -0.5) | (target_x > width - 0.5)
-    out |= (target_y < -0.5) | (target_y > height - 0.5)
+    # Counted from the corner of the first pixel, not from its centre as for a known truth: an
+    # estimate wavers around zero where nothing moves, and by the other count half of the first row
+    # and column of a resting picture would be gone.
+    out = outside_frame(target_x + 0.5, target_y + 0.5, height=height, width=width)
 
     grid = torch.stack([(2 * target_x + 1) / width - 1, (2 * target_y + 1) / height - 1], dim=-1)
     back = F.grid_sample(backward, grid, padding_mode="border", align_corners=False)
@@ -47,3 +50,20 @@ def check_visibility(
     ratio = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
     confidence = torch.exp2(-ratio).masked_fill(out, 0)
     return Visibility((ratio > 1) & ~out, out, confidence)
+
+
+def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
+    """Put flow both ways together with what follows from it.
+
+    Args:
+        forward: From the first frame to the second.
+        backward: From the second to the first.
+        seen: What `check_visibility` says of the pair, if it was asked already.
+    """
+    if seen is None:
+        ahead, back = (
+            torch.from_numpy(flow.array).permute(2, 0, 1)[None] for flow in (forward, backward)
+        )
+        seen = check_visibility(ahead, back)
+    occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in seen)
+    return BidirectionalFlow(forward, backward, occluded_in, occluded_out, confidence)

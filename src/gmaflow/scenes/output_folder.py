@@ -1,13 +1,53 @@
-"""Whether a folder may take a data set; asked before any work is done for it."""
+"""The folder of a rendered data set: what lies where, and whether one may be written there."""
 
 import json
 import os
 from pathlib import Path
 
-from gmaflow.errors import OutputError
+from gmaflow.errors import DatasetError, OutputError
 
 CARD = "scenes.json"
 """The file that tells a data set of ours from anybody else's folder."""
+
+FILES = {
+    "clean": ("frame_0001.png", "frame_0002.png"),
+    "final": ("frame_0001.png", "frame_0002.png"),
+    "occlusions": ("frame_0001.png",),
+    "invalid": ("frame_0001.png",),
+    "flow": ("frame_0001.flo",),
+}
+"""What belongs to a pair, by the part of the data set."""
+
+
+def scene_name(preset: str, number: int) -> str:
+    """Name the scene that holds a pair."""
+    return f"{preset}_{number:06d}"
+
+
+def scene_files(folder: Path, scene: str) -> list[Path]:
+    """List all files of a pair."""
+    return [
+        folder / "training" / part / scene / name for part, names in FILES.items() for name in names
+    ]
+
+
+def rendered_scenes(folder: Path) -> list[str] | None:
+    """Name the scenes that a data set of ours should hold; None if the folder is none of ours.
+
+    Raises:
+        DatasetError: its card cannot be read.
+    """
+    path = folder / CARD
+    if not path.is_file():
+        return None
+    try:
+        card = json.loads(path.read_text())
+        start, count = int(card["start"]), int(card["count"])
+        return [scene_name(card["preset"], number) for number in range(start, start + count)]
+    except (OSError, ValueError, KeyError, TypeError) as err:
+        raise DatasetError(
+            f"{path} is broken; `gmaflow scenes render --overwrite` begins anew"
+        ) from err
 
 
 def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> dict[str, object] | None:

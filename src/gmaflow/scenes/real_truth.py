@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from gmaflow.errors import DatasetError, FlowFileError, ImageError
 from gmaflow.io import FlowArrays, read_flow, read_image
+from gmaflow.io.sizes import check_same_size
 from gmaflow.scenes.statistics import MotionStatistics, MotionTally
 
 log = logging.getLogger(__name__)
@@ -33,19 +34,23 @@ class TruthFile:
     visible_flow: Path | None = None
 
     def read(self) -> tuple[FlowArrays, Bool[ndarray, "h w"] | None]:
-        """Read the flow, and what is occluded if that is known."""
+        """Read the flow, and where it is known to be occluded, if anything tells."""
         flow = read_flow(self.flow)
         if self.flow.suffix == ".flo5":
             # Spring's truth has twice the resolution of its frames.
             flow = FlowArrays(flow.array[::2, ::2], flow.valid[::2, ::2])
-        occluded = None
         if self.occlusion is not None:
-            occluded = read_image(self.occlusion).max(axis=2) > 0
+            mask = read_image(self.occlusion).max(axis=2) > 0
         elif self.visible_flow is not None:
-            occluded = flow.valid & ~read_flow(self.visible_flow).valid
-        if occluded is not None and occluded.shape != flow.valid.shape:
-            raise FlowFileError(f"{self.flow} and its mask differ in size; get both again")
-        return flow, occluded
+            mask = ~read_flow(self.visible_flow).valid
+        else:
+            return flow, None
+        check_same_size(
+            {str(self.flow): flow.valid, "its mask": mask},
+            error=FlowFileError,
+            remedy="get both again",
+        )
+        return flow, mask
 
 
 def find_truths(root: Path) -> list[TruthFile]:

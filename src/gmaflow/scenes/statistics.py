@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.out_of_frame import leaves_frame
 from gmaflow.scenes.arrays import pair_arrays
 from gmaflow.scenes.renderer import SceneRenderer
 
@@ -173,12 +174,3 @@ def rendered_statistics(
             tally.add(pair.flow, pair.valid, hidden, scale=scale)
         progress(tally.pairs)
     return tally.statistics(renderer.preset)
-
-
-def leaves_frame(flow: Float32[np.ndarray, "h w 2"]) -> Bool[np.ndarray, "h w"]:
-    """Which pixels' targets lie outside the centres of the outermost pixels, as scenes count."""
-    height, width = flow.shape[:2]
-    x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
-    outside: np.ndarray = (x < 0) | (x > width - 1) | (y < 0) | (y > height - 1)
-    return outside

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from gmaflow.inference.out_of_frame import outside_frame
 from gmaflow.scenes.follow import NEAR, Points, bend, of_pixels, project, unbend
 from gmaflow.scenes.scene import Scenes
 
@@ -65,5 +66,5 @@ def follow(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) -> tuple
     dx, dy = (torch.where(valid, d, 0.0) for d in (dx, dy))
     x, y = pixels.x + dx, pixels.y + dy
     # What has gone behind the camera is as much out of the frame as what went past its edge.
-    out = (x < 0) | (x > width - 1) | (y < 0) | (y > height - 1) | ~valid
+    out = outside_frame(x, y, height=height, width=width) | ~valid
     return surface, Truth(torch.stack([dx, dy], dim=1), torch.zeros_like(out), out, valid)

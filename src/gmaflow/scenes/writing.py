@@ -24,21 +24,13 @@ import numpy as np
 from gmaflow.errors import OutputError
 from gmaflow.io import atomic_write, write_flow, write_image
 from gmaflow.scenes.arrays import PairArrays, pair_arrays
-from gmaflow.scenes.output_folder import CARD, check_folder
+from gmaflow.scenes.output_folder import CARD, FILES, check_folder, scene_files, scene_name
 from gmaflow.scenes.presets import PRESETS
 from gmaflow.scenes.renderer import SceneRenderer
 from gmaflow.scenes.textures import TextureBank
 from gmaflow.version import __version__
 
-_PARTS = ("clean", "final", "occlusions", "invalid", "flow")
 _OURS = re.compile(rf"({'|'.join(PRESETS)})_\d{{6,}}")
-_FILES = {
-    "clean": ("frame_0001.png", "frame_0002.png"),
-    "final": ("frame_0001.png", "frame_0002.png"),
-    "occlusions": ("frame_0001.png",),
-    "invalid": ("frame_0001.png",),
-    "flow": ("frame_0001.flo",),
-}
 _PIXELS_AT_ONCE = 1_000_000
 _MOST_AT_ONCE = 32
 _WRITERS = 4
@@ -121,7 +113,7 @@ def write_dataset(
     elif before is not None:
         _remove_all(folder)
     card.write(folder)
-    names = {number: f"{card.preset}_{number:06d}" for number in range(start, start + count)}
+    names = {number: scene_name(card.preset, number) for number in range(start, start + count)}
     wanted = [n for n, name in names.items() if not (resume and is_whole(folder, name))]
     done = count - len(wanted)
     progress(done)
@@ -161,8 +153,7 @@ def write_pair(folder: Path, scene: str, pair: PairArrays) -> None:
 
 def is_whole(folder: Path, scene: str) -> bool:
     """Whether every file of a pair is there."""
-    top = folder / "training"
-    return all((top / part / scene / name).is_file() for part in _PARTS for name in _FILES[part])
+    return all(path.is_file() for path in scene_files(folder, scene))
 
 
 def digest(bank: TextureBank) -> str:
@@ -198,7 +189,7 @@ def _chunks(numbers: list[int], size: tuple[int, int]) -> Iterator[list[int]]:
 
 def _remove(folder: Path, scene: str) -> None:
     # The flow first: without it nothing takes the rest for a pair.
-    for part in reversed(_PARTS):
+    for part in reversed(FILES):
         shutil.rmtree(folder / "training" / part / scene, ignore_errors=True)
 
 
@@ -206,7 +197,7 @@ def _remove_all(folder: Path) -> None:
     """Remove the scenes that were written before; whatever else lies there stays."""
     scenes = {
         path.name
-        for part in _PARTS
+        for part in FILES
         for path in (folder / "training" / part).glob("*")
         if _OURS.fullmatch(path.name)
     }

@@ -1,11 +1,17 @@
 """Errors as sums that can be added up over steps, processes and data sets.
 
+What they mean is what `gmaflow.evaluation` measures, and a test holds the two together. They are
+counted a second time here since a training step can wait for neither the CPU nor float64.
+
 Legend: b batch, h w rows and columns, s sums.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+
+from gmaflow.inference.out_of_frame import outside_frame
+from gmaflow.model import pixel_grid
 
 THRESHOLDS = (1.0, 3.0, 5.0)
 REGIONS = ("all", "noc", "occ", "occ-in", "occ-out")
@@ -38,11 +44,10 @@ def error_sums(
 
 
 def leaves_frame(flow: Float[Tensor, "b 2 h w"]) -> Bool[Tensor, "b h w"]:
-    """Tell which pixels' targets lie outside 0..width or 0..height, as the paper counts."""
+    """Tell which pixels' targets lie outside the second frame."""
     height, width = flow.shape[-2:]
-    x = flow[:, 0] + torch.arange(width, device=flow.device)
-    y = flow[:, 1] + torch.arange(height, device=flow.device)[:, None]
-    return (x < 0) | (x > width) | (y < 0) | (y > height)
+    x, y = (pixel_grid(flow) + flow).unbind(dim=1)
+    return outside_frame(x, y, height=height, width=width)
 
 
 def mean_errors(sums: Float[Tensor, " s"]) -> dict[str, float]:

@@ -62,6 +62,17 @@ class RunFolder:
         """Whether a run is here."""
         return (self.path / "config.json").is_file()
 
+    def find_weights(self) -> Path:
+        """Return the best weights of the run, or its newest where none was validated.
+
+        Raises:
+            TrainingError: There are none yet.
+        """
+        for name in ("best.safetensors", "weights.safetensors"):
+            if (self.path / name).is_file():
+                return self.path / name
+        raise TrainingError(f"{self.path} holds no weights of a run; name a folder that has some")
+
     def begin(self, config: TrainConfig) -> None:
         """Make the folder, or empty it of an earlier run."""
         self.checkpoints.clear()

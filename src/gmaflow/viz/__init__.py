@@ -4,7 +4,7 @@ Numpy arrays in, `uint8` RGB pictures out; every function is pure and leaves its
 """
 
 from gmaflow.viz.arrows import flow_arrows
-from gmaflow.viz.attention import attention_overlay, attention_panel
+from gmaflow.viz.attention import attention_overlay, attention_panel, attention_pictures
 from gmaflow.viz.color import color_wheel, flow_to_image, largest_length
 from gmaflow.viz.legend import add_legend
 from gmaflow.viz.maps import confidence_map, error_legend, error_map
@@ -18,6 +18,7 @@ __all__ = [
     "add_legend",
     "attention_overlay",
     "attention_panel",
+    "attention_pictures",
     "color_wheel",
     "confidence_map",
     "error_legend",

@@ -26,27 +26,7 @@ def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
         )
 
 
-def check_same_size(**arrays: npt.NDArray[Any] | None) -> None:
-    """Refuse arrays that do not cover the same pixels.
-
-    Args:
-        arrays: what is shown together, by the name to call it by; None counts for nothing.
-    """
-    present = {name: array.shape[:2] for name, array in arrays.items() if array is not None}
-    (first, size), *others = present.items()
-    for name, other in others:
-        if other != size:
-            raise FlowError(
-                f"the {first} is {_by(size)} and the {name} is {_by(other)} (height x width); "
-                "crop or resize one of them so that they match"
-            )
-
-
 def check_positive(name: str, value: float) -> None:
     """Refuse a scale that is zero, negative or not a number."""
     if not (math.isfinite(value) and value > 0):
         raise FlowError(f"{name} is {value}; give a number above 0, or leave it out")
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size)) or "a single number"

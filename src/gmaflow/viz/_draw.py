@@ -51,7 +51,7 @@ def mark_point(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw a ring with a dot at a point: a coloured line with dark edges shows on any ground."""
     height, width = picture.shape[:2]
-    radius = max(4.0, min(height, width) / 32)
+    radius = max(4.0, min(height, width) / 20)
     sharp = 5  # drawn this many times larger, then reduced: Pillow's own circles are jagged
 
     side = 2 * int(np.ceil(radius * 1.5)) + 1

@@ -5,7 +5,8 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_flow, check_image, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_flow, check_image
 from gmaflow.viz._draw import INK, blend
 from gmaflow.viz.color import flow_to_image, known_pixels
 
@@ -34,7 +35,7 @@ def flow_arrows(
     """
     check_image(image)
     check_flow(flow)
-    check_same_size(image=image, flow=flow, valid=valid)
+    check_same_size({"the image": image, "the flow": flow, "the valid mask": valid})
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:

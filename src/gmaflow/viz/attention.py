@@ -7,7 +7,8 @@ from jaxtyping import Float32, UInt8
 from PIL import Image
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_image, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_image
 from gmaflow.viz._draw import blend, mark_point
 from gmaflow.viz._ramp import EMBER, colorize
 from gmaflow.viz.color import flow_to_image
@@ -54,24 +55,40 @@ def attention_panel(
     Returns:
         The pictures in a row, with captions.
     """
-    if len(maps) != len(queries) or not queries:
-        raise FlowError(
-            f"got {len(maps)} attention maps for {len(queries)} query points; "
-            "give one map for each of at least one point"
-        )
-    check_same_size(image=image, flow=flow)
-    frame, overlays = image, []
-    for i, (attention, query) in enumerate(zip(maps, queries, strict=True)):
-        color = _MARKERS[i % len(_MARKERS)]
-        overlays.append(_overlay(image, attention, query, color))
-        frame = mark_point(frame, query, color=color)
-
+    check_same_size({"the image": image, "the flow": flow})
+    frame, overlays = attention_pictures(image, maps, queries)
     pictures = [frame, *overlays]
     captions = ["Frame", *(f"Attention map {i + 1}" for i in range(len(maps)))]
     if flow is not None:
         pictures.append(flow_to_image(flow))
         captions.append("Flow")
     return panel(pictures, captions, columns=len(pictures))
+
+
+def attention_pictures(
+    image: UInt8[np.ndarray, "h w 3"],
+    maps: Sequence[Float32[np.ndarray, "h8 w8"]],
+    queries: Sequence[tuple[float, float]],
+) -> tuple[UInt8[np.ndarray, "h w 3"], list[UInt8[np.ndarray, "h w 3"]]]:
+    """The frame with its query points, and the attention map of each, one picture for each.
+
+    Args:
+        image: the first frame.
+        maps: one map for each query.
+        queries: points, x and y in pixels of the image; each has a ring of its own colour, in the
+            frame and in its map.
+    """
+    if len(maps) != len(queries) or not queries:
+        raise FlowError(
+            f"got {len(maps)} attention maps for {len(queries)} query points; "
+            "give one map for each of at least one point"
+        )
+    frame, overlays = image, []
+    for i, (attention, query) in enumerate(zip(maps, queries, strict=True)):
+        color = _MARKERS[i % len(_MARKERS)]
+        overlays.append(_overlay(image, attention, query, color))
+        frame = mark_point(frame, query, color=color)
+    return frame, overlays
 
 
 def _overlay(

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_flow, check_positive, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_flow, check_positive
 from gmaflow.viz._strips import strips
 
 # Middlebury writes 1e10 where the truth is unknown and calls everything above this unknown.
@@ -36,7 +37,7 @@ def flow_to_image(
         The picture.
     """
     check_flow(flow)
-    check_same_size(flow=flow, valid=valid)
+    check_same_size({"the flow": flow, "the valid mask": valid})
     known = known_pixels(flow, valid)
     if max_length is None:
         max_length = _largest(flow, known) or 1.0
@@ -63,7 +64,7 @@ def largest_length(
         The length; 0 where nothing is known or nothing moves.
     """
     check_flow(flow)
-    check_same_size(flow=flow, valid=valid)
+    check_same_size({"the flow": flow, "the valid mask": valid})
     return _largest(flow, known_pixels(flow, valid))
 
 

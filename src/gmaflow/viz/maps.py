@@ -5,7 +5,8 @@ from jaxtyping import Bool, Float, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_flow, check_positive, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_flow, check_positive
 from gmaflow.viz._draw import INK, WHITE, font, text_width
 from gmaflow.viz._ramp import EMBER, REEF, colorize
 from gmaflow.viz.color import known_pixels, without_unknown
@@ -38,7 +39,7 @@ def error_map(
     """
     check_flow(flow)
     check_flow(truth, name="truth")
-    check_same_size(flow=flow, truth=truth, valid=valid)
+    check_same_size({"the flow": flow, "the truth": truth, "the valid mask": valid})
     known = known_pixels(flow, None) & known_pixels(truth, valid)
     (u, v), (true_u, true_v) = (without_unknown(field, known) for field in (flow, truth))
     error = np.hypot(u - true_u, v - true_v)

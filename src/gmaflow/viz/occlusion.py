@@ -3,7 +3,8 @@
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from gmaflow.viz._checks import check_image, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_image
 from gmaflow.viz._draw import blend
 
 # Orange and blue are told apart by nearly everyone, with any colour vision.
@@ -29,7 +30,11 @@ def occlusion_overlay(
     """
     check_image(image)
     check_same_size(
-        image=image, **{"occluded-in mask": occluded_in, "occluded-out mask": occluded_out}
+        {
+            "the image": image,
+            "the occluded-in mask": occluded_in,
+            "the occluded-out mask": occluded_out,
+        }
     )
     tints = np.zeros_like(image)
     tints[occluded_in] = _IN_FRAME

@@ -7,7 +7,8 @@ import numpy.typing as npt
 from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_flow, check_image, check_same_size
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz._checks import check_flow, check_image
 from gmaflow.viz._strips import strips
 
 _OUTSIDE = 128
@@ -27,7 +28,7 @@ def warp_back(
     """
     check_image(image2)
     check_flow(flow)
-    check_same_size(image=image2, flow=flow)
+    check_same_size({"the image": image2, "the flow": flow})
     height, width = image2.shape[:2]
     if not image2.size:
         return image2.copy()

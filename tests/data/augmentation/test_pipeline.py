@@ -9,11 +9,11 @@ from gmaflow.data import (
     FlowSample,
     augment,
     dense_augmentation,
-    leaves_frame,
     sparse_augmentation,
 )
 from gmaflow.data.augmentation.pipeline import draw_placement
 from gmaflow.errors import DatasetError
+from gmaflow.inference.out_of_frame import leaves_frame
 from tests.data.augmentation.scenes import smooth_pair
 
 CROP = (64, 72)

@@ -48,24 +48,17 @@ def _list_scene(
     in_past = shelf.numbers(past, f"OpticalFlowIntoPast_#_{letter}.pfm")
     # The first and last frames have truth for neighbours that were not published.
     steps = following(shelf.numbers(images, f"#{suffix}") | in_future | in_past)
-    for now, then in steps:
-        yield FlowPair(
-            dataset="things",
-            scene=scene,
-            frame=now,
-            image1=images / f"{now}{suffix}",
-            image2=images / f"{then}{suffix}",
-            flow=future / f"OpticalFlowIntoFuture_{now}_{letter}.pfm",
-            camera=camera,
-        )
-    for then, now in steps:
-        yield FlowPair(
-            dataset="things",
-            scene=scene,
-            frame=now,
-            image1=images / f"{now}{suffix}",
-            image2=images / f"{then}{suffix}",
-            flow=past / f"OpticalFlowIntoPast_{now}_{letter}.pfm",
-            camera=camera,
-            direction="backward",
-        )
+    forward = (future, "OpticalFlowIntoFuture", "forward", steps)
+    backward = (past, "OpticalFlowIntoPast", "backward", [(now, then) for then, now in steps])
+    for folder, name, direction, ways in (forward, backward):
+        for now, then in ways:
+            yield FlowPair(
+                dataset="things",
+                scene=scene,
+                frame=now,
+                image1=images / f"{now}{suffix}",
+                image2=images / f"{then}{suffix}",
+                flow=folder / f"{name}_{now}_{letter}.pfm",
+                camera=camera,
+                direction=direction,
+            )

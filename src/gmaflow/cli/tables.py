@@ -1,0 +1,177 @@
+"""`gmaflow tables`: runs laid into the paper's tables of variants and ablations."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gmaflow.cli.compare import models_of, unique_names
+from gmaflow.cli.options import parse
+from gmaflow.cli.progress import step_bar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from gmaflow.evaluation import ExampleSet, PaperTable, Run
+
+Root = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesOptions:
+    """Lay networks into the paper's tables 2 (variants) and 3 (ablations), beside its figures.
+
+    Which row a network belongs to is read from its weights: the kind of attention, what was
+    ablated, and what it was trained on. Leaves tables.md, tables.tex and tables.json in the output
+    folder, and the results of each network on each data set, so that an interrupted run goes on.
+
+    Examples:
+      gmaflow tables runs/raft runs/gma runs/gma-p -o tables --sintel /data/MPI-Sintel
+      gmaflow tables runs/* -o tables --scenes 50
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Folders of training runs, files of weights, or names of shipped ones."""
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
+    """Where the tables go."""
+    sintel: Root = None
+    """MPI Sintel; this and the next three by default as the environment or the config file says."""
+    kitti: Root = None
+    """KITTI 2015."""
+    chairs: Root = None
+    """FlyingChairs."""
+    things: Root = None
+    """FlyingThings3D."""
+    scenes: int = 0
+    """Add columns for so many rendered scenes, which need no files."""
+    size: tuple[int, int] = (368, 496)
+    """Height and width of rendered scenes."""
+    limit: int | None = None
+    """Judge at most so many pairs of each column, spread over it; not comparable to the paper."""
+    models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
+    """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
+    iters: int = 12
+    """Refinements."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    from rich.console import Console
+
+    options = parse(TablesOptions, args, verb="tables")
+    from gmaflow.evaluation import make_tables, measure_runs
+    from gmaflow.inference import FlowEstimator, as_precision
+
+    runs = open_runs(options)
+    trials, notes = open_data(options)
+    precision = as_precision(options.precision)
+    pairs = len(runs) * sum(len(data.examples) for data in trials)
+    with step_bar("tables", pairs) as step:
+        measured = measure_runs(
+            runs,
+            trials,
+            options.output,
+            open_estimator=lambda checkpoint, padding: FlowEstimator(
+                checkpoint,
+                iters=options.iters,
+                device=options.device,
+                precision=precision,
+                padding=padding,
+            ),
+            progress=lambda judged: step(judged.example.title),
+        )
+    tables = make_tables(runs, measured, trials)
+    notes += [run.about for run in runs]
+    notes += [note for data in trials for note in data.notes]
+    notes.append(f"{options.iters} iterations; the lowest error of each block is in bold")
+    write(options.output, tables, notes)
+    console = Console()
+    for table in tables:
+        console.print(as_rich(table))
+    for note in notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    console.print(f"wrote {options.output / 'tables.md'}, .tex and .json", highlight=False)
+
+
+def open_runs(options: TablesOptions) -> "list[Run]":
+    """Load the weights of each run."""
+    from gmaflow.evaluation import Run
+    from gmaflow.training.run_folder import RunFolder
+    from gmaflow.weights import find_checkpoint
+
+    names, models = unique_names(options.runs), models_of(options.models, options.runs)
+    runs = []
+    for name, place, model in zip(names, options.runs, models, strict=True):
+        file = RunFolder(Path(place)).find_weights() if Path(place).is_dir() else place
+        runs.append(Run(name=name, checkpoint=find_checkpoint(file, model=model)))
+    return runs
+
+
+def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
+    """Open what the columns are measured on, and say what is not there."""
+    from gmaflow.evaluation import open_trials, render_examples
+
+    given = {
+        "sintel": options.sintel,
+        "kitti-2015": options.kitti,
+        "chairs": options.chairs,
+        "things": options.things,
+    }
+    roots = {name: root for name, root in given.items() if root is not None}
+    trials, notes = open_trials(roots, limit=options.limit)
+    if options.scenes:
+        passes = ("clean", "final")
+        trials.append(
+            render_examples("mix", seed=0, count=options.scenes, size=options.size, passes=passes)
+        )
+    return trials, notes
+
+
+def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> None:
+    """Write the tables in every form."""
+    from gmaflow.evaluation import as_latex, as_markdown, as_plain
+    from gmaflow.io import atomic_write
+
+    texts = {
+        "tables.md": as_markdown(tables, notes),
+        "tables.tex": as_latex(tables, notes),
+        "tables.json": json.dumps(as_plain(tables, notes), indent=2) + "\n",
+    }
+    for name, text in texts.items():
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, "utf-8")
+
+
+def as_rich(table: "PaperTable") -> "Table":
+    """Return a table for the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from gmaflow.evaluation import is_final
+
+    title = f"Table {table.number}: {table.title}"
+    # Without upright lines and with little air the widest of them fits a terminal of 80 columns.
+    shown = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=0)
+    for label in table.labels:
+        shown.add_column(label, no_wrap=True)
+    for column in table.columns:
+        shown.add_column(f"{column.over}\n{column.what}", justify="right")
+    block = table.rows[0].block
+    for row, heads in table.lines():
+        if row.block != block:
+            shown.add_section()
+        block = row.block
+        marked = [Text(head, "underline" if is_final(row, head) else "") for head in heads]
+        figures = [
+            Text(table.text(row, i), "bold" if table.is_best(row, i) else "")
+            for i in range(len(table.columns))
+        ]
+        shown.add_row(*marked, *figures)
+    return shown

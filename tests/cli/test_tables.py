@@ -1,0 +1,54 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    folder, out = tmp_path / "first", tmp_path / "out"
+    folder.mkdir()
+    shutil.copy(weights["gma"], folder / "weights.safetensors")
+    args = ["tables", folder, weights["raft-small"], "--scenes", "1", "--size", "48", "64"]
+    found = run(*args, "--iters", "1", "-o", out)
+    assert found.code == 0
+    assert "Table 3: Ablations" in found.out
+    assert "raft-small is raft-small, which is no row of either table" in found.out.replace(
+        "\n", " "
+    )
+    told = json.loads((out / "tables.json").read_text())
+    mine = [row for row in told["tables"][0]["rows"] if row["source"] == "first"]
+    measured = json.loads((out / "first/scenes/results.json").read_text())["results"]
+    assert mine[0]["label"] == "GMA"
+    assert mine[0]["figures"]["Scenes final"] == pytest.approx(
+        measured["final"]["cold"]["regions"]["all"]["epe"]
+    )
+    for name in ("tables.md", "tables.tex"):
+        assert "first" in (out / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "none of the tables' data sets is there"),
+        (["--models", "gma", "raft"], "2 models are named for 1 files"),
+        (["--sintel", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_exits_with_2(
+    run: Run, weights: dict[str, Path], tmp_path: Path, more: list[str], message: str
+) -> None:
+    found = run("tables", weights["gma"], "-o", tmp_path / "out", *more)
+    assert found.code == 2
+    assert message in found.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_weights_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    found = run("tables", tmp_path / "empty", "-o", tmp_path / "out")
+    assert found.code == 2
+    assert "holds no weights of a run" in found.err
