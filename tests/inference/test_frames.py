@@ -1,5 +1,6 @@
 """Frames that are encoded once give the flow of their images."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -67,7 +68,7 @@ def test_the_fast_back_end_encodes_every_frame_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(FastNetwork, "encode_frame", encode_frame)
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", backend="fast")
     frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
-    pairs = [estimator(*pair).array for pair in zip(frames, frames[1:], strict=False)]
+    pairs = [estimator(*pair).array for pair in itertools.pairwise(frames)]
     assert not seen
     for found, expected in zip(estimator.sequence(frames), pairs, strict=True):
         np.testing.assert_allclose(found.array, expected, atol=1e-4)
