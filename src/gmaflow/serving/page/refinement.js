@@ -1,0 +1,68 @@
+// The slider through the refinements: how the flow forms.
+
+import { loadStep } from "./assets.js";
+import { byId, showPlaying } from "./dom.js";
+import { store } from "./store.js";
+
+const PACE = 250; // milliseconds for each refinement when played
+
+let timer = null;
+
+// Show the flow after so many refinements; the last is the result itself.
+export async function goToStep(wanted) {
+  const { assets } = store.state;
+  if (!assets || assets.partial) return;
+  const { iterations } = assets.job;
+  const iteration = Math.min(Math.max(wanted, 1), iterations);
+  if (iteration === iterations) {
+    store.set({ iteration: null, stepFlow: null });
+    return;
+  }
+  store.set({ iteration });
+  try {
+    const stepFlow = await loadStep(assets, iteration);
+    if (store.state.iteration === iteration && store.state.assets === assets) store.set({ stepFlow });
+  } catch (error) {
+    stop();
+    store.set({ notice: error.message });
+  }
+}
+
+export const currentStep = ({ iteration, assets }) => iteration ?? assets?.job.iterations ?? 1;
+
+function stop() {
+  clearTimeout(timer);
+  timer = null;
+  showPlaying(byId("form"), false, "the refinements");
+}
+
+export function playSteps() {
+  if (timer !== null) return stop();
+  showPlaying(byId("form"), true, "the refinements");
+  const next = async (step) => {
+    await goToStep(step);
+    if (timer === null) return;
+    if (step >= store.state.assets.job.iterations) stop();
+    else timer = setTimeout(next, PACE, step + 1);
+  };
+  timer = setTimeout(next, 0, 1);
+}
+
+function show(state) {
+  const last = state.assets?.job.iterations ?? state.iters;
+  const step = state.assets ? currentStep(state) : last;
+  const slider = byId("iteration");
+  slider.max = last;
+  slider.value = step;
+  slider.disabled = byId("form").disabled = !state.assets || Boolean(state.assets.partial);
+  byId("iteration-text").textContent = `${step} of ${last}`;
+}
+
+export function setUpRefinement() {
+  byId("iteration").addEventListener("input", (event) => {
+    stop();
+    goToStep(event.target.valueAsNumber);
+  });
+  byId("form").addEventListener("click", playSteps);
+  store.on(["iteration", "assets"], show);
+}

@@ -1,0 +1,48 @@
+// One line below the bar: what is going on, what went wrong, or what is shown.
+
+import { cancel } from "./jobs.js";
+import { byId } from "./dom.js";
+import { store } from "./store.js";
+
+function sentence({ notice, sending, job, source }) {
+  if (notice) return notice;
+  if (sending) return `Sending ${sending}`;
+  if (!job) return "Starting";
+  if (job.state === "queued") return job.position > 0 ? `Waiting: ${job.position} before this one` : "Waiting";
+  if (job.state === "running") return job.step || "Computing";
+  return summary(job, source);
+}
+
+function summary(job, source) {
+  const parts = [
+    source?.label,
+    job.models?.join(" and "),
+    `${job.width} x ${job.height}`,
+    `${job.iterations} refinements`,
+    job.pairs > 1 && `${job.pairs} pairs`,
+    job.state === "cancelled" ? "cancelled" : `${job.seconds.toFixed(1)} s`,
+    ...job.notes,
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function show(state) {
+  const { notice, sending, job } = state;
+  const busy = !notice && (sending || !job || ["queued", "running"].includes(job.state));
+  const status = byId("status");
+  status.dataset.state = notice ? "error" : busy ? "busy" : "idle";
+  const text = byId("status-text");
+  text.setAttribute("role", notice ? "alert" : "status");
+  text.textContent = sentence(state);
+  byId("cancel").hidden = !busy || !(sending || job);
+  const meter = byId("meter");
+  const percent = Math.round(100 * (sending ? 0 : job?.progress ?? 0));
+  meter.ariaValueNow = String(percent);
+  meter.ariaHidden = String(!busy);
+  meter.querySelector("i").style.inlineSize = `${busy ? percent : 0}%`;
+}
+
+export function setUpStatus() {
+  byId("cancel").addEventListener("click", cancel);
+  store.on(["notice", "sending", "job", "source"], show);
+}
