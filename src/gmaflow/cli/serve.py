@@ -35,7 +35,7 @@ class ServeOptions:
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
-    """Weights to offer besides the shipped ones, the first as default; may be given several times."""
+    """Weights to offer besides the shipped ones, the first as default; may be repeated."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The model that is used where none is named; with --weights, what the files hold."""
     device: str = "auto"

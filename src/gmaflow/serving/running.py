@@ -4,9 +4,11 @@ import errno
 import ipaddress
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from gmaflow.errors import FlowError
 from gmaflow.serving.app import create_app
@@ -26,8 +28,9 @@ class FlowServer(uvicorn.Server):
     Otherwise it would wait for streams of events that wait for jobs.
     """
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self._app = app
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -37,17 +40,19 @@ class FlowServer(uvicorn.Server):
             self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop on a signal."""
-        self.stop()
+        """Stop on a signal; a second one stops at once."""
+        self._close_workshop()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
         """Stop soon; may be called from any thread."""
-        app = self.config.app
-        services = getattr(getattr(app, "state", None), "services", None)
+        self._close_workshop()
+        self.should_exit = True
+
+    def _close_workshop(self) -> None:
+        services = getattr(self._app.state, "services", None)
         if services is not None:
             services.workshop.close()
-        self.should_exit = True
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -91,7 +96,9 @@ def serve(
         names: By which the server may be called, besides addresses and localhost.
         ready: Called with the address when the server answers.
     """
-    make_server(listener, shelf, limits, names=names, ready=ready).run(sockets=[listener])
+    server = make_server(listener, shelf, limits, names=names, ready=ready)
+    with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has stopped in good order
+        server.run(sockets=[listener])
 
 
 def make_server(
@@ -103,8 +110,9 @@ def make_server(
     ready: Callable[[str], None] = lambda url: None,
 ) -> FlowServer:
     """Return a server that is yet to run; the arguments are those of `serve`."""
+    app = create_app(shelf, limits, names=names)
     config = uvicorn.Config(
-        create_app(shelf, limits, names=names),
+        app,
         http=PatientProtocol,
         ws="none",
         log_config=None,
@@ -116,7 +124,7 @@ def make_server(
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=CLOSING_SECONDS,
     )
-    return FlowServer(config, lambda: ready(address_of(listener)))
+    return FlowServer(app, config, lambda: ready(address_of(listener)))
 
 
 def address_of(listener: socket.socket) -> str:
