@@ -18,6 +18,7 @@ VERBS = {
     "evaluate": "measure how good the flow is, on data whose true motion is known",
     "compare": "measure several networks on the same data, and how sure the difference is",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
+    "serve": "serve a page and an HTTP API",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""
@@ -30,7 +31,8 @@ examples:
   gmaflow demo -o demo                          see what it does
   gmaflow flow a.png b.png -o flow.png          flow of two images, as a picture
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
-  gmaflow flow frames/ -o flow/                 flow between consecutive frames"""
+  gmaflow flow frames/ -o flow/                 flow between consecutive frames
+  gmaflow serve                                 drop images on a page in your browser"""
 
 BAD_INPUT = 2
 INTERRUPTED = 130

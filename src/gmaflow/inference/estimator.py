@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError
+from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
@@ -24,9 +25,10 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence, plan_memory
 from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.refinement import Watcher, telling
 from gmaflow.inference.visibility import check_visibility
-from gmaflow.inference.warm_start import coarsen, forward_project
-from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
+from gmaflow.inference.warm_start import start_from
+from gmaflow.model import MemoryPlan, NetworkConfig, OnIteration
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 log = logging.getLogger(__name__)
@@ -70,9 +72,7 @@ class FlowEstimator:
         plan: MemoryPlan | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
-        if iters < 1:
-            raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
-        self.iters = iters
+        self.iters = check_iters(iters)
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
         self.plan = plan
@@ -89,7 +89,12 @@ class FlowEstimator:
         return self.network.config
 
     def __call__(
-        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+        self,
+        image1: ImageLike,
+        image2: ImageLike,
+        *,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
     ) -> Flow:
         """Estimate the flow from one image to another.
 
@@ -97,28 +102,38 @@ class FlowEstimator:
             image1: The first frame: a path, an array or a PIL image.
             image2: The second, of the same size.
             previous: The flow of the pair before in a sequence, to start from (warm start).
+            watch: Told after each refinement; what it raises stops the estimate.
 
         Raises:
             FlowError: An image cannot be read or used; it says why.
         """
         array1, array2 = self._load_pair(image1, image2)
-        start = None if previous is None else self._start_from(previous, array1.shape)
-        return self._to_flows(self.batch(*self._tensors(array1, array2), start=start))[0]
+        start = None if previous is None else self._start_from(previous, array1)
+        tensors = self._tensors(array1, array2)
+        return self._to_flows(self.batch(*tensors, start=start, watch=watch))[0]
 
     def bidirectional(
-        self, image1: ImageLike, image2: ImageLike, *, previous: Flow | None = None
+        self,
+        image1: ImageLike,
+        image2: ImageLike,
+        *,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
-        A warm start (see `__call__`) is for the forward direction; backward begins at zero.
+        A warm start (see `__call__`) is for the forward direction; backward begins at zero. Who
+        watches is shown the forward flow.
         """
         array1, array2 = self._load_pair(image1, image2)
         tensor1, tensor2 = self._tensors(array1, array2)
         start = None
         if previous is not None:
-            ahead = self._start_from(previous, array1.shape)
+            ahead = self._start_from(previous, array1)
             start = torch.cat([ahead, torch.zeros_like(ahead)])
-        both = self.batch(torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start)
+        both = self.batch(
+            torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1]), start=start, watch=watch
+        )
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = self._to_flows(both)
         return BidirectionalFlow(
@@ -152,6 +167,7 @@ class FlowEstimator:
         image2: Float[Tensor, "b 3 H W"],
         *,
         start: Float[Tensor, "b 2 h w"] | None = None,
+        watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate the flow of a batch of pairs, tensors in and out.
 
@@ -159,6 +175,7 @@ class FlowEstimator:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
             start: First guess on the padded 1/8 grid, in its pixels.
+            watch: Told after each refinement; what it raises stops the estimate.
         """
         check_tensors(image1, image2)
         height, width = image1.shape[-2:]
@@ -167,15 +184,15 @@ class FlowEstimator:
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
         plan = self.plan or self._plan(padded1)
-        result = self._run(padded1, padded2, start, plan, self.dtype)
+        seen = None if watch is None else telling(watch, self.iters, self.network, padding)
+        result = self._run(padded1, padded2, start, plan, self.dtype, seen)
         if self.dtype != torch.float32 and not result.flow.isfinite().all():
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-            result = self._run(padded1, padded2, start, plan, torch.float32)
+            result = self._run(padded1, padded2, start, plan, torch.float32, seen)
         if not result.flow.isfinite().all():
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         return BatchEstimate(padding.crop(result.flow), result.coarse)
 
-    @torch.inference_mode()
     def attention(
         self, image1: ImageLike, points: Sequence[tuple[float, float]]
     ) -> Float32[np.ndarray, "k h w"]:
@@ -186,30 +203,21 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention, or a point lies outside the image.
         """
-        if self.network.attention is None:
-            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
-        array = load_image(image1)
-        height, width = array.shape[:2]
-        for x, y in points:
-            if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
-                raise FlowError(
-                    f"point {x:g},{y:g} is outside the image; x goes to {width - 1}, y to "
-                    f"{height - 1}"
-                )
-        padding = Padding.of_kind(self.padding, height, width)
-        padded = padding.pad(to_tensor(array, self.device))
-        rows, columns = padded.shape[-2] // STRIDE, padded.shape[-1] // STRIDE
-        cells = [
-            int(y + padding.top) // STRIDE * columns + int(x + padding.left) // STRIDE
-            for x, y in points
-        ]
-        _, context = self.network.encode_context(padded)
-        # Only a few rows are wanted, so the matrix is never made.
-        weights = self.network.attention(context, store=False)
-        maps = weights.rows(torch.tensor(cells, dtype=torch.long, device=self.device)).mean(dim=1)
-        maps = maps.unflatten(2, (rows, columns))
-        full = F.interpolate(maps, scale_factor=STRIDE, mode="bilinear", align_corners=False)
-        return padding.crop(full)[0].float().cpu().numpy()
+        return self.attend(image1).maps(points)
+
+    def attend(self, image1: ImageLike) -> FrameAttention:
+        """Encode a first frame once, to ask for the attention of many of its points.
+
+        Raises:
+            FlowError: The network has no attention.
+        """
+        return FrameAttention.of(self.network, load_image(image1), self.device, self.padding)
+
+    def with_iters(self, iters: int) -> "FlowEstimator":
+        """Return an estimator with the same network that makes another number of refinements."""
+        twin = copy(self)
+        twin.iters = check_iters(iters)
+        return twin
 
     def _run(
         self,
@@ -218,13 +226,21 @@ class FlowEstimator:
         start: Tensor | None,
         plan: MemoryPlan,
         dtype: torch.dtype,
+        seen: OnIteration | None,
     ) -> BatchEstimate:
         half = dtype != torch.float32
         with (
             out_of_memory_as_sentence(padded1.shape),
             torch.autocast(self.device.type, dtype if half else None, enabled=half),
         ):
-            found = self.network(padded1, padded2, iters=self.iters, flow_init=start, plan=plan)
+            found = self.network(
+                padded1,
+                padded2,
+                iters=self.iters,
+                flow_init=start,
+                plan=plan,
+                on_iteration=seen,
+            )
         return BatchEstimate(found.flow, found.low)
 
     def _plan(self, padded: Tensor) -> MemoryPlan:
@@ -239,22 +255,10 @@ class FlowEstimator:
         log.info("%dx%d, batch %d: %s", height, width, batch, plan)
         return plan
 
-    def _start_from(self, previous: Flow, shape: tuple[int, ...]) -> Float[Tensor, "1 2 h w"]:
-        if previous.array.shape[:2] != shape[:2]:
-            raise FlowError(
-                f"the previous flow is {'x'.join(map(str, previous.array.shape[:2]))}, the images "
-                f"are {'x'.join(map(str, shape[:2]))}; a warm start needs the same size"
-            )
-        if previous.coarse is not None:
-            coarse = torch.tensor(previous.coarse).permute(2, 0, 1)[None].to(self.device)
-        else:
-            full = (
-                torch.from_numpy(previous.array.astype(np.float32))
-                .permute(2, 0, 1)[None]
-                .to(self.device)
-            )
-            coarse = coarsen(Padding.of_kind(self.padding, *shape[:2]).pad(full))
-        return forward_project(coarse)
+    def _start_from(self, previous: Flow, image: ImageArray) -> Float[Tensor, "1 2 h w"]:
+        height, width = image.shape[:2]
+        padding = Padding.of_kind(self.padding, height, width)
+        return start_from(previous, (height, width), padding, self.device)
 
     def _load_pair(self, image1: ImageLike, image2: ImageLike) -> tuple[ImageArray, ImageArray]:
         array1 = load_image(image1, name="the first image")
@@ -270,6 +274,13 @@ class FlowEstimator:
         fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         return [Flow(array, coarse=low) for array, low in zip(fine, coarse, strict=True)]
+
+
+def check_iters(iters: int) -> int:
+    """Refuse to refine less than once."""
+    if iters < 1:
+        raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
+    return iters
 
 
 def estimate(

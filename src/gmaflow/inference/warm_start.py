@@ -3,10 +3,14 @@
 Legend: b batch, h w rows and columns at 1/8.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.errors import FlowError
+from gmaflow.inference.flow import Flow
+from gmaflow.inference.padding import Padding
 from gmaflow.model import STRIDE, pixel_grid
 
 CHUNK = 2**24
@@ -44,3 +48,22 @@ def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
 def coarsen(flow: Float[Tensor, "b 2 H W"]) -> Float[Tensor, "b 2 h w"]:
     """Return a full-size flow on the 1/8 grid, in that grid's pixels."""
     return torch.nn.functional.avg_pool2d(flow, STRIDE) / STRIDE
+
+
+def start_from(
+    previous: Flow, size: tuple[int, int], padding: Padding, device: torch.device
+) -> Float[Tensor, "1 2 h w"]:
+    """Return where to begin a pair of that size (height, width) after the flow of the pair before.
+
+    Raises:
+        FlowError: That flow is of another size.
+    """
+    if previous.array.shape[:2] != size:
+        raise FlowError(
+            f"the previous flow is {'x'.join(map(str, previous.array.shape[:2]))}, the images "
+            f"are {'x'.join(map(str, size))}; a warm start needs the same size"
+        )
+    if previous.coarse is not None:
+        return forward_project(torch.tensor(previous.coarse).permute(2, 0, 1)[None].to(device))
+    full = torch.from_numpy(previous.array.astype(np.float32)).permute(2, 0, 1)[None]
+    return forward_project(coarsen(padding.pad(full.to(device))))

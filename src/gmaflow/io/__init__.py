@@ -7,6 +7,8 @@ from gmaflow.io.folders import list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
+    decode_image,
+    encode_png,
     image_to_array,
     read_image,
     write_image,
@@ -23,6 +25,8 @@ __all__ = [
     "VideoInfo",
     "VideoWriter",
     "atomic_write",
+    "decode_image",
+    "encode_png",
     "ensure_can_write",
     "image_to_array",
     "list_images",

@@ -2,7 +2,7 @@
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
-from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.network import MIN_SIDE, FlowNetwork, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "FlowNetwork",
     "MemoryPlan",
     "NetworkConfig",
+    "OnIteration",
     "Prediction",
     "model_config",
     "pixel_grid",
