@@ -32,7 +32,7 @@ function show({ assets, hover, points }) {
   if (other) words.difference = `${Math.hypot(value.u - other.u, value.v - other.v).toFixed(1)} px`;
   for (const cell of byId("values").querySelectorAll("[data-value]")) cell.textContent = words[cell.dataset.value];
   byId("difference-row").hidden = !assets?.otherValues;
-  byId("wheel-text").textContent = assets?.rim ? `rim: ${assets.rim.toPrecision(3)} px` : "rim: longest motion";
+  byId("wheel-text").textContent = assets?.rim ? `rim: ${assets.rim.toPrecision(3)} px` : "rim: –";
   drawDot(value, assets?.rim);
 }
 

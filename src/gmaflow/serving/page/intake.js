@@ -6,13 +6,15 @@ import { store } from "./store.js";
 
 let waiting = null; // a first image that came alone
 
-const isImage = (file) => file.type.startsWith("image/") && file.type !== "image/gif";
+// Browsers do not know the type of all images; a GIF is taken as a clip.
+const isImage = ({ name, type }) =>
+  type !== "image/gif" && (type.startsWith("image/") || /\.(pgm|ppm|pnm|tiff?)$/i.test(name));
 
 // Make of files what the server takes. Whether they are sound is for the server to say.
 function accept(files) {
   if (!files.length) return;
   if (files.length > 2) {
-    tell(`${files.length} files came; give two images, or one video.`);
+    store.set({ notice: `${files.length} files came; give two images, or one video.` });
   } else if (files.length === 2) {
     // The names of frames tell their order better than the order of a selection does.
     const [image1, image2] = files.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
@@ -24,7 +26,7 @@ function accept(files) {
     startPair(waiting, files[0]);
   } else {
     [waiting] = files;
-    tell(`${waiting.name} is frame 1; now give frame 2 in the same way.`);
+    store.set({ notice: null, asking: `${waiting.name} is frame 1; now give frame 2 in the same way.` });
   }
 }
 
@@ -32,8 +34,6 @@ function startPair(image1, image2) {
   waiting = null;
   run({ fields: { image1, image2 }, label: `${image1.name}, ${image2.name}` });
 }
-
-const tell = (notice) => store.set({ notice });
 
 export function runExample() {
   waiting = null;

@@ -7,14 +7,17 @@ import { hasAttention, putPoint, relightPoints } from "./points.js";
 import { store } from "./store.js";
 
 let stopWatching = () => {};
-let attempt = 0;
+let attempt = 0; // the number of the last request; answers to earlier ones are not wanted
+let continuing = false; // the job has the same input as the one before
+let shownKey = null; // of the pair and model that are shown or being loaded
+let suggested = null; // the point that we put ourselves, and where
 
 // Compute a source: fields for the server, and what to call it. Until the server has taken it,
 // everything stays as it is: it may refuse.
 export async function run(source) {
   const own = ++attempt;
   const { model, compare, iters, job: before } = store.state;
-  store.set({ notice: null, playing: false, sending: source.label });
+  store.set({ notice: null, asking: null, playing: false, sending: source.label });
   const settings = { iters, ...(model && { model }), ...(compare && { compare_model: compare }) };
   try {
     const started = await startJob({ ...source.fields, ...settings });
@@ -22,6 +25,7 @@ export async function run(source) {
     stopWatching();
     if (before) forgetJob(before.id).catch(() => {}); // it takes time or memory, and is not wanted
     forgetAssets();
+    continuing = source === store.state.source;
     store.set({ source, pair: 0, iteration: null, stepFlow: null });
     stopWatching = watchJob(started.id, (now) => follow(now, own), fail);
   } catch (error) {
@@ -60,10 +64,7 @@ function follow(job, own) {
 async function showFrames(job) {
   const frames = await loadFrames(job, 0, job.models[0]).catch(() => null);
   const { job: now, assets } = store.state;
-  if (frames && now?.id === job.id && assets?.job.id !== job.id) {
-    store.set({ assets: frames, points: [] });
-    resetCamera();
-  }
+  if (frames && now?.id === job.id && assets?.job.id !== job.id) display(frames);
 }
 
 export const isReady = (job, pair) => job?.done_pairs?.includes(pair) ?? false;
@@ -75,8 +76,6 @@ export function goToPair(pair) {
   if (job?.state === "running" && !isReady(job, pair)) seekPair(job.id, pair).catch(() => {});
   return showPair();
 }
-
-let shownKey = null;
 
 // Show the pair and model the state names, if they are there and not shown already.
 export async function showPair() {
@@ -94,15 +93,26 @@ export async function showPair() {
   }
 }
 
+// The same input with other settings keeps points and camera; a new one begins afresh.
 function display(assets) {
-  const { assets: before, points } = store.state;
-  const known = before?.job.id === assets.job.id;
-  store.set({ assets, stepFlow: null, iteration: null });
-  if (!known) resetCamera();
-  if (known && points.length) return relightPoints();
-  if (known && !before.partial) return;
-  // Begin with the question the page is about: a pixel that cannot be matched.
-  store.set({ points: [] });
-  const start = hasAttention(store.state) ? mostHidden(assets.values) : null;
-  if (start) putPoint(start, false);
+  const { assets: before } = store.state;
+  const sameJob = before?.job.id === assets.job.id;
+  const begins = !sameJob && !continuing;
+  store.set({ assets, stepFlow: null, iteration: null, ...(begins && { points: [] }) });
+  if (begins) resetCamera();
+  const untouched = store.state.points.every(({ id, x, y }) => `${id}/${x}/${y}` === suggested);
+  const sameMaps = sameJob && before.pair === assets.pair && before.model === assets.model;
+  if (untouched && (begins || (before.partial && !assets.partial))) suggestPoint(assets);
+  else if (!sameMaps) relightPoints();
+}
+
+// Begin with the question the page is about, until the reader asks one: where does a pixel that
+// cannot be matched get its motion from?
+function suggestPoint(assets) {
+  const middle = { x: assets.width >> 1, y: assets.height >> 1 };
+  const place = assets.partial ? middle : mostHidden(assets.values);
+  if (!place || !hasAttention(store.state)) return;
+  putPoint(place, false);
+  const { id, x, y } = store.state.points.at(-1);
+  suggested = `${id}/${x}/${y}`;
 }

@@ -7,7 +7,6 @@ import { css } from "./points.js";
 const INK = "rgb(12 14 20 / 0.85)";
 
 export function drawPicture(context, picture, place, size) {
-  if (!picture) return;
   // Close up, pixels should look like pixels.
   context.imageSmoothingEnabled = place.scale < 4;
   context.imageSmoothingQuality = "high";

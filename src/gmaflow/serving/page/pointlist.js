@@ -31,7 +31,10 @@ function item(point, { assets, solo }) {
 
 function show(state) {
   const { points, assets } = state;
-  byId("points").replaceChildren(...points.map((point) => item(point, state)));
+  const list = byId("points");
+  const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+  list.replaceChildren(...points.map((point) => item(point, state)));
+  list.querySelectorAll("button")[focused]?.focus(); // it was replaced by one like it
   const hint = byId("hint");
   hint.hidden = points.length > 0;
   hint.textContent = hasAttention(state) || !assets

@@ -13,10 +13,10 @@ const inFlight = new Map(); // point id -> the request under way
 
 export const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
 
-// Put a point: in place of the last one, or beside the others if `more`.
+// Put a point: the last one moves here, or one more comes if `more`.
 export function putPoint({ x, y }, more) {
-  let points = store.state.points;
-  if (!more) points = points.slice(0, -1);
+  let { points } = store.state;
+  if (points.length && !more) return movePoint(points.at(-1).id, { x, y });
   if (points.length === COLORS.length) points = points.slice(1);
   const color = COLORS.find((one) => !points.some((point) => point.color === one));
   const point = { id: ++serial, x, y, color, map: null };
@@ -24,8 +24,10 @@ export function putPoint({ x, y }, more) {
   light(point.id);
 }
 
+// The attention of where it was is shown until that of where it is now has come.
 export function movePoint(id, { x, y }) {
   change(id, { x, y });
+  store.set({ solo: null });
   light(id);
 }
 

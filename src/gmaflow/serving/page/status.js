@@ -4,14 +4,17 @@ import { cancel } from "./jobs.js";
 import { byId } from "./dom.js";
 import { store } from "./store.js";
 
-function sentence({ notice, sending, job, source }) {
+function sentence({ notice, asking, sending, job, source }) {
   if (notice) return notice;
+  if (asking) return asking;
   if (sending) return `Sending ${sending}`;
   if (!job) return "Starting";
   if (job.state === "queued") return job.position > 0 ? `Waiting: ${job.position} before this one` : "Waiting";
-  if (job.state === "running") return job.step || "Computing";
+  if (job.state === "running") return capitalized(job.step);
   return summary(job, source);
 }
+
+const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 function summary(job, source) {
   const parts = [
@@ -27,10 +30,12 @@ function summary(job, source) {
 }
 
 function show(state) {
-  const { notice, sending, job } = state;
-  const busy = !notice && (sending || !job || ["queued", "running"].includes(job.state));
+  const { notice, asking, sending, job } = state;
+  const busy = !notice && !asking && Boolean(
+    sending || !job || ["queued", "running"].includes(job.state),
+  );
   const status = byId("status");
-  status.dataset.state = notice ? "error" : busy ? "busy" : "idle";
+  status.dataset.state = notice ? "error" : asking ? "asking" : busy ? "busy" : "idle";
   const text = byId("status-text");
   text.setAttribute("role", notice ? "alert" : "status");
   text.textContent = sentence(state);
@@ -44,5 +49,5 @@ function show(state) {
 
 export function setUpStatus() {
   byId("cancel").addEventListener("click", cancel);
-  store.on(["notice", "sending", "job", "source"], show);
+  store.on(["notice", "asking", "sending", "job", "source"], show);
 }

@@ -27,6 +27,7 @@ export const store = createStore({
   compare: "", // the second model asked for, or ""
   iters: 12,
   source: null, // { fields, label }: what to send again when a setting changes
+  asking: null, // a sentence that asks for something
   sending: null, // the name of what is on its way to the server
   job: null, // the server's account of the job
   notice: null, // a sentence of the server or ours that something went wrong

@@ -41,7 +41,7 @@ function show({ job, pair, playing }) {
   const slider = byId("pair");
   slider.max = job.pairs - 1;
   slider.value = pair;
-  byId("pair-text").textContent = `pair ${pair + 1} of ${job.pairs}`;
+  byId("pair-text").textContent = `pair ${pair + 1} ${isReady(job, pair) ? `of ${job.pairs}` : "is coming"}`;
   showPlaying(byId("play"), playing, "the clip");
   drawReady(byId("ready"), job);
 }

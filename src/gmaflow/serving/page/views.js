@@ -23,10 +23,10 @@ export const VIEWS = [
         : "Frame 1",
     draw({ context, place, unit }, state) {
       const { assets, points } = state;
-      const glowing = points.length > 0 && hasAttention(state);
-      drawPicture(context, glowing ? assets.dusk : assets.frame1, place, assets);
-      if (glowing) drawGlow(context, glowOf(points, state.peek ?? state.solo), place);
-      if (state.veil) drawPicture(context, assets.outline, place, assets);
+      const glow = hasAttention(state) ? glowOf(points, state.peek ?? state.solo) : null;
+      drawPicture(context, glow ? assets.dusk : assets.frame1, place, assets);
+      drawGlow(context, glow, place);
+      if (state.veil && assets.outline) drawPicture(context, assets.outline, place, assets);
       drawPoints(context, points, place, unit, assets.values);
     },
   },
@@ -36,7 +36,9 @@ export const VIEWS = [
     legend: ["arrows in proportion"],
     describe: ({ assets }) => `Flow as colours and arrows; the longest motion is ${assets.rim?.toFixed(1)} pixels`,
     draw({ context, place, unit, main }, { assets, points, arrows, stepFlow }) {
-      drawPicture(context, stepFlow ?? assets.flow, place, assets);
+      const picture = stepFlow ?? assets.flow;
+      if (!picture) return;
+      drawPicture(context, picture, place, assets);
       if (arrows && !stepFlow) drawArrows(context, assets.values, place, unit, main ? 34 : 24);
       drawPoints(context, points, place, unit);
     },
@@ -70,8 +72,9 @@ export const VIEWS = [
     tools: "swipe",
     describe: () => "Frame 1 beside frame 2 warped to it by the flow; the closer they look, the better the flow",
     draw({ context, place, unit }, { assets, points, swipe, blink, blinkPhase }) {
-      drawPicture(context, !blink || blinkPhase ? assets.warped : assets.frame1, place, assets);
-      if (!blink) drawLeftPart(context, assets, place, unit, swipe);
+      const warped = (!blink || blinkPhase) && assets.warped;
+      drawPicture(context, warped || assets.frame1, place, assets);
+      if (!blink && warped) drawLeftPart(context, assets, place, unit, swipe);
       drawPoints(context, points, place, unit);
     },
   },
@@ -81,6 +84,7 @@ export const VIEWS = [
     legend: [swatch("in-frame", "covered"), swatch("out-of-frame", "outside")],
     describe: () => "Frame 1 with the pixels tinted that cannot be seen in frame 2: covered, or out of the frame",
     draw({ context, place, unit }, { assets, points }) {
+      if (!assets.occlusion) return;
       drawPicture(context, assets.frame1, place, assets);
       drawPicture(context, assets.occlusion, place, assets);
       drawPoints(context, points, place, unit);
@@ -92,6 +96,7 @@ export const VIEWS = [
     legend: [ramp("reef", "none", "full")],
     describe: () => "Confidence in the flow of each pixel, dark for none to light for full",
     draw({ context, place, unit }, { assets, points }) {
+      if (!assets.confidence) return;
       drawPicture(context, assets.confidence, place, assets);
       drawPoints(context, points, place, unit);
     },
