@@ -13,7 +13,13 @@ from gmaflow.io.images import (
     read_image,
     write_image,
 )
-from gmaflow.io.video import VIDEO_SUFFIXES, VideoInfo, probe_video, read_frames
+from gmaflow.io.video import (
+    VIDEO_SUFFIXES,
+    VideoInfo,
+    check_video_size,
+    probe_video,
+    read_frames,
+)
 from gmaflow.io.video_writer import VideoWriter
 
 __all__ = [
@@ -25,6 +31,7 @@ __all__ = [
     "VideoInfo",
     "VideoWriter",
     "atomic_write",
+    "check_video_size",
     "decode_image",
     "encode_png",
     "ensure_can_write",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import ImageError, ImageTooLargeError
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import read_image
 from gmaflow.io.paths import PathLike, require_file
@@ -157,3 +157,25 @@ def _unreadable(path: Path, err: Exception) -> ImageError:
     return ImageError(
         f"{path} cannot be read as video ({err}); give a video such as .mp4, or a folder of images"
     )
+
+
+def check_video_size(path: PathLike, max_pixels: int) -> None:
+    """Refuse a video whose frames are too large, before any of them is decoded.
+
+    Raises:
+        ImageTooLargeError: they are.
+        ImageError: it cannot be read.
+    """
+    path = require_file(path, ImageError, "a video")
+    av = import_av("reading video")
+    try:
+        with av.open(str(path), options=_OPTIONS, metadata_errors="replace") as container:
+            for stream in container.streams.video:
+                width, height = stream.codec_context.width, stream.codec_context.height
+                if width * height > max_pixels:
+                    raise ImageTooLargeError(
+                        f"{path} has frames of {width} x {height} pixels, more than the "
+                        f"{max_pixels:,} that are allowed; shrink it"
+                    )
+    except av.FFmpegError as err:
+        raise _unreadable(path, err) from err

@@ -13,7 +13,7 @@ from gmaflow.errors import FlowError
 from gmaflow.serving import refusals
 from gmaflow.serving.bodies import BodyGuard
 from gmaflow.serving.limits import Limits
-from gmaflow.serving.routes import about, jobs, results
+from gmaflow.serving.routes import about, flow, jobs, results
 from gmaflow.serving.security import Security
 from gmaflow.serving.services import Services
 from gmaflow.serving.shelf import ModelShelf
@@ -59,7 +59,7 @@ def create_app(shelf: ModelShelf, limits: Limits, *, names: tuple[str, ...] = ()
     # The one added last sees a request first.
     app.add_middleware(BodyGuard, limits=limits, admit=admit)
     app.add_middleware(Security, names=names)
-    for module in (about, jobs, results):
+    for module in (about, flow, jobs, results):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=about.PAGE), name="static")
     app.add_exception_handler(HTTPException, refusals.answer_http_error)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gmaflow.errors import FlowError
-from gmaflow.serving.jobs import Footage
+from gmaflow.serving.jobs import Footage, Job, Wish
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.services import Services
@@ -41,4 +41,13 @@ def into_new_folder(shared: Services, take: Callable[[ResultFolder], Footage]) -
         return take(folder)
     except BaseException:
         folder.delete()
+        raise
+
+
+def submit(shared: Services, client: str, footage: Footage, wish: Wish) -> Job:
+    """Put a job into the queue; where there is no room, its footage goes again."""
+    try:
+        return shared.workshop.submit(client, footage, wish)
+    except RefusedError:
+        footage.folder.delete()
         raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +116,21 @@ def pack_values(look: Look) -> bytes:
     values = np.empty((*flow.shape[:2], 4), "<f4")
     values[..., :2], values[..., 2], values[..., 3] = flow, seen.code, seen.confidence
     return values.tobytes()
+
+
+def pack_both(look: Look) -> bytes:
+    """Return flow, occlusion and confidence as the bytes of an .npz file."""
+    seen, flow, buffer = look.visibility(), look.flow(), BytesIO()
+    occluded_in, occluded_out = seen.occlusion
+    np.savez_compressed(
+        buffer,
+        flow=flow,
+        valid=np.ones(flow.shape[:2], bool),
+        occluded_in=occluded_in,
+        occluded_out=occluded_out,
+        confidence=seen.confidence,
+    )
+    return buffer.getvalue()
 
 
 def flow_file(look: Look, name: str) -> Path:

@@ -9,7 +9,7 @@ import anyio
 from fastapi import APIRouter, File, Form, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
-from gmaflow.serving.asking import check_iters, into_new_folder, pick_models
+from gmaflow.serving.asking import check_iters, into_new_folder, pick_models, submit
 from gmaflow.serving.jobs import Footage, Job, JobStatus, Kind, Wish
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.results import ResultFolder
@@ -61,18 +61,14 @@ async def send_job(  # noqa: PLR0913, PLR0917  one for each field of the form
 
     def take(folder: ResultFolder) -> Footage:
         if clip is not None:
-            return take_clip(clip.file, folder, shared.limits)
+            return take_clip(clip, folder, shared.limits)
         if image1 is not None and image2 is not None:
-            return take_pair(image1.file, image2.file, folder, shared.limits)
+            return take_pair(image1, image2, folder, shared.limits)
         return take_example(folder)
 
     footage = await shared.decode(lambda: into_new_folder(shared, take))
-    try:
-        wish = Wish(models, iters, prepare_attention=footage.kind == "pair")
-        job = shared.workshop.submit(client, footage, wish)
-    except RefusedError:
-        footage.folder.delete()
-        raise
+    wish = Wish(models, iters, prepare_attention=footage.kind == "pair")
+    job = submit(shared, client, footage, wish)
     return Accepted(job.id, footage.kind, f"/api/jobs/{job.id}")
 
 
