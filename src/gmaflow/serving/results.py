@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.inference import BidirectionalFlow, Flow
+from gmaflow.io import atomic_write
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +52,16 @@ class ResultFolder:
         self, pair: int, model: int, number: int, flow: Float32[np.ndarray, "h w 2"]
     ) -> None:
         """Keep the flow after some refinements, to look at: half precision is enough."""
-        np.save(self.place(pair, model) / f"iteration-{number:02d}.npy", flow.astype(np.float16))
+        with atomic_write(self._iteration(pair, model, number)) as path:
+            np.save(path, flow.astype(np.float16))
+
+    def has_iteration(self, pair: int, model: int, number: int) -> bool:
+        """Tell whether the flow after some refinements is there, as it is while a job runs."""
+        return self._iteration(pair, model, number).exists()
 
     def iteration(self, pair: int, model: int, number: int) -> Float32[np.ndarray, "h w 2"]:
         """Return the flow after some refinements."""
-        stored = load(self.place(pair, model) / f"iteration-{number:02d}.npy")
-        return stored.astype(np.float32)
+        return load(self._iteration(pair, model, number)).astype(np.float32)
 
     def save(self, pair: int, model: int, found: Flow | BidirectionalFlow) -> None:
         """Keep what was found out about a pair."""
@@ -83,6 +88,9 @@ class ResultFolder:
         folder = self.path / f"pair-{pair:04d}-{model}"
         folder.mkdir(exist_ok=True)
         return folder
+
+    def _iteration(self, pair: int, model: int, number: int) -> Path:
+        return self.place(pair, model) / f"iteration-{number:02d}.npy"
 
     def delete(self) -> None:
         """Free the disk. Whoever reads a file at this moment still gets it whole."""

@@ -44,6 +44,13 @@ class Look:
             return folder.flow(task.pair, task.model)
         return folder.iteration(task.pair, task.model, self.iteration)
 
+    def is_early(self) -> bool:
+        """Tell whether this is the flow of a refinement that is there before the result is."""
+        folder, task = self.job.footage.folder, self.task
+        return self.iteration is not None and folder.has_iteration(
+            task.pair, task.model, self.iteration
+        )
+
     def visibility(self) -> Visibility:
         """Return occlusion and confidence."""
         return self.job.footage.folder.visibility(self.task.pair, self.task.model)

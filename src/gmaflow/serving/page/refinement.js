@@ -48,6 +48,19 @@ export function playSteps() {
   timer = setTimeout(next, 0, 1);
 }
 
+let forming = false;
+
+// While a pair is computed, show its flow as it forms.
+async function form({ job, assets }) {
+  if (forming || !assets?.partial || assets.job.id !== job?.id) return;
+  const step = Math.round(job.progress * job.pairs * job.models.length * job.iterations);
+  if (step < 1 || step >= job.iterations) return;
+  forming = true;
+  const stepFlow = await loadStep(assets, step).catch(() => null); // it may be gone: a new job
+  forming = false;
+  if (stepFlow && store.state.assets === assets) store.set({ stepFlow, iteration: step });
+}
+
 function show(state) {
   const last = state.assets?.job.iterations ?? state.iters;
   const step = state.assets ? currentStep(state) : last;
@@ -65,4 +78,5 @@ export function setUpRefinement() {
   });
   byId("form").addEventListener("click", playSteps);
   store.on(["iteration", "assets"], show);
+  store.on(["job", "assets"], form);
 }

@@ -97,7 +97,7 @@ async def view(shared: Shared, look: Looked, view: str) -> Response:
     if view not in PICTURES and view not in FLOW_FILES:
         known = [*PICTURES, *FLOW_FILES, "values", "attention"]
         raise RefusedError(404, f"there is no view {view!r}; {suggest(view, known)}")
-    if view not in ("frame1", "frame2"):
+    if view not in ("frame1", "frame2") and not (view == "flow" and look.is_early()):
         check_ready(look)
     if view in FLOW_FILES:
         path = await shared.draw(lambda: flow_file(look, view))
