@@ -9,7 +9,7 @@ import { runExample, setUpIntake } from "./intake.js";
 import { setUpKeyboard } from "./keyboard.js";
 import { setUpPointList } from "./pointlist.js";
 import { setUpRefinement } from "./refinement.js";
-import { setUpSettings } from "./settings.js";
+import { readAddress, setUpSettings } from "./settings.js";
 import { setUpStatus } from "./status.js";
 import { store } from "./store.js";
 import { setUpSwipe } from "./swipe.js";
@@ -69,8 +69,10 @@ async function start() {
 
   try {
     const models = await listModels();
-    store.set({ models, model: (models.find((model) => model.default) ?? models[0])?.name ?? null });
-    runExample();
+    const { settings, example } = readAddress(models);
+    store.set({ models, ...settings });
+    if (example) runExample();
+    else store.set({ asking: "Drop, paste or open two images or a video." });
     const version = await readVersion();
     byId("version").textContent = ` · gmaflow ${version.gmaflow}, torch ${version.torch}`;
   } catch (error) {

@@ -6,8 +6,31 @@ import { store } from "./store.js";
 
 const STEPS = [4, 8, 12, 16, 24, 32];
 
+// What the page begins with: /?model=NAME&compare=NAME&iters=8&example=0 in the address, or the usual.
+export function readAddress(models) {
+  const asked = new URLSearchParams(location.search);
+  const named = (key) => models.find(({ name }) => name === asked.get(key))?.name;
+  const usual = models.find((model) => model.default) ?? models[0];
+  const model = named("model") ?? usual?.name ?? null;
+  const compare = named("compare") ?? "";
+  const iters = Number(asked.get("iters"));
+  return {
+    settings: {
+      model,
+      compare: compare === model ? "" : compare,
+      iters: Number.isInteger(iters) && iters > 0 ? iters : store.state.iters,
+    },
+    example: asked.get("example") !== "0",
+  };
+}
+
 function option(value, text, selected) {
   return make("option", { value, selected }, text);
+}
+
+function showSteps({ iters }) {
+  const steps = [...new Set([...STEPS, iters])].sort((a, b) => a - b);
+  byId("iters").replaceChildren(...steps.map((step) => option(step, step, step === iters)));
 }
 
 function showModels({ models, model, compare }) {
@@ -30,7 +53,7 @@ function choose(model) {
 }
 
 export function setUpSettings() {
-  byId("iters").replaceChildren(...STEPS.map((step) => option(step, step, step === store.state.iters)));
+  showSteps(store.state);
   byId("model").addEventListener("change", (event) => choose(event.target.value));
   byId("compare").addEventListener("change", (event) => {
     store.set({ compare: event.target.value });
@@ -40,5 +63,6 @@ export function setUpSettings() {
     store.set({ iters: Number(event.target.value) });
     runAgain();
   });
+  store.on(["iters"], showSteps);
   store.on(["models", "model", "compare"], showModels);
 }
