@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from fastapi import UploadFile
 from jaxtyping import UInt8
 from PIL import Image
+from starlette.datastructures import UploadFile
 
 from gmaflow.errors import ImageError
 from gmaflow.example import load_example

@@ -9,6 +9,7 @@ from fastapi.responses import FileResponse
 from gmaflow import viz
 from gmaflow.errors import suggest
 from gmaflow.io import encode_png
+from gmaflow.serving.archive import archive
 from gmaflow.serving.attending import attention_cells
 from gmaflow.serving.jobs import Job, State, Task
 from gmaflow.serving.refusals import RefusedError
@@ -105,6 +106,16 @@ async def view(shared: Shared, look: Looked, view: str) -> Response:
         return FileResponse(path, filename=name, media_type=BYTES)
     picture = await shared.draw(lambda: encode_png(PICTURES[view](look)))
     return Response(picture, media_type="image/png", headers=caching(look.job))
+
+
+@router.get("/all.zip")
+async def everything(shared: Shared, job_id: str) -> FileResponse:
+    """Return flow files and pictures of every pair and model, once the job is over."""
+    job = shared.workshop.find(job_id)
+    if not job.state.over or not job.done:
+        raise RefusedError(409, f"the job is {job.state}; there is nothing to pack")
+    path = await shared.draw(lambda: archive(job))
+    return FileResponse(path, filename="gmaflow.zip", media_type="application/zip")
 
 
 def attend(shared: Services, look: Look, point: tuple[float, float], *, picture: bool) -> Response:
