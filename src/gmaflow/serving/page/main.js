@@ -10,7 +10,7 @@ import { setUpKeyboard } from "./keyboard.js";
 import { setUpPointList } from "./pointlist.js";
 import { setUpRefinement } from "./refinement.js";
 import { readAddress, setUpSettings } from "./settings.js";
-import { setUpStatus } from "./status.js";
+import { setUpStatus, showStatus } from "./status.js";
 import { store } from "./store.js";
 import { setUpSwipe } from "./swipe.js";
 import { setUpTheme } from "./theme.js";
@@ -72,7 +72,7 @@ async function start() {
     const { settings, example } = readAddress(models);
     store.set({ models, ...settings });
     if (example) runExample();
-    else store.set({ asking: "Drop, paste or open two images or a video." });
+    else showStatus();
     const version = await readVersion();
     byId("version").textContent = ` · gmaflow ${version.gmaflow}, torch ${version.torch}`;
   } catch (error) {

@@ -4,11 +4,13 @@ import { cancel } from "./jobs.js";
 import { byId } from "./dom.js";
 import { store } from "./store.js";
 
+const ASKING = "Drop, paste or open two images or a video.";
+
 function sentence({ notice, asking, sending, job, source }) {
   if (notice) return notice;
   if (asking) return asking;
   if (sending) return `Sending ${sending}`;
-  if (!job) return "Starting";
+  if (!job) return ASKING;
   if (job.state === "queued") return job.position > 0 ? `Waiting: ${job.position} before this one` : "Waiting";
   if (job.state === "running") return capitalized(job.step);
   return summary(job, source);
@@ -32,7 +34,7 @@ function summary(job, source) {
 function show(state) {
   const { notice, asking, sending, job } = state;
   const busy = !notice && !asking && Boolean(
-    sending || !job || ["queued", "running"].includes(job.state),
+    sending || ["queued", "running"].includes(job?.state),
   );
   const status = byId("status");
   status.dataset.state = notice ? "error" : asking ? "asking" : busy ? "busy" : "idle";
@@ -46,6 +48,8 @@ function show(state) {
   meter.ariaHidden = String(!busy);
   meter.querySelector("i").style.inlineSize = `${busy ? percent : 0}%`;
 }
+
+export const showStatus = () => show(store.state);
 
 export function setUpStatus() {
   byId("cancel").addEventListener("click", cancel);
