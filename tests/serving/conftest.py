@@ -1,6 +1,7 @@
 """Real servers on free ports, with small random networks, and clients to talk to them."""
 
 import io
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -116,9 +117,13 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> ModelShelf:
 
 
 @contextmanager
-def running(shelf: ModelShelf, **limits: float) -> Iterator[Running]:
-    """Run a server in a thread."""
+def running(
+    shelf: ModelShelf, *, send_buffer: int | None = None, **limits: float
+) -> Iterator[Running]:
+    """Run a server in a thread, with other limits than the usual where they are given."""
     with bind("127.0.0.1", 0) as listener:
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         urls: list[str] = []
         allowed = Limits(**limits)  # type: ignore[arg-type]
         server = make_server(listener, shelf, allowed, ready=urls.append)

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gmaflow.serving.limits import MIB, Limits
 from gmaflow.serving.refusals import RefusedError, too_busy
 
+UPLOADS = ("/api/jobs", "/api/flow")
+"""Where files may be sent to."""
 MOST_UPLOADS = 24
 """Uploads that are taken at a time; each may fill the disk up to the limit of one."""
 DRAIN_SECONDS = 5.0
@@ -28,6 +30,7 @@ class Body:
         self._started = time.monotonic()
         self._bytes = 0
         self.complete = False
+        self._silent = False
 
     async def receive(self) -> Message:
         """Return the next piece."""
@@ -38,6 +41,7 @@ class Body:
             async with asyncio.timeout(min(self._limits.silence_seconds, max(0.0, left))):
                 message = await self._receive()
         except TimeoutError:
+            self._silent = True
             raise RefusedError(408, "the upload is too slow; try again") from None
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
@@ -53,6 +57,8 @@ class Body:
 
         A client that is still sending when the connection closes would never see the answer.
         """
+        if self._silent:
+            return
         most = 2 * self._limits.upload_bytes
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -77,7 +83,7 @@ class BodyGuard:
         self._app = app
         self._limits = limits
         self._admit = admit
-        self._uploads = 0
+        self._open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -89,16 +95,18 @@ class BodyGuard:
         async def send_after_body(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await body.drain()
+                if not body.complete:  # what still comes must not be taken for a request
+                    MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
-        self._uploads += 1
+        self._open += 1
         try:
             self.check(scope)
             await self._app(scope, body.receive, send_after_body)
         except RefusedError as err:
             await err.response()(scope, receive, send_after_body)
         finally:
-            self._uploads -= 1
+            self._open -= 1
 
     def check(self, scope: Scope) -> None:
         """Refuse a request by its head alone.
@@ -110,12 +118,12 @@ class BodyGuard:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.upload_bytes:
             raise too_long(self._limits)
-        if scope["path"] not in ("/api/jobs", "/api/flow"):
+        if scope["method"] != "POST" or scope["path"] not in UPLOADS:
             return
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in ("multipart/form-data", "application/x-www-form-urlencoded"):
             raise RefusedError(415, f"this takes multipart/form-data, not {kind or 'nothing'}")
-        if self._uploads > MOST_UPLOADS:
+        if self._open > MOST_UPLOADS:
             raise too_busy("too many uploads at a time; try later")
         self._admit(scope["client"][0] if scope.get("client") else "unknown")
 
