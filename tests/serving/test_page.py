@@ -166,6 +166,23 @@ def test_a_click_lights_up_the_attention_and_points_are_compared(screen: Screen)
     assert screen.points.count() == 1
 
 
+def test_a_point_is_dragged_and_its_attention_follows(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.click_for_attention(0.2, 0.3)
+    before = screen.picture("attention")
+    box = screen.canvas("attention").bounding_box()
+    assert box is not None
+    mouse = screen.page.mouse
+    mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])
+    mouse.down()
+    with screen.page.expect_response(re.compile("/attention")):
+        mouse.move(box["x"] + 0.76 * box["width"], box["y"] + 0.76 * box["height"], steps=4)
+    mouse.up()
+    expect(screen.points.locator(".where")).to_have_text("48, 36")
+    screen.page.wait_for_load_state("networkidle")
+    assert (screen.picture("attention") != before).any()
+
+
 def test_a_model_without_attention_says_so(show: Open) -> None:
     screen = show("example=0&model=small&iters=1")
     screen.give_pair()

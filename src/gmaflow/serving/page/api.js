@@ -11,7 +11,6 @@ async function request(url, options = {}) {
   try {
     response = await fetch(url, options);
   } catch (cause) {
-    if (cause.name === "AbortError") throw cause;
     throw new ServerError("The server does not answer; is gmaflow serve still running?", { cause });
   }
   if (response.ok) return response;
@@ -64,24 +63,24 @@ export const pairUrl = (job, pair, model, view) =>
 
 export const zipUrl = (job) => `/api/jobs/${job.id}/all.zip`;
 
-export async function fetchImage(url, signal) {
-  const blob = await (await request(url, { signal })).blob();
-  // No premultiplication and no colour management: these are measurements drawn as colours.
-  return createImageBitmap(blob, { premultiplyAlpha: "default", colorSpaceConversion: "none" });
+export async function fetchImage(url) {
+  const blob = await (await request(url)).blob();
+  // No colour management: these are measurements drawn as colours.
+  return createImageBitmap(blob, { colorSpaceConversion: "none" });
 }
 
 // Four numbers for each pixel: u, v, occluded (0, 1 in frame, 2 out of frame) and confidence.
-export async function fetchValues(url, signal) {
-  const response = await request(url, { signal });
+export async function fetchValues(url) {
+  const response = await request(url);
   const size = readSize(response);
   return { ...size, data: new Float32Array(await response.arrayBuffer()) };
 }
 
 // How much a pixel borrows from each cell of 8 x 8 pixels; 255 is the largest weight. The grid begins
 // `left` and `top` pixels before the frame.
-export async function fetchAttention(url, point, signal) {
+export async function fetchAttention(url, point) {
   const query = new URLSearchParams({ x: point.x, y: point.y });
-  const response = await request(`${url}?${query}`, { signal });
+  const response = await request(`${url}?${query}`);
   const size = readSize(response);
   const place = { left: readNumber(response, "X-Left"), top: readNumber(response, "X-Top") };
   const largest = readNumber(response, "X-Max");

@@ -20,7 +20,8 @@ function show({ assets, job }) {
   const ready = Boolean(assets && !assets.partial);
   byId("save").disabled = !ready;
   if (!ready) return;
-  const files = FILES.map(([view, name, text]) => link(pairUrl(assets.job, assets.pair, assets.model, view), name, text));
+  const url = (view) => pairUrl(assets.job, assets.pair, assets.model, view);
+  const files = FILES.map(([view, name, text]) => link(url(view), name, text));
   const picture = make("button", { type: "button", className: "menu-item" }, "The large view, as it is");
   picture.addEventListener("click", savePicture);
   const zip = link(zipUrl(assets.job), "gmaflow.zip", "Everything, .zip");

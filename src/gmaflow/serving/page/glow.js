@@ -4,8 +4,8 @@
 // 0 for that to 1 for the most.
 export function withStrength(map) {
   const even = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
-  const most = Math.max(255 - even, 1);
-  return { ...map, strength: Float32Array.from(map.data, (weight) => (Math.max(weight - even, 0) / most) ** 0.7) };
+  const share = (weight) => Math.max(weight - even, 0) / Math.max(255 - even, 1);
+  return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.7) };
 }
 
 const WHITE = 0.65; // from this strength on, light turns white
@@ -14,7 +14,8 @@ let made = { points: null, solo: null, glow: null };
 // One picture of all maps, or of the point `solo` alone, and where it lies over the image.
 export function glowOf(points, solo) {
   if (made.points !== points || made.solo !== solo) {
-    const wanted = points.some(({ id }) => id === solo) ? points.filter(({ id }) => id === solo) : points;
+    const chosen = points.filter(({ id }) => id === solo);
+    const wanted = chosen.length ? chosen : points;
     made = { points, solo, glow: makeGlow(wanted.filter(({ map }) => map)) };
   }
   return made.glow;

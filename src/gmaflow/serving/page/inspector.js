@@ -10,7 +10,7 @@ const SEEN = ["visible", "covered", "outside"];
 
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
 
-// Words for what is known of a pixel. Angles turn from right over up, as on a compass card of maths.
+// Words for what is known of a pixel. Angles turn from right over up.
 export function inWords({ u, v, length, occluded, confidence }) {
   const angle = (Math.atan2(-v, u) * 180) / Math.PI;
   return {
@@ -22,15 +22,15 @@ export function inWords({ u, v, length, occluded, confidence }) {
   };
 }
 
-const NOTHING = { pixel: "–", motion: "–", length: "–", angle: "–", seen: "–", confidence: "–", difference: "–" };
-
 function show({ assets, hover, points }) {
   const at = hover ?? points.at(-1);
   const value = at && assets ? valueAt(assets.values, at.x, at.y) : null;
-  const words = value ? { ...NOTHING, ...inWords(value), pixel: `${at.x}, ${at.y}` } : NOTHING;
+  const words = value ? { ...inWords(value), pixel: `${at.x}, ${at.y}` } : {};
   const other = value && valueAt(assets.otherValues, at.x, at.y);
   if (other) words.difference = `${Math.hypot(value.u - other.u, value.v - other.v).toFixed(1)} px`;
-  for (const cell of byId("values").querySelectorAll("[data-value]")) cell.textContent = words[cell.dataset.value];
+  for (const cell of byId("values").querySelectorAll("[data-value]")) {
+    cell.textContent = words[cell.dataset.value] ?? "–";
+  }
   byId("difference-row").hidden = !assets?.otherValues;
   byId("wheel-text").textContent = assets?.rim ? `rim: ${assets.rim.toPrecision(3)} px` : "rim: –";
   drawDot(value, assets?.rim);

@@ -17,8 +17,8 @@ function accept(files) {
     store.set({ notice: `${files.length} files came; give two images, or one video.` });
   } else if (files.length === 2) {
     // The names of frames tell their order better than the order of a selection does.
-    const [image1, image2] = files.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
-    startPair(image1, image2);
+    const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
+    startPair(...files.sort(byName));
   } else if (!isImage(files[0])) {
     waiting = null;
     run({ fields: { clip: files[0] }, label: files[0].name });
@@ -26,7 +26,8 @@ function accept(files) {
     startPair(waiting, files[0]);
   } else {
     [waiting] = files;
-    store.set({ notice: null, asking: `${waiting.name} is frame 1; now give frame 2 in the same way.` });
+    const asking = `${waiting.name} is frame 1; now give frame 2 in the same way.`;
+    store.set({ notice: null, asking });
   }
 }
 

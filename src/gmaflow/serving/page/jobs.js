@@ -1,8 +1,9 @@
 // From a source to results on the page: start a job, follow it, show its pairs.
 
 import { forgetJob, seekPair, startJob, watchJob } from "./api.js";
-import { forgetAssets, loadFrames, loadPair, mostHidden } from "./assets.js";
+import { forgetAssets, loadFrames, loadPair } from "./assets.js";
 import { resetCamera } from "./camera.js";
+import { mostCovered } from "./covered.js";
 import { hasAttention, putPoint, relightPoints } from "./points.js";
 import { store } from "./store.js";
 
@@ -110,7 +111,7 @@ function display(assets) {
 // cannot be matched get its motion from?
 function suggestPoint(assets) {
   const middle = { x: assets.width >> 1, y: assets.height >> 1 };
-  const place = assets.partial ? middle : mostHidden(assets.values);
+  const place = assets.partial ? middle : mostCovered(assets.values);
   if (!place || !hasAttention(store.state)) return;
   putPoint(place, false);
   const { id, x, y } = store.state.points.at(-1);

@@ -12,13 +12,14 @@ import { toggleTheme } from "./theme.js";
 import { stepPair, togglePlay } from "./timeline.js";
 import { VIEWS } from "./views.js";
 
+const DIGITS = VIEWS.map((_, i) => String(i + 1));
 const flip = (key) => () => store.set({ [key]: !store.state[key] });
 const step = (by) => () => goToStep(currentStep(store.state) + by);
 
 const KEYS = [
   { keys: ["o"], text: "Open two images or a video", act: pickFiles },
   { keys: ["e"], text: "The built-in example", act: runExample },
-  { keys: VIEWS.map((_, i) => String(i + 1)), shown: `1 – ${VIEWS.length}`, text: "Enlarge a view", act: enlarge },
+  { keys: DIGITS, shown: `1 – ${DIGITS.at(-1)}`, text: "Enlarge a view", act: enlarge },
   { keys: [","], text: "One refinement back", act: step(-1) },
   { keys: ["."], text: "One refinement on", act: step(1) },
   { keys: ["f"], text: "Play the refinements: how the flow forms", act: playSteps },
@@ -64,6 +65,10 @@ export function showHelp() {
   if (!dialog.open) dialog.showModal();
 }
 
+function helpRow([name, text]) {
+  return make("div", {}, make("dt", {}, make("kbd", {}, name)), make("dd", {}, text));
+}
+
 // Keys that mean something to the element that has the focus are left to it.
 function isTaken(event) {
   const { target, key } = event;
@@ -82,8 +87,6 @@ export function setUpKeyboard() {
     event.preventDefault();
     entry.act(pressed);
   });
-  const rows = [...ELSEWHERE, ...KEYS.map(({ keys, shown, text }) => [shown ?? keys[0].toUpperCase(), text])];
-  byId("keys").append(
-    ...rows.map(([name, text]) => make("div", {}, make("dt", {}, make("kbd", {}, name)), make("dd", {}, text))),
-  );
+  const ours = KEYS.map(({ keys, shown, text }) => [shown ?? keys[0].toUpperCase(), text]);
+  byId("keys").append(...[...ELSEWHERE, ...ours].map(helpRow));
 }

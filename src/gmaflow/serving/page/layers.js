@@ -10,7 +10,8 @@ export function drawPicture(context, picture, place, size) {
   // Close up, pixels should look like pixels.
   context.imageSmoothingEnabled = place.scale < 4;
   context.imageSmoothingQuality = "high";
-  context.drawImage(picture, place.left, place.top, size.width * place.scale, size.height * place.scale);
+  const { left, top, scale } = place;
+  context.drawImage(picture, left, top, size.width * scale, size.height * scale);
 }
 
 export function drawGlow(context, glow, place) {
@@ -109,7 +110,8 @@ function traceArrow(context, start, end, head) {
   context.lineTo(...end);
   for (const side of [-1, 1]) {
     context.moveTo(...end);
-    context.lineTo(end[0] - head * Math.cos(angle + 0.5 * side), end[1] - head * Math.sin(angle + 0.5 * side));
+    const back = angle + 0.5 * side;
+    context.lineTo(end[0] - head * Math.cos(back), end[1] - head * Math.sin(back));
   }
 }
 

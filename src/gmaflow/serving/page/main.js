@@ -18,6 +18,11 @@ import { setUpTimeline } from "./timeline.js";
 import { redraw, View } from "./view.js";
 import { VIEWS } from "./views.js";
 
+// What the views show; when one of these changes, they are drawn again.
+const DRAWN = [
+  "assets", "points", "solo", "peek", "hover", "arrows", "veil", "swipe", "blink", "blinkPhase", "stepFlow",
+];
+
 const views = VIEWS.map((definition) => new View(definition));
 for (const { definition, element } of views) element.hidden = Boolean(definition.compared);
 
@@ -62,7 +67,7 @@ async function start() {
   store.on(["main"], arrange);
   store.on(["assets"], showAssets);
   store.on(["assets", "iteration"], showFlowTitle);
-  store.on(["assets", "points", "solo", "peek", "hover", "arrows", "veil", "swipe", "blink", "blinkPhase", "stepFlow"], redraw);
+  store.on(DRAWN, redraw);
   byId("fit").addEventListener("click", resetCamera);
   onCamera(({ zoom }) => (byId("zoom-text").textContent = `${Math.round(100 * zoom)} %`));
   arrange(store.state);

@@ -22,8 +22,11 @@ function item(point, { assets, solo }) {
   const remove = make("button", { type: "button", className: "button square plain" }, icon("close"));
   remove.ariaLabel = `Remove the point at ${point.x}, ${point.y}`;
   remove.addEventListener("click", () => removePoint(point.id));
-  const title = point.map ? `The cell it borrows most from gives ${(100 * point.map.largest).toPrecision(2)} %` : "";
-  const element = make("li", { className: "point", title }, choose, remove);
+  const element = make("li", { className: "point" }, choose, remove);
+  if (point.map) {
+    const percent = (100 * point.map.largest).toPrecision(2);
+    element.title = `The 8 x 8 pixels it borrows most from give ${percent} %`;
+  }
   element.addEventListener("pointerenter", () => store.set({ peek: point.id }));
   element.addEventListener("pointerleave", () => store.set({ peek: null }));
   return element;

@@ -36,14 +36,8 @@ export const removePoint = (id) =>
 
 export const clearPoints = () => store.set({ points: [] });
 
-// Ask again for all: the pair or the model has changed. Points that fell off the image go.
-export function relightPoints() {
-  const { assets, points } = store.state;
-  if (!assets) return;
-  const inside = points.filter(({ x, y }) => x < assets.width && y < assets.height);
-  store.set({ points: inside.map((point) => ({ ...point, map: null })) });
-  inside.forEach((point) => light(point.id));
-}
+// Ask again for all: the pair or the model has changed.
+export const relightPoints = () => store.state.points.forEach(({ id }) => light(id));
 
 export const hasAttention = ({ models, shown }) =>
   Boolean(models.find((model) => model.name === shown)?.attention);

@@ -77,6 +77,7 @@ export function setUpRefinement() {
     goToStep(event.target.valueAsNumber);
   });
   byId("form").addEventListener("click", playSteps);
-  store.on(["iteration", "assets"], show);
+  store.on(["iteration", "assets", "iters"], show);
+  show(store.state);
   store.on(["job", "assets"], form);
 }

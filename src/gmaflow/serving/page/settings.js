@@ -24,20 +24,19 @@ export function readAddress(models) {
   };
 }
 
-function option(value, text, selected) {
-  return make("option", { value, selected }, text);
-}
-
 function showSteps({ iters }) {
   const steps = [...new Set([...STEPS, iters])].sort((a, b) => a - b);
-  byId("iters").replaceChildren(...steps.map((step) => option(step, step, step === iters)));
+  const choice = (step) => make("option", { value: step, selected: step === iters }, step);
+  byId("iters").replaceChildren(...steps.map(choice));
 }
 
 function showModels({ models, model, compare }) {
-  byId("model").replaceChildren(...models.map(({ name, title }) => Object.assign(option(name, name, name === model), { title: title ?? name })));
+  const choices = (list, chosen) =>
+    list.map(({ name, title }) => make("option", { value: name, title, selected: name === chosen }, name));
+  byId("model").replaceChildren(...choices(models, model));
   byId("compare-field").hidden = models.length < 2;
   const others = models.filter(({ name }) => name !== model);
-  byId("compare").replaceChildren(option("", "none", !compare), ...others.map(({ name }) => option(name, name, name === compare)));
+  byId("compare").replaceChildren(make("option", { value: "" }, "none"), ...choices(others, compare));
 }
 
 // Choose a model. One that the job has computed already is shown at once.

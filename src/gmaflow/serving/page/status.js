@@ -11,8 +11,8 @@ function sentence({ notice, asking, sending, job, source }) {
   if (asking) return asking;
   if (sending) return `Sending ${sending}`;
   if (!job) return ASKING;
-  if (job.state === "queued") return job.position > 0 ? `Waiting: ${job.position} before this one` : "Waiting";
-  if (job.state === "running") return capitalized(job.step);
+  if (job.state === "queued" && job.position > 0) return `Waiting: ${job.position} before this one`;
+  if (["queued", "running"].includes(job.state)) return capitalized(job.step);
   return summary(job, source);
 }
 
@@ -40,7 +40,8 @@ function show(state) {
   status.dataset.state = notice ? "error" : asking ? "asking" : busy ? "busy" : "idle";
   const text = byId("status-text");
   text.setAttribute("role", notice ? "alert" : "status");
-  text.textContent = sentence(state);
+  text.textContent = text.title = sentence(state); // the title tells what is cut off
+  byId("invite").hidden = busy || Boolean(state.assets);
   byId("cancel").hidden = !busy || !(sending || job);
   const meter = byId("meter");
   const percent = Math.round(100 * (sending ? 0 : job?.progress ?? 0));
@@ -53,5 +54,5 @@ export const showStatus = () => show(store.state);
 
 export function setUpStatus() {
   byId("cancel").addEventListener("click", cancel);
-  store.on(["notice", "asking", "sending", "job", "source"], show);
+  store.on(["notice", "asking", "sending", "job", "source", "assets"], show);
 }

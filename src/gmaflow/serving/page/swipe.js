@@ -18,7 +18,8 @@ export function setUpSwipe(view) {
   const slider = make("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0.5, id: "swipe" });
   slider.ariaLabel = "Edge between frame 1 and frame 2 warped";
   slider.addEventListener("input", () => store.set({ swipe: slider.valueAsNumber }));
-  const blink = make("button", { type: "button", className: "button small", id: "blink", title: "Blink between the two (B)" }, "Blink");
+  const blink = make("button", { type: "button", className: "button small", id: "blink" }, "Blink");
+  blink.title = "Blink between the two (B)";
   blink.addEventListener("click", toggleBlink);
   view.tools.append(slider, blink);
   store.on(["swipe", "blink"], (state) => {

@@ -6,8 +6,9 @@ const KEY = "gmaflow-theme";
 const root = document.documentElement;
 
 export function toggleTheme() {
-  const dark = getComputedStyle(root).colorScheme === "dark" || (!root.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
-  root.dataset.theme = dark ? "light" : "dark";
+  const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const now = root.dataset.theme ?? preferred;
+  root.dataset.theme = now === "dark" ? "light" : "dark";
   localStorage.setItem(KEY, root.dataset.theme);
 }
 

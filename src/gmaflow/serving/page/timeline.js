@@ -41,7 +41,8 @@ function show({ job, pair, playing }) {
   const slider = byId("pair");
   slider.max = job.pairs - 1;
   slider.value = pair;
-  byId("pair-text").textContent = `pair ${pair + 1} ${isReady(job, pair) ? `of ${job.pairs}` : "is coming"}`;
+  const state = isReady(job, pair) ? `of ${job.pairs}` : "is coming";
+  byId("pair-text").textContent = `pair ${pair + 1} ${state}`;
   showPlaying(byId("play"), playing, "the clip");
   drawReady(byId("ready"), job);
 }

@@ -51,9 +51,9 @@ export class View {
     const context = this.canvas.getContext("2d");
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     if (!assets || !this.canvas.width || this.element.hidden) return;
-    const brush = { context, place: placeImage(this.canvas, assets), unit: this.unit, main: this.isMain };
-    this.definition.draw(brush, store.state);
-    if (hover) drawCross(context, hover, brush.place, this.unit);
+    const place = placeImage(this.canvas, assets);
+    this.definition.draw({ context, place, unit: this.unit, main: this.isMain }, store.state);
+    if (hover) drawCross(context, hover, place, this.unit);
     this.canvas.ariaLabel = this.definition.describe(store.state);
     this.canvas.classList.toggle("zoomed", camera.zoom > 1);
   }
@@ -102,8 +102,10 @@ export class View {
     if (swiping && Math.abs(place.across - swipe) * place.box.width < NEAR) {
       return ({ across }) => store.set({ swipe: Math.min(Math.max(across, 0), 1) });
     }
-    const gap = ({ x, y }) =>
-      Math.hypot(((x + 0.5) / assets.width - place.x) * place.width, ((y + 0.5) / assets.height - place.y) * place.height);
+    const gap = ({ x, y }) => {
+      const [across, down] = [(x + 0.5) / assets.width - place.x, (y + 0.5) / assets.height - place.y];
+      return Math.hypot(across * place.width, down * place.height);
+    };
     const point = this.definition.id === "frame2" ? null : points.find((one) => gap(one) < NEAR);
     if (!point) return null;
     return (now) => {
@@ -124,9 +126,9 @@ export class View {
     } else if (step) {
       const far = event.shiftKey ? 16 : 2;
       const clip = (value, size) => Math.min(Math.max(value, 0), size - 1);
-      store.set({
-        hover: { x: clip(at.x + far * step[0], assets.width), y: clip(at.y + far * step[1], assets.height) },
-      });
+      const x = clip(at.x + far * step[0], assets.width);
+      const y = clip(at.y + far * step[1], assets.height);
+      store.set({ hover: { x, y } });
     } else {
       return;
     }

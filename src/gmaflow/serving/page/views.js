@@ -17,10 +17,8 @@ export const VIEWS = [
     id: "attention",
     title: "Frame 1 and attention",
     legend: [ramp("glow", "borrows little", "much"), extra(swatch("outlined", "covered"))],
-    describe: ({ points }) =>
-      points.length
-        ? `Frame 1, with the attention of ${points.length} point${points.length > 1 ? "s" : ""} as a glow`
-        : "Frame 1",
+    describe: ({ points: { length } }) =>
+      length ? `Frame 1, with the attention of ${length} point${length > 1 ? "s" : ""} as a glow` : "Frame 1",
     draw({ context, place, unit }, state) {
       const { assets, points } = state;
       const glow = hasAttention(state) ? glowOf(points, state.peek ?? state.solo) : null;
@@ -34,7 +32,8 @@ export const VIEWS = [
     id: "flow",
     title: "Flow",
     legend: ["arrows in proportion"],
-    describe: ({ assets }) => `Flow as colours and arrows; the longest motion is ${assets.rim?.toFixed(1)} pixels`,
+    describe: ({ assets }) =>
+      `Flow as colours and arrows${assets.rim ? `; the longest motion is ${assets.rim.toFixed(1)} pixels` : ""}`,
     draw({ context, place, unit, main }, { assets, points, arrows, stepFlow }) {
       const picture = stepFlow ?? assets.flow;
       if (!picture) return;
@@ -70,7 +69,7 @@ export const VIEWS = [
     id: "warped",
     title: "Frame 1 | warped",
     tools: "swipe",
-    describe: () => "Frame 1 beside frame 2 warped to it by the flow; the closer they look, the better the flow",
+    describe: () => "Frame 1 beside frame 2 warped to it by the flow; a good flow makes them look alike",
     draw({ context, place, unit }, { assets, points, swipe, blink, blinkPhase }) {
       const warped = (!blink || blinkPhase) && assets.warped;
       drawPicture(context, warped || assets.frame1, place, assets);
@@ -82,7 +81,7 @@ export const VIEWS = [
     id: "hidden",
     title: "Hidden pixels",
     legend: [swatch("in-frame", "covered"), swatch("out-of-frame", "outside")],
-    describe: () => "Frame 1 with the pixels tinted that cannot be seen in frame 2: covered, or out of the frame",
+    describe: () => "Frame 1 with a tint on what frame 2 does not show: covered, or out of the frame",
     draw({ context, place, unit }, { assets, points }) {
       if (!assets.occlusion) return;
       drawPicture(context, assets.frame1, place, assets);

@@ -39,7 +39,8 @@ export function drawWheel(canvas) {
       const length = Math.hypot(x, y);
       const stretch = 1 / Math.max(length, radius);
       const edge = Math.min(Math.max(radius - length + 0.5, 0), 1);
-      picture.data.set([...motionColor(x * stretch, y * stretch), 255 * edge], 4 * (row * size + column));
+      const color = motionColor(x * stretch, y * stretch);
+      picture.data.set([...color, 255 * edge], 4 * (row * size + column));
     }
   }
   context.putImageData(picture, 0, 0);
