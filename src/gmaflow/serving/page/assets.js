@@ -75,7 +75,7 @@ function duskOf(frame) {
   const picture = context.getImageData(0, 0, frame.width, frame.height);
   const { data } = picture;
   for (let i = 0; i < data.length; i += 4) {
-    const gray = 0.45 * (0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2]);
+    const gray = 0.4 * (0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2]);
     data[i] = data[i + 1] = data[i + 2] = gray;
   }
   context.putImageData(picture, 0, 0);

@@ -1,11 +1,11 @@
 // Attention as light: each point's map in its colour, laid over the frame.
 
 // Attention is spread over thousands of cells. What glows is what gets more than an even share, from
-// 0 for that to 1 for the most.
+// 0 for that to 1 for the most; the power lets faint light be seen.
 export function withStrength(map) {
   const even = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
   const share = (weight) => Math.max(weight - even, 0) / Math.max(255 - even, 1);
-  return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.7) };
+  return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.55) };
 }
 
 const WHITE = 0.65; // from this strength on, light turns white

@@ -50,4 +50,5 @@ function show(state) {
 export function setUpPointList() {
   byId("add").addEventListener("click", () => store.set({ adding: !store.state.adding }));
   store.on(["points", "assets", "adding", "shown", "solo"], show);
+  show(store.state);
 }
