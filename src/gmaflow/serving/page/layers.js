@@ -87,6 +87,10 @@ export function drawArrows(context, values, place, unit, spacing) {
   const lengths = found.map((one) => one.length).sort((a, b) => a - b);
   const usual = lengths[Math.floor(0.9 * (lengths.length - 1))] || 1;
   const reach = (0.9 * spacing * unit) / usual;
+  context.save();
+  context.beginPath();
+  context.rect(place.left, place.top, values.width * place.scale, values.height * place.scale);
+  context.clip();
   strokeTwice(context, INK, 1.2 * unit, () => {
     for (const { x, y, u, v, length } of found) {
       const grow = Math.min(reach, (1.25 * spacing * unit) / Math.max(length, 1e-6));
@@ -95,6 +99,7 @@ export function drawArrows(context, values, place, unit, spacing) {
       traceArrow(context, start, end, Math.min(4.5 * unit, 0.5 * length * grow));
     }
   }, "rgb(255 255 255 / 0.55)");
+  context.restore();
 }
 
 function ring(context, [x, y], color, unit) {

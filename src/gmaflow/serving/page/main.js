@@ -45,7 +45,10 @@ function showFlowTitle({ assets, iteration }) {
 }
 
 function showAssets({ assets }) {
-  document.documentElement.style.setProperty("--aspect", String(assets.width / assets.height));
+  const root = document.documentElement;
+  const aspect = assets.width / assets.height;
+  root.style.setProperty("--aspect", String(aspect));
+  root.dataset.shape = aspect > 2 ? "wide" : "usual";
   for (const { definition, element, title } of views) {
     element.hidden = Boolean(definition.compared && !assets.other);
     if (definition.id === "other" && assets.other) title.textContent = `Flow, ${assets.other}`;
