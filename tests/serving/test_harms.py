@@ -279,9 +279,12 @@ HEAD = (
 )
 
 
-@pytest.mark.parametrize("limit", ["silence_seconds", "upload_seconds"])
-def test_a_slow_upload_is_given_up(shelf: ModelShelf, limit: str) -> None:
-    with running(shelf, **{limit: 0.3}) as site, socket.create_connection(address(site)) as wire:
+@pytest.mark.parametrize(("silence", "total"), [(0.3, PATIENCE), (PATIENCE, 0.3)])
+def test_a_slow_upload_is_given_up(shelf: ModelShelf, silence: float, total: float) -> None:
+    with (
+        running(shelf, silence_seconds=silence, upload_seconds=total) as site,
+        socket.create_connection(address(site)) as wire,
+    ):
         wire.sendall(HEAD + b"--x\r\n")
         assert b" 408 " in everything(wire).split(b"\r\n")[0]
 
@@ -450,6 +453,19 @@ def test_results_expire(shelf: ModelShelf) -> None:
         eventually(lambda: len(list(site.folder.iterdir())) == 1)
         assert site.client.get(second).status_code == 200
         refused(site.client.get("/api/jobs/never-was"), 404)
+
+
+def test_results_make_room_on_the_disk(shelf: ModelShelf) -> None:
+    with running(shelf, keep_bytes=100_000) as site:
+        urls = [site.start(iters="1") for _ in range(4)]
+        site.wait(urls[-1])
+        eventually(lambda: site.client.get(urls[0]).status_code == 410)
+        assert site.client.get(urls[-1]).status_code == 200
+        large = site.start(iters="1", size=(120, 160))
+        site.wait(large)
+        eventually(lambda: site.workshop.counts() == (0, 1))
+        assert site.client.get(f"{large}/pairs/0/small/flow").status_code == 200
+        eventually(lambda: len(list(site.folder.iterdir())) == 1)
 
 
 def test_results_nobody_looks_at_expire(shelf: ModelShelf) -> None:

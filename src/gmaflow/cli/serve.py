@@ -46,24 +46,26 @@ class ServeOptions:
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()
     """A name by which the server may be called; addresses and localhost always may."""
-    max_upload: float = 64
+    max_upload: float = 64.0
     """MiB of one request."""
     max_pixels: int = 34_000_000
     """Pixels of an image; larger ones are refused."""
     work_pixels: int | None = None
     """Larger images are scaled down to so many pixels; by default 450,000, on a GPU 2,200,000."""
-    max_clip_seconds: float = 10
+    max_clip_seconds: float = 10.0
     """Of a clip, the first so many seconds are used."""
     max_clip_frames: int = 121
     """Of a clip, the first so many frames are used."""
     queue: int = 16
     """Unfinished jobs that one client may have; all together, four times as many."""
-    job_seconds: float = 120
+    job_seconds: float = 120.0
     """Seconds that one pair may take with one model."""
-    keep_minutes: float = 30
+    keep_minutes: float = 30.0
     """Results that nobody looked at for so long are deleted."""
     keep_results: int = 32
     """Finished jobs that are kept at most."""
+    keep_disk: float = 8.0
+    """GiB of disk that all jobs together may take."""
     verbose: bool = False
     """Log every request."""
 
@@ -81,6 +83,7 @@ class ServeOptions:
             job_seconds=self.job_seconds,
             keep_minutes=self.keep_minutes,
             keep_results=self.keep_results,
+            keep_bytes=round(self.keep_disk * 1024 * MIB),
         )
 
 
@@ -97,6 +100,10 @@ def main(args: list[str]) -> None:
         ) from err
     if options.verbose:
         logging.getLogger().setLevel(logging.INFO)
+    else:
+        # What clients do wrong is told to them; here it would only fill the log.
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     # Bound before the weights are read: a port that is taken is told at once.
     from gmaflow.serving.running import bind, serve
 

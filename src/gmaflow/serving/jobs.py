@@ -102,6 +102,8 @@ class JobStatus:
     """Pairs that can be looked at, all models of them."""
     models: tuple[str, ...]
     iterations: int
+    every_iteration: bool
+    """Whether pictures of the flow take `iteration`: of pairs, not of clips."""
     max_flow: float
     """Longest motion so far in pixels: the length that pictures show in full colour."""
     truth: bool
@@ -170,6 +172,7 @@ class Job:
             done_pairs=self.finished_pairs(),
             models=wish.models,
             iterations=wish.iters,
+            every_iteration=wish.every_iteration,
             max_flow=round(self.max_flow, 4),
             truth=footage.truth,
             seconds=round(self.seconds, 3),

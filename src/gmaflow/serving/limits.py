@@ -31,6 +31,8 @@ class Limits:
     """Results nobody looked at for so long are deleted."""
     keep_results: int = 32
     """Finished jobs that are kept; of more, the longest unseen are deleted."""
+    keep_bytes: int = 8 * 2**30
+    """Of disk that all jobs together take; finished ones make room, longest unseen first."""
     upload_seconds: float = 120.0
     """That the body of a request may take to arrive."""
     silence_seconds: float = 15.0

@@ -30,6 +30,11 @@ def too_busy(sentence: str) -> RefusedError:
     return RefusedError(429, sentence, {"Retry-After": str(RETRY_SECONDS)})
 
 
+def gone() -> RefusedError:
+    """Return the refusal of what was deleted."""
+    return RefusedError(410, "this job's results were deleted; send it again")
+
+
 def as_refusal(err: FlowError) -> RefusedError:
     """Return what a caller did wrong as a refusal."""
     return RefusedError(413 if isinstance(err, ImageTooLargeError) else 400, str(err))

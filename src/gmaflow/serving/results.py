@@ -30,11 +30,13 @@ class ResultFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.bytes = 0
+        """How much of the disk it takes, about."""
         path.mkdir()
 
     def save_frame(self, number: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
         """Keep a frame, at the size that is worked on."""
-        np.save(self.path / f"frame-{number:04d}.npy", image)
+        self._save(self.path / f"frame-{number:04d}.npy", image)
 
     def frame(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
         """Return a frame."""
@@ -42,7 +44,7 @@ class ResultFolder:
 
     def save_truth(self, flow: Float32[np.ndarray, "h w 2"]) -> None:
         """Keep what truly happened, where it is known."""
-        np.save(self.path / "truth.npy", flow)
+        self._save(self.path / "truth.npy", flow)
 
     def truth(self) -> Float32[np.ndarray, "h w 2"]:
         """Return what truly happened."""
@@ -52,8 +54,7 @@ class ResultFolder:
         self, pair: int, model: int, number: int, flow: Float32[np.ndarray, "h w 2"]
     ) -> None:
         """Keep the flow after some refinements, to look at: half precision is enough."""
-        with atomic_write(self._iteration(pair, model, number)) as path:
-            np.save(path, flow.astype(np.float16))
+        self._save(self._iteration(pair, model, number), flow.astype(np.float16))
 
     def has_iteration(self, pair: int, model: int, number: int) -> bool:
         """Tell whether the flow after some refinements is there, as it is while a job runs."""
@@ -68,10 +69,10 @@ class ResultFolder:
         place = self.place(pair, model)
         if isinstance(found, BidirectionalFlow):
             code = found.occluded_in + 2 * found.occluded_out.astype(np.uint8)
-            np.save(place / "occlusion.npy", code)
-            np.save(place / "confidence.npy", found.confidence.astype(np.float16))
+            self._save(place / "occlusion.npy", code)
+            self._save(place / "confidence.npy", found.confidence.astype(np.float16))
             found = found.forward
-        np.save(place / "flow.npy", found.array)
+        self._save(place / "flow.npy", found.array)
 
     def flow(self, pair: int, model: int) -> Float32[np.ndarray, "h w 2"]:
         """Return the final flow."""
@@ -95,6 +96,12 @@ class ResultFolder:
     def delete(self) -> None:
         """Free the disk. Whoever reads a file at this moment still gets it whole."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def _save(self, path: Path, array: np.ndarray) -> None:
+        # Iterations are looked at while the job runs, so none may be seen half-written.
+        with atomic_write(path) as temporary:
+            np.save(temporary, array)
+        self.bytes += array.nbytes
 
 
 def load(path: Path) -> np.ndarray:

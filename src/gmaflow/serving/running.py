@@ -61,12 +61,14 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         FlowError: The address cannot be used; it says why.
     """
+    if not 0 <= port < 2**16:  # the system would take it modulo that
+        raise FlowError(f"port {port} is no port; give 0 to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, OverflowError) as err:
+    except OSError as err:
         raise FlowError(f"{host} port {port} is no address to listen to: {err}") from err
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,6 +8,7 @@ import anyio
 from fastapi import Depends, Request
 
 from gmaflow.serving.limits import Limits
+from gmaflow.serving.refusals import gone
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.serving.workshop import Workshop
 
@@ -30,8 +31,15 @@ class Services:
         return await anyio.to_thread.run_sync(work, limiter=self.decoding)
 
     async def draw(self, work: Callable[[], Result]) -> Result:
-        """Make an answer beside the event loop."""
-        return await anyio.to_thread.run_sync(work, limiter=self.drawing)
+        """Make an answer from results beside the event loop.
+
+        Raises:
+            RefusedError: They are being deleted at this moment.
+        """
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self.drawing)
+        except FileNotFoundError as err:
+            raise gone() from err
 
 
 def services_of(request: Request) -> Services:

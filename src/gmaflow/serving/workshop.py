@@ -12,7 +12,7 @@ from gmaflow.serving.attending import AttentionCache
 from gmaflow.serving.jobs import Footage, Job, JobStatus, State, Task, Wish
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.memory import return_free_memory
-from gmaflow.serving.refusals import RefusedError, too_busy
+from gmaflow.serving.refusals import RefusedError, gone, too_busy
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.serving.tasks import StoppedError, TookTooLongError, run_task
@@ -21,6 +21,7 @@ from gmaflow.serving.turns import Turns
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 1.0
+UNSEEN = "nobody asked about it any more"
 REMEMBERED = 10_000
 """Names of deleted jobs, for which the answer is 410 rather than 404."""
 
@@ -86,6 +87,8 @@ class Workshop:
                 raise too_busy(f"you have {own} unfinished jobs, as many as may be; try later")
             if len(waiting) >= self.limits.queue_of_all:
                 raise too_busy("the server has as many jobs as it takes; try later")
+            if sum(job.footage.folder.bytes for job in waiting) > self.limits.keep_bytes:
+                raise too_busy("the server's disk is full of unfinished jobs; try later")
 
     def submit(self, client: str, footage: Footage, wish: Wish) -> Job:
         """Put a job into the queue.
@@ -111,7 +114,7 @@ class Workshop:
             job = self._jobs.get(job_id)
             if job is None:
                 if job_id in self._gone:
-                    raise RefusedError(410, "this job's results were deleted; send it again")
+                    raise gone()
                 raise RefusedError(404, "there is no such job")
             job.seen = time.monotonic()
             return job
@@ -223,7 +226,7 @@ class Workshop:
 
     def _give_up_unseen(self, job: Job) -> None:
         if time.monotonic() - job.seen > self.limits.unseen_seconds:
-            job.stop = "nobody asked about it any more"
+            job.stop = UNSEEN
 
     def _sweep(self) -> None:
         """Delete what nobody looked at for long, and what is too much."""
@@ -231,10 +234,22 @@ class Workshop:
         with self._changed:
             for job in self._turns.order():
                 if now - job.seen > self.limits.unseen_seconds:
-                    self._stop(job, "nobody asked about it any more")
-            over = sorted((j for j in self._jobs.values() if j.state.over), key=lambda j: j.seen)
-            late = now - 60 * self.limits.keep_minutes
-            surplus = len(over) - self.limits.keep_results
-            expired = [job for i, job in enumerate(over) if i < surplus or job.seen < late]
+                    self._stop(job, UNSEEN)
+            expired = self._expired(now)
         for job in expired:
             self.forget(job)
+
+    def _expired(self, now: float) -> list[Job]:
+        """Return the finished jobs whose time is over, or whose room is needed."""
+        late = now - 60 * self.limits.keep_minutes
+        over = sorted((job for job in self._jobs.values() if job.state.over), key=lambda j: j.seen)
+        taken = sum(job.footage.folder.bytes for job in self._jobs.values())
+        expired: list[Job] = []
+        for job in over:
+            many = len(over) - len(expired) > self.limits.keep_results
+            # The last one seen stays even where it is too large by itself.
+            full = taken > self.limits.keep_bytes and job is not over[-1]
+            if job.seen < late or many or full:
+                expired.append(job)
+                taken -= job.footage.folder.bytes
+        return expired

@@ -8,10 +8,13 @@ const PACE = 250; // milliseconds for each refinement when played
 
 let timer = null;
 
+// The server keeps the refinements of two images, not those of a clip.
+const hasSteps = (assets) => Boolean(assets && !assets.partial && assets.job.kind === "pair");
+
 // Show the flow after so many refinements; the last is the result itself.
 export async function goToStep(wanted) {
   const { assets } = store.state;
-  if (!assets || assets.partial) return;
+  if (!hasSteps(assets)) return;
   const { iterations } = assets.job;
   const iteration = Math.min(Math.max(wanted, 1), iterations);
   if (iteration === iterations) {
@@ -52,8 +55,8 @@ let forming = false;
 
 // While a pair is computed, show its flow as it forms.
 async function form({ job, assets }) {
-  if (forming || !assets?.partial || assets.job.id !== job?.id) return;
-  const step = Math.round(job.progress * job.pairs * job.models.length * job.iterations);
+  if (forming || !assets?.partial || assets.job.id !== job?.id || job.kind !== "pair") return;
+  const step = Math.round(job.progress * job.models.length * job.iterations);
   if (step < 1 || step >= job.iterations) return;
   forming = true;
   const stepFlow = await loadStep(assets, step).catch(() => null); // it may be gone: a new job
@@ -67,7 +70,7 @@ function show(state) {
   const slider = byId("iteration");
   slider.max = last;
   slider.value = step;
-  slider.disabled = byId("form").disabled = !state.assets || Boolean(state.assets.partial);
+  slider.disabled = byId("form").disabled = !hasSteps(state.assets);
   byId("iteration-text").textContent = `${step} of ${last}`;
 }
 

@@ -67,7 +67,8 @@ async def send_job(  # noqa: PLR0913, PLR0917  one for each field of the form
         return take_example(folder)
 
     footage = await shared.decode(lambda: into_new_folder(shared, take))
-    wish = Wish(models, iters, prepare_attention=footage.kind == "pair")
+    single = footage.kind == "pair"  # of a clip it would be too much
+    wish = Wish(models, iters, every_iteration=single, prepare_attention=single)
     job = submit(shared, client, footage, wish)
     return Accepted(job.id, footage.kind, f"/api/jobs/{job.id}")
 
@@ -113,7 +114,10 @@ async def job_events(shared: Services, job: Job) -> AsyncIterator[str]:
     """Yield a job's status whenever it changes, until it is over."""
     told, quiet = None, 0.0
     while True:
-        job = shared.workshop.find(job.id)
+        try:
+            shared.workshop.find(job.id)
+        except RefusedError:  # it was deleted meanwhile
+            return
         status = shared.workshop.status(job)
         if status != told:
             told, quiet = status, 0.0
