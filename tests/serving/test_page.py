@@ -13,7 +13,7 @@ from PIL import Image
 
 from gmaflow.io import VideoWriter, read_flow
 from gmaflow.viz import flow_to_image
-from tests.serving.conftest import PATIENCE, Running, frames, png
+from tests.serving.conftest import PATIENCE, Running, eventually, frames, png
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install '.[dev]'")
 
@@ -250,6 +250,78 @@ def test_two_images_may_come_one_after_the_other(screen: Screen) -> None:
     expect(screen.sentence).to_contain_text("first.png, second.png")
 
 
+# Hands files over as a drag or the clipboard does.
+HAND_OVER = """([kind, files]) => {
+    const data = new DataTransfer();
+    for (const { name, bytes } of files) {
+        const content = Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0));
+        data.items.add(new File([content], name, { type: "image/png" }));
+    }
+    const options = { bubbles: true, cancelable: true };
+    document.body.dispatchEvent(
+        kind === "drop"
+            ? new DragEvent(kind, { ...options, dataTransfer: data })
+            : new ClipboardEvent(kind, { ...options, clipboardData: data }),
+    );
+}"""
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_images_may_be_dropped_or_pasted(screen: Screen, kind: str) -> None:
+    # The names tell the order: frame 10 comes after frame 9.
+    files = [
+        {"name": name, "bytes": base64.b64encode(png(image)).decode()}
+        for name, image in zip(("frame 10.png", "frame 9.png"), frames((48, 64)), strict=True)
+    ]
+    screen.page.evaluate(HAND_OVER, [kind, files])
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("frame 9.png, frame 10.png")
+
+
+def test_the_warped_frame_is_swiped_and_blinks(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.page.keyboard.press("c")
+    slider = screen.page.get_by_label("Edge between")
+    slider.fill("1")
+    only_frame1 = screen.picture("warped")
+    slider.fill("0")
+    only_warped = screen.picture("warped")
+    assert (only_frame1 != only_warped).mean() > 0.01
+
+    screen.page.get_by_role("button", name="Blink").click()
+    for one in (only_frame1, only_warped):
+        eventually(lambda one=one: close(screen.picture("warped"), one))  # type: ignore[misc]
+
+
+def close(picture: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two pictures are the same but for the edge that is swiped."""
+    inside = (slice(None), slice(8, -8))
+    return np.array_equal(picture[inside], other[inside])
+
+
+def test_two_fingers_zoom(browser: Browser, site: Running) -> None:
+    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    screen = Screen(context.new_page())
+    screen.page.goto(f"{site.url}?example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    box = screen.canvas("attention").bounding_box()
+    assert box is not None
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    fingers = context.new_cdp_session(screen.page)
+
+    def touch(kind: str, *sides: float) -> None:
+        points = [{"x": middle[0] + side, "y": middle[1], "id": i} for i, side in enumerate(sides)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", -30, 30)
+    for gap in range(30, 91, 10):
+        touch("touchMove", -gap, gap)
+    touch("touchEnd")
+    expect(screen.page.locator("#zoom-text")).to_have_text("300 %")
+    assert screen.points.count() == 0
+    context.close()
+
+
 def test_two_models_stand_side_by_side(screen: Screen) -> None:
     screen.give_pair((48, 64))
     expect(screen.page.locator("#view-difference")).to_be_hidden()
@@ -279,10 +351,14 @@ def test_a_clip_has_a_timeline(screen: Screen, tmp_path: Path) -> None:
     assert (screen.picture("frame2") != before).any()
 
 
-def test_what_is_computed_can_be_cancelled(show: Open) -> None:
+def test_what_is_computed_can_be_watched_and_cancelled(show: Open) -> None:
     screen = show("example=0&model=gma&iters=32")
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((160, 200)))))
     expect(screen.sentence).to_contain_text("Refining", timeout=PATIENT)
+    # The flow is seen while it forms.
+    title = screen.page.locator("#view-flow h2")
+    expect(title).to_have_text(re.compile("Flow after [0-9]+"), timeout=PATIENT)
+    assert screen.picture("flow").std() > 1
     screen.page.locator("#cancel").click()
     expect(screen.status).to_have_attribute("data-state", "idle", timeout=PATIENT)
     expect(screen.page.locator("#save")).to_be_disabled()

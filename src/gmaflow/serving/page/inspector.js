@@ -36,6 +36,14 @@ function show({ assets, hover, points }) {
   drawDot(value, assets?.rim);
 }
 
+// Tell a screen reader what is at a pixel.
+export function speak({ x, y }) {
+  const value = valueAt(store.state.assets?.values, x, y);
+  const words = value && inWords(value);
+  const known = words ? `: ${words.motion}, ${words.length}, ${words.seen}` : "";
+  byId("spoken").textContent = `Pixel ${x}, ${y}${known}`;
+}
+
 let disc = null;
 
 function drawDot(value, rim) {

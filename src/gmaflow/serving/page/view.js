@@ -2,6 +2,7 @@
 
 import { camera, onCamera, placeImage, pan } from "./camera.js";
 import { attachGestures } from "./gestures.js";
+import { speak } from "./inspector.js";
 import { drawCross } from "./layers.js";
 import { movePoint, putPoint } from "./points.js";
 import { store } from "./store.js";
@@ -129,6 +130,7 @@ export class View {
       const x = clip(at.x + far * step[0], assets.width);
       const y = clip(at.y + far * step[1], assets.height);
       store.set({ hover: { x, y } });
+      speak({ x, y });
     } else {
       return;
     }
