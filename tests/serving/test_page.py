@@ -329,6 +329,10 @@ def test_two_models_stand_side_by_side(screen: Screen) -> None:
     expect(screen.page.locator("#view-difference")).to_be_visible()
     expect(screen.page.locator("#view-other h2")).to_have_text("Flow, small")
     assert (screen.picture("other") != screen.picture("flow")).any()
+    screen.page.get_by_label("Enlarge: Difference").click()
+    expect(screen.page.locator("#main-view #view-difference")).to_be_visible()
+    screen.page.locator("#compare").select_option("")
+    expect(screen.page.locator("#main-view #view-attention")).to_be_visible(timeout=PATIENT)
 
 
 def test_a_clip_has_a_timeline(screen: Screen, tmp_path: Path) -> None:
@@ -349,6 +353,9 @@ def test_a_clip_has_a_timeline(screen: Screen, tmp_path: Path) -> None:
     expect(screen.page.locator("#pair-text")).to_have_text("pair 2 of 3")
     screen.page.wait_for_load_state("networkidle")
     assert (screen.picture("frame2") != before).any()
+    screen.page.get_by_label("Play the clip").click()
+    expect(screen.page.locator("#pair-text")).to_have_text("pair 3 of 3")
+    expect(screen.page.get_by_label("Play the clip")).to_be_visible()  # it has stopped at the end
 
 
 def test_what_is_computed_can_be_watched_and_cancelled(show: Open) -> None:
@@ -359,8 +366,13 @@ def test_what_is_computed_can_be_watched_and_cancelled(show: Open) -> None:
     title = screen.page.locator("#view-flow h2")
     expect(title).to_have_text(re.compile("Flow after [0-9]+"), timeout=PATIENT)
     assert screen.picture("flow").std() > 1
+    # A refused upload does not disturb it.
+    screen.give(FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"not a video"))
+    expect(screen.status).to_have_attribute("data-state", "error", timeout=PATIENT)
+    before = title.inner_text()
+    expect(title).not_to_have_text(before, timeout=PATIENT)
     screen.page.locator("#cancel").click()
-    expect(screen.status).to_have_attribute("data-state", "idle", timeout=PATIENT)
+    expect(screen.page.locator("#cancel")).to_be_hidden(timeout=PATIENT)
     expect(screen.page.locator("#save")).to_be_disabled()
 
 

@@ -42,9 +42,10 @@ export const seekPair = (id, pair) =>
 // Tell of every change of a job until it ends. Returns a function that stops the telling.
 export function watchJob(id, onChange, onError) {
   const events = new EventSource(`/api/jobs/${id}/events`);
+  let wanted = true;
   const tell = (job) => {
     if (ENDED.includes(job.state)) events.close();
-    onChange(job);
+    if (wanted) onChange(job);
   };
   events.onmessage = (event) => tell(JSON.parse(event.data));
   // A stream that breaks off says nothing of why, so the job itself is asked.
@@ -52,10 +53,13 @@ export function watchJob(id, onChange, onError) {
     if (events.readyState === EventSource.CLOSED) return;
     getJson(`/api/jobs/${id}`).then(tell, (error) => {
       events.close();
-      onError(error);
+      if (wanted) onError(error);
     });
   };
-  return () => events.close();
+  return () => {
+    wanted = false;
+    events.close();
+  };
 }
 
 export const pairUrl = (job, pair, model, view) =>

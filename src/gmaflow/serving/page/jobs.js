@@ -8,7 +8,7 @@ import { hasAttention, putPoint, relightPoints } from "./points.js";
 import { store } from "./store.js";
 
 let stopWatching = () => {};
-let attempt = 0; // the number of the last request; answers to earlier ones are not wanted
+let attempt = 0; // the number of what was sent last; answers to what was sent before are not wanted
 let continuing = false; // the job has the same input as the one before
 let shownKey = null; // of the pair and model that are shown or being loaded
 let suggested = null; // the point that we put ourselves, and where
@@ -28,7 +28,7 @@ export async function run(source) {
     forgetAssets();
     continuing = source === store.state.source;
     store.set({ source, pair: 0, iteration: null, stepFlow: null });
-    stopWatching = watchJob(started.id, (now) => follow(now, own), fail);
+    stopWatching = watchJob(started.id, follow, fail);
   } catch (error) {
     if (own === attempt) fail(error);
   }
@@ -49,12 +49,14 @@ export function cancel() {
 
 const fail = (error) => store.set({ notice: error.message, sending: null });
 
-function follow(job, own) {
-  if (own !== attempt) return;
+function follow(job) {
   const fresh = store.state.job?.id !== job.id;
   const shown = job.models.includes(store.state.shown) ? store.state.shown : job.models[0];
-  store.set({ job, shown, sending: null, notice: job.state === "failed" ? job.error : null });
+  store.set({ job, shown });
+  if (job.state === "failed") store.set({ notice: job.error });
+  // Not before: a job that runs goes on telling of itself while the next is on its way.
   if (fresh) {
+    store.set({ sending: null });
     shownKey = null;
     showFrames(job);
   }

@@ -53,6 +53,8 @@ function showAssets({ assets }) {
     element.hidden = Boolean(definition.compared && !assets.other);
     if (definition.id === "other" && assets.other) title.textContent = `Flow, ${assets.other}`;
   }
+  const gone = views.some(({ definition, element }) => element.hidden && definition.id === store.state.main);
+  if (gone) store.set({ main: "attention" });
 }
 
 async function start() {

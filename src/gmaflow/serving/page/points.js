@@ -67,11 +67,10 @@ async function light(id) {
   try {
     const url = pairUrl(assets.job, assets.pair, assets.model, "attention");
     const map = await fetchAttention(url, point);
-    if (isShown(assets)) {
-      change(id, { map: withStrength(map) });
-    }
+    if (isShown(assets)) change(id, { map: withStrength(map) });
   } catch (error) {
-    if (isShown(assets)) store.set({ notice: error.message });
+    // Between one job and the next, the old one is gone and still shown.
+    if (store.state.job?.id === assets.job.id) store.set({ notice: error.message });
   }
   const again = inFlight.get(id) || !isShown(assets);
   inFlight.delete(id);

@@ -41,6 +41,7 @@ function stop() {
 
 export function playSteps() {
   if (timer !== null) return stop();
+  if (!hasSteps(store.state.assets)) return;
   showPlaying(byId("form"), true, "the refinements");
   const next = async (step) => {
     await goToStep(step);

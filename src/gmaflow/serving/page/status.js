@@ -33,16 +33,14 @@ function summary(job, source) {
 
 function show(state) {
   const { notice, asking, sending, job } = state;
-  const busy = !notice && !asking && Boolean(
-    sending || ["queued", "running"].includes(job?.state),
-  );
+  const busy = Boolean(sending || ["queued", "running"].includes(job?.state));
   const status = byId("status");
   status.dataset.state = notice ? "error" : asking ? "asking" : busy ? "busy" : "idle";
   const text = byId("status-text");
   text.setAttribute("role", notice ? "alert" : "status");
   text.textContent = text.title = sentence(state); // the title tells what is cut off
   byId("invite").hidden = busy || Boolean(state.assets);
-  byId("cancel").hidden = !busy || !(sending || job);
+  byId("cancel").hidden = !busy;
   const meter = byId("meter");
   const percent = Math.round(100 * (sending ? 0 : job?.progress ?? 0));
   meter.ariaValueNow = String(percent);

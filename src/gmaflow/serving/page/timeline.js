@@ -7,26 +7,28 @@ import { store } from "./store.js";
 
 const PACE = 160; // milliseconds for each pair at least; loading may take longer
 
+let turn = 0; // which play this is: one that was stopped must not go on when the next begins
+
 export function togglePlay() {
   const { job, pair, playing } = store.state;
   if (job?.kind !== "clip") return;
+  turn++;
   store.set({ playing: !playing });
-  if (playing) return;
-  play(pair + 1 < job.pairs ? pair + 1 : 0);
+  if (!playing) play(pair + 1 < job.pairs ? pair + 1 : 0, turn);
 }
 
-async function play(pair) {
-  const { job, shown } = store.state;
-  const pause = new Promise((resume) => setTimeout(resume, PACE));
-  if (isReady(job, pair)) {
-    await goToPair(pair);
-    if (isReady(job, pair + 1)) loadPair(job, pair + 1, shown).catch(() => {});
-    pair++;
+async function play(first, own) {
+  for (let pair = first; store.state.playing && own === turn; ) {
+    const { job, shown } = store.state;
+    if (pair >= job.pairs || (job.state !== "running" && !isReady(job, pair))) break;
+    const pause = new Promise((resume) => setTimeout(resume, PACE));
+    if (isReady(job, pair)) {
+      await goToPair(pair++);
+      if (isReady(job, pair)) loadPair(job, pair, shown).catch(() => {});
+    }
+    await pause;
   }
-  await pause;
-  if (!store.state.playing) return;
-  if (pair >= store.state.job.pairs) store.set({ playing: false });
-  else play(pair);
+  if (own === turn) store.set({ playing: false });
 }
 
 export const stepPair = (by) => {

@@ -37,7 +37,11 @@ export class View {
     this.tools = this.element.querySelector(".view-tools");
     this.enlarge = this.element.querySelector(".enlarge");
     this.enlarge.ariaLabel = this.enlarge.title = `Enlarge: ${definition.title}`;
-    this.enlarge.addEventListener("click", () => store.set({ main: definition.id }));
+    this.enlarge.addEventListener("click", () => {
+      store.set({ main: definition.id });
+      this.canvas.focus({ preventScroll: true });
+      this.element.scrollIntoView({ block: "nearest" });
+    });
     this.#listen();
     new ResizeObserver(() => this.#resize()).observe(this.canvas);
     all.push(this);
