@@ -64,10 +64,12 @@ def bind(host: str, port: int) -> socket.socket:
     if not 0 <= port < 2**16:  # the system would take it modulo that
         raise FlowError(f"port {port} is no port; give 0 to 65535")
     try:
-        family, _, _, _, address = socket.getaddrinfo(
+        family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # The protocol must be named: asyncio sends small answers at once only over what it knows
+        # to be TCP, and otherwise each takes 40 ms.
+        listener = socket.socket(family, kind, protocol)
     except OSError as err:
         raise FlowError(f"{host} port {port} is no address to listen to: {err}") from err
     try:
