@@ -1,5 +1,6 @@
 """What clients do to servers that are left running: each harm gets its status and a sentence."""
 
+import errno
 import itertools
 import re
 import socket
@@ -535,4 +536,30 @@ def test_a_bug_fails_the_job_and_not_the_server(
         assert status["state"] == "failed"
         assert "secret" not in status["error"]
         assert "a secret" in caplog.text
+        assert is_well(site)
+
+
+@pytest.mark.parametrize(
+    ("err", "status", "sentence"),
+    [
+        (RuntimeError("a secret"), 500, "its log says why"),
+        (OSError(errno.ENOSPC, "No space left on device", "a secret"), 507, "disk is full"),
+    ],
+)
+def test_a_bug_in_an_answer_is_one_sentence_too(
+    shelf: ModelShelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    err: Exception,
+    status: int,
+    sentence: str,
+) -> None:
+    def broken(*args: object) -> None:
+        raise err
+
+    with running(shelf) as site:
+        monkeypatch.setattr("gmaflow.serving.routes.jobs.take_example", broken)
+        refused(site.client.post("/api/jobs", data={"example": "1"}), status, sentence)
+        eventually(lambda: "a secret" in caplog.text)
+        assert not list(site.folder.iterdir())
         assert is_well(site)
