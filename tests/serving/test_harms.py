@@ -1,5 +1,6 @@
 """What clients do to servers that are left running: each harm gets its status and a sentence."""
 
+import errno
 import itertools
 import re
 import socket
@@ -7,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -15,7 +17,7 @@ import pytest
 from PIL import Image
 
 from gmaflow.io import VideoWriter
-from gmaflow.serving import patience
+from gmaflow.serving import bodies, patience
 from gmaflow.serving.shelf import ModelShelf
 from tests.serving.conftest import (
     BROWSER,
@@ -401,6 +403,36 @@ def test_a_client_that_leaves_takes_its_work_along(shelf: ModelShelf) -> None:
         assert is_well(site)
 
 
+def test_uploads_beyond_what_the_disk_should_hold_are_refused(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_UPLOADS", 2)
+    with running(shelf, iters=FOR_EVER) as site, ExitStack() as stack:
+        for _ in range(2):
+            wire = stack.enter_context(socket.create_connection(address(site)))
+            wire.sendall(HEAD)
+        eventually(lambda: site.send(iters="1").status_code == 429)
+        refused(site.send(), 429, "too many uploads")
+
+
+def test_requests_that_wait_for_their_flow_are_no_uploads_any_more(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_UPLOADS", 1)
+    with running(shelf, iters=FOR_EVER) as site, ThreadPoolExecutor(3) as pool:
+
+        def ask(_: int) -> int:
+            return site.client.post("/api/flow?iters=1", files=pair_files()).status_code
+
+        blocker = long_job(site)
+        waiting = []
+        for number in range(3):
+            waiting.append(pool.submit(ask, number))
+            eventually(lambda count=number + 1: site.workshop.counts()[0] == count)  # type: ignore[misc]
+        site.client.delete(blocker)
+        assert [answer.result() for answer in waiting] == [200, 200, 200]
+
+
 def test_a_job_that_nobody_asks_about_is_given_up(shelf: ModelShelf) -> None:
     with running(shelf, iters=FOR_EVER, unseen_seconds=0.5) as site:
         url = long_job(site)
@@ -504,4 +536,30 @@ def test_a_bug_fails_the_job_and_not_the_server(
         assert status["state"] == "failed"
         assert "secret" not in status["error"]
         assert "a secret" in caplog.text
+        assert is_well(site)
+
+
+@pytest.mark.parametrize(
+    ("err", "status", "sentence"),
+    [
+        (RuntimeError("a secret"), 500, "its log says why"),
+        (OSError(errno.ENOSPC, "No space left on device", "a secret"), 507, "disk is full"),
+    ],
+)
+def test_a_bug_in_an_answer_is_one_sentence_too(
+    shelf: ModelShelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    err: Exception,
+    status: int,
+    sentence: str,
+) -> None:
+    def broken(*args: object) -> None:
+        raise err
+
+    with running(shelf) as site:
+        monkeypatch.setattr("gmaflow.serving.routes.jobs.take_example", broken)
+        refused(site.client.post("/api/jobs", data={"example": "1"}), status, sentence)
+        eventually(lambda: "a secret" in caplog.text)
+        assert not list(site.folder.iterdir())
         assert is_well(site)

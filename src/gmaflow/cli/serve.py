@@ -31,7 +31,7 @@ class ServeOptions:
     port: int = 8000
     """The port; 0 for any that is free."""
     open: bool = True
-    """Open the page in a browser."""
+    """Whether to open the page in a browser."""
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()

@@ -64,5 +64,6 @@ def create_app(shelf: ModelShelf, limits: Limits, *, names: tuple[str, ...] = ()
     app.mount("/static", StaticFiles(directory=about.PAGE), name="static")
     app.add_exception_handler(HTTPException, refusals.answer_http_error)
     app.add_exception_handler(RequestValidationError, refusals.answer_invalid)
+    app.add_exception_handler(Exception, refusals.answer_bug)
     app.add_exception_handler(FlowError, refusals.answer_flow_error)
     return app

@@ -30,6 +30,8 @@ class Body:
         self._started = time.monotonic()
         self._bytes = 0
         self.complete = False
+        self.used_up = False
+        """Set by whoever has taken what was sent, and closed the files: it takes no room now."""
         self._silent = False
 
     async def receive(self) -> Message:
@@ -83,7 +85,7 @@ class BodyGuard:
         self._app = app
         self._limits = limits
         self._admit = admit
-        self._open = 0
+        self._open: set[Body] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -91,6 +93,7 @@ class BodyGuard:
             await self._app(scope, receive, send)
             return
         body = Body(receive, self._limits)
+        scope.setdefault("state", {})["body"] = body
 
         async def send_after_body(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -99,14 +102,14 @@ class BodyGuard:
                     MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
-        self._open += 1
+        self._open.add(body)
         try:
             self.check(scope)
             await self._app(scope, body.receive, send_after_body)
         except RefusedError as err:
             await err.response()(scope, receive, send_after_body)
         finally:
-            self._open -= 1
+            self._open.remove(body)
 
     def check(self, scope: Scope) -> None:
         """Refuse a request by its head alone.
@@ -123,7 +126,7 @@ class BodyGuard:
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
         if kind not in ("multipart/form-data", "application/x-www-form-urlencoded"):
             raise RefusedError(415, f"this takes multipart/form-data, not {kind or 'nothing'}")
-        if self._open > MOST_UPLOADS:
+        if sum(not body.used_up for body in self._open) > MOST_UPLOADS:
             raise too_busy("too many uploads at a time; try later")
         self._admit(scope["client"][0] if scope.get("client") else "unknown")
 

@@ -1,5 +1,6 @@
 """How the server says no: a status code and one sentence."""
 
+import errno
 from collections.abc import Mapping
 
 from fastapi import HTTPException, Request
@@ -10,6 +11,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from gmaflow.errors import FlowError, ImageTooLargeError
 
 RETRY_SECONDS = 5
+BUG = "the server failed at this; its log says why"
 
 
 class RefusedError(HTTPException):
@@ -38,6 +40,17 @@ def gone() -> RefusedError:
 def as_refusal(err: FlowError) -> RefusedError:
     """Return what a caller did wrong as a refusal."""
     return RefusedError(413 if isinstance(err, ImageTooLargeError) else 400, str(err))
+
+
+async def answer_bug(request: Request, err: Exception) -> JSONResponse:
+    """Answer what should not have happened, without its details; a handler for FastAPI.
+
+    Starlette raises the error again after it, so that uvicorn logs it, and closes the connection.
+    """
+    status, sentence = 500, BUG
+    if isinstance(err, OSError) and err.errno == errno.ENOSPC:
+        status, sentence = 507, "the server's disk is full; try later"
+    return RefusedError(status, sentence, {"Connection": "close"}).response()
 
 
 async def answer_http_error(request: Request, err: Exception) -> JSONResponse:

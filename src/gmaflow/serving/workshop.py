@@ -12,7 +12,7 @@ from gmaflow.serving.attending import AttentionCache
 from gmaflow.serving.jobs import Footage, Job, JobStatus, State, Task, Wish
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.memory import return_free_memory
-from gmaflow.serving.refusals import RefusedError, gone, too_busy
+from gmaflow.serving.refusals import BUG, RefusedError, gone, too_busy
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.serving.tasks import StoppedError, TookTooLongError, run_task
@@ -187,11 +187,7 @@ class Workshop:
                 seconds=self.limits.job_seconds,
                 supervise=lambda: self._give_up_unseen(job),
             )
-            if (
-                job.footage.kind == "pair"
-                and job.wish.every_iteration
-                and estimator.config.aggregates
-            ):
+            if job.wish.prepare_attention and estimator.config.aggregates:
                 self.attention.prepare(job, task, estimator)
         except StoppedError:
             state, error = State.CANCELLED, job.stop
@@ -203,7 +199,7 @@ class Workshop:
             state, error = State.FAILED, str(err)
         except Exception:
             log.exception("a job failed")
-            state, error = State.FAILED, "the server failed at this; its log says why"
+            state, error = State.FAILED, BUG
         with self._changed:
             job.seconds += time.monotonic() - started
             self._settle(job, task, state, error)

@@ -60,6 +60,10 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
         return footage
 
     footage = await shared.decode(lambda: into_new_folder(shared, take))
+    # It may wait for minutes now, and others shall be able to upload meanwhile.
+    await image1.close()
+    await image2.close()
+    request.state.body.used_up = True
     wish = Wish(models, iters, bidirectional=bidirectional, every_iteration=False)
     job = submit(shared, client, footage, wish)
     try:
