@@ -2,6 +2,7 @@
 
     FlowError                   one sentence: what came, what is wanted, what to do
     ├── ImageError              an image or video that cannot be read or used
+    │   └── ImageTooLargeError  ... because it has more pixels or frames than is allowed
     ├── FlowFileError           a flow file that cannot be read or written
     ├── DatasetError            a data set that is missing, incomplete or broken
     ├── WeightsError            a checkpoint that was refused or does not fit
@@ -22,6 +23,10 @@ class FlowError(ValueError):
 
 class ImageError(FlowError):
     """An image or video cannot be read, or cannot be used as it is."""
+
+
+class ImageTooLargeError(ImageError):
+    """An image or video has more pixels or frames than is allowed."""
 
 
 class FlowFileError(FlowError):

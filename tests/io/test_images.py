@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from gmaflow.errors import ImageError, OutputError
-from gmaflow.io import IMAGE_SUFFIXES, read_image, write_image
+from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
+from gmaflow.io import IMAGE_SUFFIXES, decode_image, encode_png, read_image, write_image
 from gmaflow.io.images import check_picture
 
 LOSSLESS = (".png", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
@@ -202,3 +202,20 @@ def test_real_pictures_are_read(material: Path) -> None:
     paths = [p for p in (material / "realflow").rglob("*") if p.suffix in IMAGE_SUFFIXES]
     for path in paths[:12]:
         assert read_image(path).shape[2] == 3
+
+
+@pytest.mark.parametrize("channels", [(), (3,), (4,)])
+def test_an_open_file_is_read_as_a_path_is(channels: tuple[int, ...], tmp_path: Path) -> None:
+    packed = encode_png(picture(5, 7, *channels))
+    path = tmp_path / "x.png"
+    path.write_bytes(packed)
+    file = io.BytesIO(packed)
+    file.seek(3)  # wherever it stands
+    assert np.array_equal(decode_image(file), read_image(path))
+
+
+def test_more_pixels_than_allowed_are_refused() -> None:
+    file = io.BytesIO(encode_png(picture(10, 20, 3)))
+    assert decode_image(file, max_pixels=200).shape == (10, 20, 3)
+    with pytest.raises(ImageTooLargeError, match="upload has 20 x 10 pixels, more than the 199"):
+        decode_image(file, name="upload", max_pixels=199)

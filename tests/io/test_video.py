@@ -7,8 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.errors import ImageError
-from gmaflow.io import VideoInfo, VideoWriter, probe_video, read_frames, write_image
+from gmaflow.errors import ImageError, ImageTooLargeError
+from gmaflow.io import (
+    VideoInfo,
+    VideoWriter,
+    check_video_size,
+    probe_video,
+    read_frames,
+    write_image,
+)
 
 pytest.importorskip("av")
 
@@ -129,3 +136,12 @@ def test_real_clips_are_read_in_constant_memory(material: Path) -> None:
         tracemalloc.stop()
         assert count == info.num_frames
         assert peak < 12 * info.height * info.width * 3
+
+
+def test_frames_with_more_pixels_than_allowed_are_refused(clip: Path, tmp_path: Path) -> None:
+    check_video_size(clip, 32 * 48)
+    with pytest.raises(ImageTooLargeError, match="48 x 32 pixels, more than the 1,535"):
+        check_video_size(clip, 32 * 48 - 1)
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(ImageError, match="cannot be read as video"):
+        check_video_size(tmp_path / "text.mp4", 1)

@@ -21,6 +21,7 @@ VERBS = {
     "tables": "lay training runs into the paper's tables of variants and ablations",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
     "bench": "measure speed and memory, beside a plain peer if wanted",
+    "serve": "serve a page and an HTTP API",
     "weights": "list, show or convert network weights",
 }
 """Each verb is the module of that name beside this one, with a function `main(args)`."""
@@ -34,7 +35,8 @@ examples:
   gmaflow flow a.png b.png -o flow.png          flow of two images, as a picture
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
-  gmaflow video in.mp4 -o flow.mp4              flow of a video"""
+  gmaflow video in.mp4 -o flow.mp4              flow of a video
+  gmaflow serve                                 drop images on a page in your browser"""
 
 BAD_INPUT = 2
 INTERRUPTED = 130

@@ -181,17 +181,15 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
 
 def draw_panel(result: PairResult) -> "np.ndarray":
     """Draw what there is to see of a pair side by side, with captions."""
-    from gmaflow import viz
+    from gmaflow.viz import pair_panel
 
-    pictures = {
-        "frame 1": result.image1,
-        "frame 2": result.image2,
-        "flow": result.flow.picture(max_length=result.max_length, legend=True),
-        "frame 2 warped back": draw(result, Part.WARPED),
-    }
-    if result.both is not None:
-        pictures["hidden (orange), out of frame (blue)"] = draw(result, Part.OCCLUSION)
-        pictures["confidence"] = draw(result, Part.CONFIDENCE)
-    if result.truth is not None:
-        pictures["error"] = draw(result, Part.ERROR)
-    return viz.panel(list(pictures.values()), list(pictures), columns=2)
+    both = result.both
+    return pair_panel(
+        result.image1,
+        result.image2,
+        result.flow.array,
+        occlusion=None if both is None else (both.occluded_in, both.occluded_out),
+        confidence=None if both is None else both.confidence,
+        error=None if result.truth is None else draw(result, Part.ERROR),
+        max_length=result.max_length,
+    )

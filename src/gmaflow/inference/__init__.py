@@ -1,5 +1,6 @@
 """Images in, flow out."""
 
+from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, as_backend
 from gmaflow.inference.device import Precision, as_precision
 from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
@@ -7,6 +8,7 @@ from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read
 from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image
 from gmaflow.inference.padding import PaddingKind
+from gmaflow.inference.refinement import Refinement, Watcher
 from gmaflow.inference.shot_cuts import CUT_THRESHOLD, cut_score
 from gmaflow.inference.video import VideoStep, estimate_video
 
@@ -19,10 +21,13 @@ __all__ = [
     "FlowEstimator",
     "FlowStatistics",
     "Frame",
+    "FrameAttention",
     "ImageLike",
     "PaddingKind",
     "Precision",
+    "Refinement",
     "VideoStep",
+    "Watcher",
     "as_backend",
     "as_precision",
     "cut_score",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.kernels import has_kernels
 
 Backend = Literal["auto", "reference", "fast"]
@@ -30,6 +30,7 @@ class Runner(Protocol):
         iters: int,
         flow_init: Float[Tensor, "b 2 h w"] | None,
         plan: MemoryPlan,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
         ...
@@ -46,6 +47,7 @@ class Runner(Protocol):
         iters: int,
         flow_init: Float[Tensor, "b 2 h w"] | None,
         plan: MemoryPlan,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
         ...
@@ -66,10 +68,18 @@ class ReferenceRunner:
         iters: int,
         flow_init: Float[Tensor, "b 2 h w"] | None,
         plan: MemoryPlan,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
         with self._autocast(image1):
-            return self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
+            return self.network(
+                image1,
+                image2,
+                iters=iters,
+                flow_init=flow_init,
+                plan=plan,
+                on_iteration=on_iteration,
+            )
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -84,10 +94,18 @@ class ReferenceRunner:
         iters: int,
         flow_init: Float[Tensor, "b 2 h w"] | None,
         plan: MemoryPlan,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
         with self._autocast(features2):
-            return self.network.match(first, features2, iters=iters, flow_init=flow_init, plan=plan)
+            return self.network.match(
+                first,
+                features2,
+                iters=iters,
+                flow_init=flow_init,
+                plan=plan,
+                on_iteration=on_iteration,
+            )
 
     def _autocast(self, like: Tensor) -> torch.autocast:
         half = self.dtype != torch.float32

@@ -17,7 +17,7 @@ from gmaflow.inference.frames import Frame, both_directions
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence
 from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
 from gmaflow.inference.tiles import estimate_in_parts
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +41,23 @@ class Engine:
         padded1: Float[Tensor, "b 3 H W"],
         padded2: Float[Tensor, "b 3 H W"],
         start: Float[Tensor, "b 2 h w"] | None,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
-        """Estimate a batch of pairs."""
+        """Estimate a batch of pairs; parts of images, or of a batch, cannot be watched."""
         plan = self.plan_for(padded1.shape)
+        if not plan.is_whole(padded1.shape):
+            on_iteration = None
 
         def compute(runner: Runner) -> Prediction:
             def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
                 with out_of_memory_as_sentence(image1.shape):
                     return runner(
-                        image1, image2, iters=self.iters, flow_init=start, plan=plan.memory
+                        image1,
+                        image2,
+                        iters=self.iters,
+                        flow_init=start,
+                        plan=plan.memory,
+                        on_iteration=on_iteration,
                     )
 
             return estimate_in_parts(
@@ -63,16 +71,17 @@ class Engine:
         frame1: Frame,
         frame2: Frame,
         start: Float[Tensor, "b 2 h w"] | None,
+        on_iteration: OnIteration | None = None,
         *,
         both_ways: bool,
     ) -> Prediction:
         """Estimate one pair, forward or both ways as a batch of two."""
         shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
         plan = self.plan_for(shape)
-        if frame1.encoded is None or frame2.encoded is None or plan.pairs < shape[0]:
+        if frame1.encoded is None or frame2.encoded is None or not plan.is_whole(shape):
             images = [frame1.padded, frame2.padded]
             first, second = (images, images[::-1]) if both_ways else (images[:1], images[1:])
-            return self.on_images(torch.cat(first), torch.cat(second), start)
+            return self.on_images(torch.cat(first), torch.cat(second), start, on_iteration)
 
         def compute(runner: Runner) -> Prediction:
             first, second = (
@@ -86,14 +95,19 @@ class Engine:
                 first, features2 = both_directions(first, second)
             with out_of_memory_as_sentence(shape):
                 return runner.match(
-                    first, features2, iters=self.iters, flow_init=start, plan=plan.memory
+                    first,
+                    features2,
+                    iters=self.iters,
+                    flow_init=start,
+                    plan=plan.memory,
+                    on_iteration=on_iteration,
                 )
 
         return self._finite(compute)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
         """Encode images once, for all the pairs they are part of; None where they need tiles."""
-        if self.plan_for(padded.shape).tile != tuple(padded.shape[-2:]):
+        if not self.plan_for(padded.shape).is_whole(padded.shape):
             return None
         with out_of_memory_as_sentence(padded.shape):
             return self.runner.encode_frame(padded)
@@ -118,3 +132,10 @@ class Engine:
         if not found.flow.isfinite().all():
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         return found
+
+
+def check_iters(iters: int) -> int:
+    """Refuse to refine less than once."""
+    if iters < 1:
+        raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
+    return iters

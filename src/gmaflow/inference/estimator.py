@@ -1,6 +1,8 @@
 """The door for programs: images in, flow out."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,26 +11,27 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.errors import FlowError, ImageError, WeightsError
-from gmaflow.inference.attention_maps import attention_maps
+from gmaflow.errors import FlowError, WeightsError
+from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
-from gmaflow.inference.engine import Engine
+from gmaflow.inference.engine import Engine, check_iters
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.frames import Frame, FrameLike
 from gmaflow.inference.images import (
     ImageArray,
     ImageLike,
+    check_pair,
     check_tensors,
     load_image,
     to_tensor,
 )
 from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.refinement import Watcher, telling
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import start_from
-from gmaflow.io.sizes import check_same_size
-from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
+from gmaflow.model import MemoryPlan, NetworkConfig, OnIteration, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 
@@ -75,9 +78,7 @@ class FlowEstimator:
         max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
-        if iters < 1:
-            raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
-        self.iters = iters
+        self.iters = check_iters(iters)
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
         self.padding: PaddingKind = padding
@@ -98,7 +99,12 @@ class FlowEstimator:
         return self.network.config
 
     def __call__(
-        self, image1: FrameLike, image2: FrameLike, *, previous: Flow | None = None
+        self,
+        image1: FrameLike,
+        image2: FrameLike,
+        *,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
     ) -> Flow:
         """Estimate the flow from one image to another.
 
@@ -106,20 +112,27 @@ class FlowEstimator:
             image1: The first frame: a path, an array, a PIL image, or what `encode` made of it.
             image2: The second, of the same size.
             previous: The flow of the pair before in a sequence, to start from (warm start).
+            watch: Told after each refinement; what it raises stops the estimate.
 
         Raises:
             FlowError: An image cannot be read or used; it says why.
         """
-        return self._to_flows(self._pair(image1, image2, previous))[0]
+        return self._to_flows(self._pair(image1, image2, previous, watch))[0]
 
     def bidirectional(
-        self, image1: FrameLike, image2: FrameLike, *, previous: Flow | None = None
+        self,
+        image1: FrameLike,
+        image2: FrameLike,
+        *,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
-        A warm start (see `__call__`) is for the forward direction; backward begins at zero.
+        A warm start (see `__call__`) is for the forward direction; backward begins at zero. Who
+        watches is shown the forward flow.
         """
-        both = self._pair(image1, image2, previous, both_ways=True)
+        both = self._pair(image1, image2, previous, watch, both_ways=True)
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = self._to_flows(both)
         return combine(forward, backward, seen)
@@ -159,6 +172,7 @@ class FlowEstimator:
         image2: Float[Tensor, "b 3 H W"],
         *,
         start: Float[Tensor, "b 2 h w"] | None = None,
+        watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate the flow of a batch of pairs, tensors in and out.
 
@@ -166,13 +180,15 @@ class FlowEstimator:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
             start: First guess on the padded 1/8 grid, in its pixels.
+            watch: Told after each refinement; what it raises stops the estimate.
         """
         check_tensors(image1, image2)
         padding = Padding.of_kind(self.padding, *image1.shape[-2:])
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        return self._cropped(self._engine.on_images(padded1, padded2, start), padding)
+        told = self._telling(watch, padding)
+        return self._cropped(self._engine.on_images(padded1, padded2, start, told), padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -184,8 +200,23 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention, or a point lies outside the image.
         """
+        return self.attend(image1).maps(points)
+
+    def attend(self, image1: FrameLike) -> FrameAttention:
+        """Look at a first frame once, to ask for the attention of many of its points.
+
+        Raises:
+            FlowError: The network has no attention.
+        """
         array = image1.image if isinstance(image1, Frame) else load_image(image1)
-        return attention_maps(self.network, array, points, padding=self.padding)
+        return FrameAttention.of(self.network, array, self.device, self.padding)
+
+    def with_iters(self, iters: int) -> "FlowEstimator":
+        """Return an estimator with the same network that makes another number of refinements."""
+        twin = copy(self)
+        twin.iters = check_iters(iters)
+        twin._engine = replace(self._engine, iters=iters)
+        return twin
 
     @torch.inference_mode()
     def _pair(
@@ -193,6 +224,7 @@ class FlowEstimator:
         image1: FrameLike,
         image2: FrameLike,
         previous: Flow | None,
+        watch: Watcher | None,
         *,
         both_ways: bool = False,
     ) -> BatchEstimate:
@@ -201,8 +233,10 @@ class FlowEstimator:
             frames = self._as_frame(image1), self._as_frame(image2)
             check_pair(frames[0].image, frames[1].image)
             start = self._start_from(previous, frames[0].image, both_ways=both_ways)
-            found = self._engine.on_frames(*frames, start, both_ways=both_ways)
-            return self._cropped(found, self._padding(frames[0].image))
+            padding = self._padding(frames[0].image)
+            told = self._telling(watch, padding)
+            found = self._engine.on_frames(*frames, start, told, both_ways=both_ways)
+            return self._cropped(found, padding)
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
         check_pair(array1, array2)
@@ -210,7 +244,7 @@ class FlowEstimator:
         tensor1, tensor2 = (to_tensor(array, self.device) for array in (array1, array2))
         if both_ways:
             tensor1, tensor2 = torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1])
-        return self.batch(tensor1, tensor2, start=start)
+        return self.batch(tensor1, tensor2, start=start, watch=watch)
 
     def _as_frame(self, image: FrameLike) -> Frame:
         if not isinstance(image, Frame):
@@ -218,6 +252,9 @@ class FlowEstimator:
         if image.network is not self.network:
             raise FlowError("the frame was encoded by another estimator; encode it with this one")
         return image
+
+    def _telling(self, watch: Watcher | None, padding: Padding) -> OnIteration | None:
+        return None if watch is None else telling(watch, self.iters, self.network, padding)
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
@@ -239,11 +276,6 @@ class FlowEstimator:
         fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         return [Flow(array, coarse=low) for array, low in zip(fine, coarse, strict=True)]
-
-
-def check_pair(first: ImageArray, second: ImageArray) -> None:
-    """Refuse images of two sizes."""
-    check_same_size({"the first image": first, "the second": second}, error=ImageError)
 
 
 def estimate(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gmaflow.errors import ImageError
 from gmaflow.io import image_to_array, read_image
+from gmaflow.io.sizes import check_same_size
 from gmaflow.model import MIN_SIDE
 
 if TYPE_CHECKING:
@@ -112,3 +113,8 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
     # Written so that NaN, which is neither below nor above, is refused too.
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
+
+
+def check_pair(first: ImageArray, second: ImageArray) -> None:
+    """Refuse images of two sizes."""
+    check_same_size({"the first image": first, "the second": second}, error=ImageError)

@@ -94,6 +94,10 @@ class WorkPlan:
     need: float = 0.0
     """Bytes that it is expected to take, over the loaded program."""
 
+    def is_whole(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether a batch of that shape is estimated at once."""
+        return (self.pairs, self.tile) == (shape[0], shape[-2:])
+
     def told(self) -> str:
         """Return the plan as a person would say it."""
         kept = ["streamed", "stored"]

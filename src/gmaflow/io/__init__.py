@@ -7,13 +7,21 @@ from gmaflow.io.folders import list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
+    decode_image,
+    encode_png,
     image_to_array,
     read_image,
     write_image,
 )
 from gmaflow.io.overlap import read_ahead, write_behind
 from gmaflow.io.sound import Sound, has_sound
-from gmaflow.io.video import VIDEO_SUFFIXES, VideoInfo, probe_video, read_frames
+from gmaflow.io.video import (
+    VIDEO_SUFFIXES,
+    VideoInfo,
+    check_video_size,
+    probe_video,
+    read_frames,
+)
 from gmaflow.io.video_formats import VIDEO_OUTPUTS
 from gmaflow.io.video_reader import TimedFrame, VideoReader
 from gmaflow.io.video_writer import VideoWriter
@@ -31,6 +39,9 @@ __all__ = [
     "VideoReader",
     "VideoWriter",
     "atomic_write",
+    "check_video_size",
+    "decode_image",
+    "encode_png",
     "ensure_can_write",
     "has_sound",
     "image_to_array",

@@ -2,13 +2,14 @@
 
 import struct
 import zlib
+from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
-from gmaflow.errors import ImageError, OutputError
+from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
 from gmaflow.io.atomic import atomic_write
 from gmaflow.io.paths import PathLike, require_file
 
@@ -54,7 +55,7 @@ _BROKEN = (
 )
 _ORIENTATION = 0x0112  # the EXIF tag
 _TOO_LARGE = (
-    "{path} has more pixels than is safe to decode; shrink it, "
+    "{name} has more pixels than is safe to decode; shrink it, "
     "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
 )
 
@@ -70,29 +71,45 @@ def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
     Raises:
         ImageError: there is no such picture, it is broken, or it is too large to be safe.
     """
+    path = require_file(path, ImageError, "an image file")
+    with path.open("rb") as file:
+        return decode_image(file, name=str(path))
+
+
+def decode_image(
+    file: IOBase, *, name: str = "the image", max_pixels: int | None = None
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Read a picture from an open file, as `read_image` does.
+
+    Args:
+        file: where the picture is, from the start on; it must be able to seek.
+        name: how errors call it.
+        max_pixels: refuse larger ones before anything is decoded; Pillow's own limit holds besides.
+
+    Raises:
+        ImageTooLargeError: it has more pixels.
+        ImageError: it is broken, or none that can be read.
+    """
     from PIL import Image, UnidentifiedImageError
 
-    path = require_file(path, ImageError, "an image file")
-    if path.stat().st_size == 0:
-        raise ImageError(f"{path} is empty; give an image file")
+    if file.seek(0, SEEK_END) == 0:
+        raise ImageError(f"{name} is empty; give an image file")
+    file.seek(0)
     try:
-        with Image.open(path, formats=_DECODERS) as image:
-            limit = Image.MAX_IMAGE_PIXELS
-            # Between once and twice its limit Pillow only warns.
-            if limit is not None and image.width * image.height > limit:
-                raise ImageError(_TOO_LARGE.format(path=path))
+        with Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image:
+            _check_pixels(image.width, image.height, name, max_pixels)
             image.load()
-            return _upright(_to_rgb(image, path), _orientation(image))
+            return _upright(_to_rgb(image, Path(name)), _orientation(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as err:
-        raise ImageError(_TOO_LARGE.format(path=path)) from err
+        raise ImageTooLargeError(_TOO_LARGE.format(name=name)) from err
     except ImageError:
         raise
     except UnidentifiedImageError as err:
         raise ImageError(
-            f"{path} is not an image that can be read; give one of {', '.join(_DECODERS)}"
+            f"{name} is not an image that can be read; give one of {', '.join(_DECODERS)}"
         ) from err
     except _BROKEN as err:
-        raise ImageError(f"{path} cannot be read ({err}); save it again or leave it out") from err
+        raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
 
 
 def image_to_array(
@@ -143,6 +160,16 @@ def write_image(
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
 
 
+def encode_png(image: UInt8[np.ndarray, "h w *channels"]) -> bytes:
+    """Return a picture as the bytes of a PNG: made to be sent at once, quick rather than small."""
+    from PIL import Image
+
+    check_picture(Path("the picture"), image, alpha=True)
+    buffer = BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", compress_level=2)
+    return buffer.getvalue()
+
+
 def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
     """Refuse arrays that are no picture, or have an alpha that the format would drop."""
     shaped = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
@@ -153,6 +180,19 @@ def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
         )
     if image.shape[2:] == (4,) and not alpha:
         raise OutputError(f"{path}: only PNG keeps alpha; use .png or drop the fourth channel")
+
+
+def _check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
+    from PIL import Image
+
+    if max_pixels is not None and width * height > max_pixels:
+        raise ImageTooLargeError(
+            f"{name} has {width} x {height} pixels, more than the {max_pixels:,} that are allowed; "
+            "shrink it"
+        )
+    # Between once and twice its own limit Pillow only warns.
+    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
+        raise ImageTooLargeError(_TOO_LARGE.format(name=name))
 
 
 def _to_rgb(image: "PIL.Image.Image", path: Path) -> UInt8[np.ndarray, "h w 3"]:

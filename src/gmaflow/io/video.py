@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import ImageError, ImageTooLargeError
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import read_image
 from gmaflow.io.paths import PathLike, require_file
@@ -212,3 +212,23 @@ def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> I
         f"{path}: a frame of {found[0]} x {found[1]} follows frames of {wanted[0]} x {wanted[1]}; "
         "all must have one size"
     )
+
+
+def check_video_size(path: PathLike, max_pixels: int) -> None:
+    """Refuse a video whose frames are too large, before any of them is decoded.
+
+    Raises:
+        ImageTooLargeError: they are.
+        ImageError: it cannot be read.
+    """
+    with open_video(path) as (container, _):
+        for stream in container.streams.video:
+            coded = stream.codec_context
+            if coded is None:
+                continue
+            width, height = coded.width, coded.height
+            if width * height > max_pixels:
+                raise ImageTooLargeError(
+                    f"{path} has frames of {width} x {height} pixels, more than the "
+                    f"{max_pixels:,} that are allowed; shrink it"
+                )

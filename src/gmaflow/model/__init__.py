@@ -2,7 +2,14 @@
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
-from gmaflow.model.network import MIN_SIDE, EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model.network import (
+    MIN_SIDE,
+    EncodedFrame,
+    FlowNetwork,
+    MemoryPlan,
+    OnIteration,
+    Prediction,
+)
 from gmaflow.model.reference import REFERENCE_MIN_SIDE, ReferenceNetwork
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
@@ -17,6 +24,7 @@ __all__ = [
     "FlowNetwork",
     "MemoryPlan",
     "NetworkConfig",
+    "OnIteration",
     "Prediction",
     "ReferenceNetwork",
     "model_config",

@@ -4,6 +4,7 @@ Images are RGB in 0..1. Flow is in pixels, x right then y down, from the first i
 Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 8, W / 8.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,9 @@ class MemoryPlan:
 
 
 STORE_ALL = MemoryPlan()
+
+OnIteration = Callable[[int, Tensor, Tensor], None]
+"""Told after each iteration its number from 1, the flow on the 1/8 grid and the recurrent state."""
 
 
 class Prediction(NamedTuple):
@@ -114,6 +118,7 @@ class FlowNetwork(nn.Module):
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         all_iterations: bool = False,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`.
 
@@ -125,6 +130,7 @@ class FlowNetwork(nn.Module):
             all_iterations: Upsample the flow of every iteration, as training needs, rather than the
                 last one alone.
             plan: Where to spend memory for speed.
+            on_iteration: Watches the iterations; what it raises stops them.
         """
         check_images(image1, image2)
         features1, features2 = self.encode(image1, image2)
@@ -136,6 +142,7 @@ class FlowNetwork(nn.Module):
             flow_init=flow_init,
             all_iterations=all_iterations,
             plan=plan,
+            on_iteration=on_iteration,
         )
 
     def match(
@@ -147,6 +154,7 @@ class FlowNetwork(nn.Module):
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         all_iterations: bool = False,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already; see `forward`."""
         features1, hidden, context = first
@@ -173,6 +181,8 @@ class FlowNetwork(nn.Module):
             hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
             if all_iterations or iteration == iters - 1:
                 flows.append(self.upsample(flow, hidden))
+            if on_iteration is not None:
+                on_iteration(iteration + 1, flow, hidden)
         return Prediction(flows, flow)
 
     def encode(

@@ -8,7 +8,8 @@ from gmaflow.viz.attention import attention_overlay, attention_panel, attention_
 from gmaflow.viz.color import color_wheel, flow_to_image, largest_length
 from gmaflow.viz.legend import add_legend
 from gmaflow.viz.maps import confidence_map, error_legend, error_map
-from gmaflow.viz.occlusion import occlusion_overlay
+from gmaflow.viz.occlusion import occlusion_layer, occlusion_overlay
+from gmaflow.viz.pair import pair_panel
 from gmaflow.viz.panels import panel
 from gmaflow.viz.plot import Series, line_plot
 from gmaflow.viz.warp import sample_bilinear, warp_back
@@ -27,7 +28,9 @@ __all__ = [
     "flow_to_image",
     "largest_length",
     "line_plot",
+    "occlusion_layer",
     "occlusion_overlay",
+    "pair_panel",
     "panel",
     "sample_bilinear",
     "warp_back",

@@ -41,3 +41,23 @@ def occlusion_overlay(
     tints[occluded_out] = _OUT_OF_FRAME
     hidden = (occluded_in | occluded_out)[..., None]
     return blend(image, tints, hidden * np.float32(_OPACITY))
+
+
+def occlusion_layer(
+    occluded_in: Bool[np.ndarray, "h w"], occluded_out: Bool[np.ndarray, "h w"]
+) -> UInt8[np.ndarray, "h w 4"]:
+    """The same tints as a picture of their own, transparent elsewhere, to lay over anything.
+
+    Args:
+        occluded_in: hidden behind something in the second frame.
+        occluded_out: gone out of the second frame; this wins where a pixel is in both masks.
+
+    Returns:
+        The picture, with alpha.
+    """
+    check_same_size({"occluded-in mask": occluded_in, "occluded-out mask": occluded_out})
+    layer = np.zeros((*occluded_in.shape, 4), np.uint8)
+    opacity = round(255 * _OPACITY)
+    layer[occluded_in] = (*_IN_FRAME, opacity)
+    layer[occluded_out] = (*_OUT_OF_FRAME, opacity)
+    return layer

@@ -15,14 +15,14 @@ import copy
 from typing import cast
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, PlainOperations
 from gmaflow.inference.fast.refinement import FastRefinement, State
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
 from gmaflow.model.upsample import ConvexUpsampler
@@ -76,12 +76,15 @@ class FastNetwork:
         iters: int = 12,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         check_images(image1, image2)
         hidden, context = self._encode_context(image1)
         look_up = self._correlate(*self._encode_both(image1, image2), plan)
-        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        state = self._iterate(
+            look_up, hidden, context, flow_init, iters=iters, plan=plan, told=on_iteration
+        )
         del look_up  # large, and not needed any more
         return self._upsampled(state)
 
@@ -99,11 +102,14 @@ class FastNetwork:
         iters: int = 12,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
         features1, hidden, context = first
         look_up = self._correlate(features1, features2, plan)
-        state = self._iterate(look_up, hidden, context, flow_init, iters=iters, plan=plan)
+        state = self._iterate(
+            look_up, hidden, context, flow_init, iters=iters, plan=plan, told=on_iteration
+        )
         del look_up  # large, and not needed any more
         return self._upsampled(state)
 
@@ -130,12 +136,15 @@ class FastNetwork:
         *,
         iters: int,
         plan: MemoryPlan,
+        told: OnIteration | None,
     ) -> State:
         attention = self._attend(context, store=plan.store_attention)
         prepared = self.refine.prepare(channels_last(context))
         state = self.refine.begin(channels_last(hidden), flow_init)
-        for _ in range(iters):
+        for iteration in range(iters):
             self.refine(state, look_up(state.coords), attention, prepared)
+            if told is not None:
+                told(iteration + 1, *copies(state))
         return state
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
@@ -176,3 +185,9 @@ class FastNetwork:
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:
     """Return `[b, h, w, c]`, dense; what comes from a `FastNetwork` is so already."""
     return x.permute(0, 2, 3, 1).contiguous()
+
+
+def copies(state: State) -> tuple[Float32[Tensor, "b 2 h w"], Float32[Tensor, "b c h w"]]:
+    """Return the flow and the recurrent state for somebody to keep: the next iteration writes."""
+    flow, hidden = (x.permute(0, 3, 1, 2).float() for x in (state.flow, state.hidden))
+    return flow.contiguous().clone(), hidden.clone()

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.inference.fast.network import FastNetwork
-from gmaflow.model import EncodedFrame, MemoryPlan, Prediction
+from gmaflow.model import EncodedFrame, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.network import STORE_ALL
 
 log = logging.getLogger(__name__)
@@ -80,16 +80,26 @@ class RecordedNetwork:
         iters: int = 12,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
 
         def run(image1: Tensor, image2: Tensor, *start: Tensor) -> Tensors:
             flow_init = start[0] if start else None
-            found = self.network(image1, image2, iters=iters, flow_init=flow_init, plan=plan)
+            found = self.network(
+                image1,
+                image2,
+                iters=iters,
+                flow_init=flow_init,
+                plan=plan,
+                on_iteration=on_iteration,
+            )
             return found.flow, found.low
 
         start = () if flow_init is None else (flow_init,)
-        flow, low = self._call(run, (image1, image2, *start), ("pair", iters, plan))
+        flow, low = self._call(
+            run, (image1, image2, *start), self._kind("pair", iters, plan, on_iteration)
+        )
         return Prediction([flow], low)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
@@ -104,6 +114,7 @@ class RecordedNetwork:
         iters: int = 12,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
 
@@ -113,18 +124,34 @@ class RecordedNetwork:
             first = EncodedFrame(features1, hidden, context)
             flow_init = start[0] if start else None
             found = self.network.match(
-                first, features2, iters=iters, flow_init=flow_init, plan=plan
+                first,
+                features2,
+                iters=iters,
+                flow_init=flow_init,
+                plan=plan,
+                on_iteration=on_iteration,
             )
             return found.flow, found.low
 
         start = () if flow_init is None else (flow_init,)
-        flow, low = self._call(run, (*first, features2, *start), ("match", iters, plan))
+        flow, low = self._call(
+            run, (*first, features2, *start), self._kind("match", iters, plan, on_iteration)
+        )
         return Prediction([flow], low)
 
-    def _call(self, run: Callable[..., Tensors], inputs: Tensors, what: Kind) -> Tensors:
+    @staticmethod
+    def _kind(
+        what: str, iters: int, plan: MemoryPlan, on_iteration: OnIteration | None
+    ) -> Kind | None:
+        """Return what a call has in common with others; None if somebody watches this one."""
+        return (what, iters, plan) if on_iteration is None else None
+
+    def _call(self, run: Callable[..., Tensors], inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: as it is, recorded, or from its recording."""
-        kind: Kind = (*what, *(x.shape for x in inputs))
         with self._lock, torch.cuda.device(inputs[0].device), self._algorithms():
+            if what is None:
+                return run(*inputs)
+            kind: Kind = (*what, *(x.shape for x in inputs))
             known = self._recordings.get(kind)
             if known is None:
                 self._remember(kind, RunBy(threading.get_ident()))

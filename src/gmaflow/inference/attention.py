@@ -1,0 +1,78 @@
+"""What each pixel of a frame borrows motion from, ready to be asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.images import ImageArray, to_tensor
+from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.model import STRIDE, AttentionWeights, FlowNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class FrameAttention:
+    """The attention among the pixels of one frame.
+
+    The frame is encoded once, when this is made. The matrix of all weights is never made: a few of
+    its rows are all that is wanted.
+    """
+
+    weights: AttentionWeights
+    padding: Padding
+    height: int
+    width: int
+    device: torch.device
+
+    @classmethod
+    def of(
+        cls, network: FlowNetwork, image: ImageArray, device: torch.device, padding: PaddingKind
+    ) -> "FrameAttention":
+        """Encode a frame.
+
+        Raises:
+            FlowError: The network has no attention.
+        """
+        if network.attention is None:
+            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
+        height, width = image.shape[:2]
+        pads = Padding.of_kind(padding, height, width)
+        with torch.inference_mode():
+            _, context = network.encode_context(pads.pad(to_tensor(image, device)))
+            return cls(network.attention(context, store=False), pads, height, width, device)
+
+    @torch.inference_mode()
+    def cells(self, points: Sequence[tuple[float, float]]) -> Float[Tensor, "k h w"]:
+        """Return for each point (x, y) its weights on the padded 1/8 grid, which sum to 1.
+
+        Heads are averaged.
+
+        Raises:
+            FlowError: A point lies outside the image.
+        """
+        for x, y in points:
+            if not (0 <= x <= self.width - 1 and 0 <= y <= self.height - 1):
+                raise FlowError(
+                    f"point {x:g},{y:g} is outside the image; x goes to {self.width - 1}, y to "
+                    f"{self.height - 1}"
+                )
+        columns = (self.padding.left + self.width + self.padding.right) // STRIDE
+        flat = [
+            int(y + self.padding.top) // STRIDE * columns + int(x + self.padding.left) // STRIDE
+            for x, y in points
+        ]
+        rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))
+        return rows.mean(dim=1)[0].unflatten(1, (-1, columns)).float()
+
+    @torch.inference_mode()
+    def maps(self, points: Sequence[tuple[float, float]]) -> Float32[np.ndarray, "k H W"]:
+        """Return the same at the image's size."""
+        full = F.interpolate(
+            self.cells(points)[None], scale_factor=STRIDE, mode="bilinear", align_corners=False
+        )
+        return self.padding.crop(full)[0].cpu().numpy()

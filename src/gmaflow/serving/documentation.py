@@ -1,0 +1,57 @@
+"""The API's documentation as a plain page: no script, nothing from elsewhere."""
+
+from html import escape
+from typing import Any
+
+from gmaflow.version import __version__
+
+
+def document(openapi: dict[str, Any]) -> str:
+    """Return a page that lists every address of an OpenAPI description."""
+    parts = [
+        describe(openapi, path, method, operation)
+        for path, operations in openapi["paths"].items()
+        for method, operation in operations.items()
+    ]
+    return f"""<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>gmaflow {__version__}: API</title><link rel="stylesheet" href="/static/docs.css"></head>
+<body><main>
+<h1>gmaflow {__version__}: API</h1>
+<p>{escape(openapi["info"].get("description", ""))}</p>
+<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>
+{"".join(parts)}
+</main></body></html>
+"""
+
+
+def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> str:
+    """Describe one address."""
+    paragraphs = operation.get("description", "").split("\n\n")
+    text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
+    rows = [
+        row(parameter["name"], parameter["in"], parameter.get("description", ""))
+        for parameter in operation.get("parameters", [])
+    ]
+    for content in operation.get("requestBody", {}).get("content", {}).values():
+        fields = resolve(openapi, content["schema"]).get("properties", {})
+        rows += [row(name, "body", about.get("description", "")) for name, about in fields.items()]
+    table = f"<table>{''.join(rows)}</table>" if rows else ""
+    return (
+        f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>{text}{table}</section>\n"
+    )
+
+
+def row(name: str, where: str, about: str) -> str:
+    """Describe one parameter."""
+    return f"<tr><th>{escape(name)}</th><td>{escape(where)}</td><td>{escape(about)}</td></tr>"
+
+
+def resolve(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Follow a reference into the description's components."""
+    if "$ref" not in schema:
+        return schema
+    name = schema["$ref"].rsplit("/", 1)[-1]
+    found: dict[str, Any] = openapi["components"]["schemas"][name]
+    return found

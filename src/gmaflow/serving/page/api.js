@@ -1,0 +1,99 @@
+// The server's side of the page: every request is made here.
+
+// Cross-site pages cannot send this header, so the server takes it as proof that we are its own.
+const OURS = { "X-Gmaflow": "1" };
+const ENDED = ["done", "failed", "cancelled"];
+
+export class ServerError extends Error {}
+
+async function request(url, options = {}) {
+  let response;
+  try {
+    response = await fetch(url, options);
+  } catch (cause) {
+    throw new ServerError("The server does not answer; is gmaflow serve still running?", { cause });
+  }
+  if (response.ok) return response;
+  const told = await response.json().catch(() => ({}));
+  throw new ServerError(told.error ?? `The server answered ${response.status} to ${url}.`);
+}
+
+const getJson = async (url) => (await request(url)).json();
+
+export const listModels = () => getJson("/api/models");
+export const readVersion = () => getJson("/version");
+
+// Start a job; `fields` holds image1 and image2, or clip, or example, beside the settings.
+export async function startJob(fields) {
+  const body = new FormData();
+  for (const [name, value] of Object.entries(fields)) body.append(name, value);
+  return (await request("/api/jobs", { method: "POST", headers: OURS, body })).json();
+}
+
+export const forgetJob = (id) => request(`/api/jobs/${id}`, { method: "DELETE", headers: OURS });
+
+export const seekPair = (id, pair) =>
+  request(`/api/jobs/${id}/seek`, {
+    method: "POST",
+    headers: { ...OURS, "Content-Type": "application/json" },
+    body: JSON.stringify({ pair }),
+  });
+
+// Tell of every change of a job until it ends. Returns a function that stops the telling.
+export function watchJob(id, onChange, onError) {
+  const events = new EventSource(`/api/jobs/${id}/events`);
+  let wanted = true;
+  const tell = (job) => {
+    if (ENDED.includes(job.state)) events.close();
+    if (wanted) onChange(job);
+  };
+  events.onmessage = (event) => tell(JSON.parse(event.data));
+  // A stream that breaks off says nothing of why, so the job itself is asked.
+  events.onerror = () => {
+    if (events.readyState === EventSource.CLOSED) return;
+    getJson(`/api/jobs/${id}`).then(tell, (error) => {
+      events.close();
+      if (wanted) onError(error);
+    });
+  };
+  return () => {
+    wanted = false;
+    events.close();
+  };
+}
+
+export const pairUrl = (job, pair, model, view) =>
+  `/api/jobs/${job.id}/pairs/${pair}/${encodeURIComponent(model)}/${view}`;
+
+export const zipUrl = (job) => `/api/jobs/${job.id}/all.zip`;
+
+export async function fetchImage(url) {
+  const blob = await (await request(url)).blob();
+  // No colour management: these are measurements drawn as colours.
+  return createImageBitmap(blob, { colorSpaceConversion: "none" });
+}
+
+// Four numbers for each pixel: u, v, occluded (0, 1 in frame, 2 out of frame) and confidence.
+export async function fetchValues(url) {
+  const response = await request(url);
+  const size = readSize(response);
+  return { ...size, data: new Float32Array(await response.arrayBuffer()) };
+}
+
+// How much a pixel borrows from each cell of 8 x 8 pixels; 255 is the largest weight. The grid begins
+// `left` and `top` pixels before the frame.
+export async function fetchAttention(url, point) {
+  const query = new URLSearchParams({ x: point.x, y: point.y });
+  const response = await request(`${url}?${query}`);
+  const size = readSize(response);
+  const place = { left: readNumber(response, "X-Left"), top: readNumber(response, "X-Top") };
+  const largest = readNumber(response, "X-Max");
+  return { ...size, ...place, largest, data: new Uint8Array(await response.arrayBuffer()) };
+}
+
+const readNumber = (response, header) => Number(response.headers.get(header));
+
+const readSize = (response) => ({
+  width: readNumber(response, "X-Width"),
+  height: readNumber(response, "X-Height"),
+});

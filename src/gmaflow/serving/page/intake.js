@@ -1,0 +1,76 @@
+// Two images or a clip: picked, dropped or pasted.
+
+import { byId } from "./dom.js";
+import { run } from "./jobs.js";
+import { store } from "./store.js";
+
+let waiting = null; // a first image that came alone
+
+// Browsers do not know the type of all images; a GIF is taken as a clip.
+const isImage = ({ name, type }) =>
+  type !== "image/gif" && (type.startsWith("image/") || /\.(pgm|ppm|pnm|tiff?)$/i.test(name));
+
+// Make of files what the server takes. Whether they are sound is for the server to say.
+function accept(files) {
+  if (!files.length) return;
+  if (files.length > 2) {
+    store.set({ notice: `${files.length} files came; give two images, or one video.` });
+  } else if (files.length === 2) {
+    // The names of frames tell their order better than the order of a selection does.
+    const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
+    startPair(...files.sort(byName));
+  } else if (!isImage(files[0])) {
+    waiting = null;
+    run({ fields: { clip: files[0] }, label: files[0].name });
+  } else if (waiting) {
+    startPair(waiting, files[0]);
+  } else {
+    [waiting] = files;
+    const asking = `${waiting.name} is frame 1; now give frame 2 in the same way.`;
+    store.set({ notice: null, asking });
+  }
+}
+
+function startPair(image1, image2) {
+  waiting = null;
+  run({ fields: { image1, image2 }, label: `${image1.name}, ${image2.name}` });
+}
+
+export function runExample() {
+  waiting = null;
+  run({ fields: { example: "1" }, label: "Built-in example" });
+}
+
+export const pickFiles = () => byId("files").click();
+
+export function setUpIntake() {
+  const picker = byId("files");
+  byId("open").addEventListener("click", pickFiles);
+  byId("example").addEventListener("click", runExample);
+  picker.addEventListener("change", () => {
+    accept([...picker.files]);
+    picker.value = ""; // so that the same file can be picked again
+  });
+  document.addEventListener("paste", (event) => accept([...event.clipboardData.files]));
+  setUpDrop(byId("drop"));
+}
+
+function setUpDrop(curtain) {
+  const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+  document.addEventListener("dragenter", (event) => {
+    if (carriesFiles(event)) curtain.hidden = false;
+  });
+  document.addEventListener("dragover", (event) => {
+    if (carriesFiles(event)) event.preventDefault();
+  });
+  // Leaving for one of our own elements has a related target, leaving the window has none.
+  document.addEventListener("dragleave", (event) => {
+    if (!event.relatedTarget) curtain.hidden = true;
+  });
+  document.addEventListener("drop", (event) => {
+    if (!carriesFiles(event)) return;
+    event.preventDefault();
+    curtain.hidden = true;
+    accept([...event.dataTransfer.files]);
+  });
+}

@@ -1,0 +1,92 @@
+// The keys: one table, used for listening and for the help.
+
+import { resetCamera, zoomAt } from "./camera.js";
+import { byId, make } from "./dom.js";
+import { pickFiles, runExample } from "./intake.js";
+import { cancel } from "./jobs.js";
+import { clearPoints } from "./points.js";
+import { currentStep, goToStep, playSteps } from "./refinement.js";
+import { store } from "./store.js";
+import { toggleBlink } from "./swipe.js";
+import { toggleTheme } from "./theme.js";
+import { stepPair, togglePlay } from "./timeline.js";
+import { VIEWS } from "./views.js";
+
+const DIGITS = VIEWS.map((_, i) => String(i + 1));
+const flip = (key) => () => store.set({ [key]: !store.state[key] });
+const step = (by) => () => goToStep(currentStep(store.state) + by);
+
+const KEYS = [
+  { keys: ["o"], text: "Open two images or a video", act: pickFiles },
+  { keys: ["e"], text: "The built-in example", act: runExample },
+  { keys: DIGITS, shown: `1 – ${DIGITS.at(-1)}`, text: "Enlarge a view", act: enlarge },
+  { keys: [","], text: "One refinement back", act: step(-1) },
+  { keys: ["."], text: "One refinement on", act: step(1) },
+  { keys: ["f"], text: "Play the refinements: how the flow forms", act: playSteps },
+  { keys: ["b"], text: "Blink between frame 1 and frame 2 warped", act: toggleBlink },
+  { keys: ["a"], text: "Arrows on or off", act: flip("arrows") },
+  { keys: ["h"], text: "Outline of hidden pixels on or off", act: flip("veil") },
+  { keys: ["+", "="], shown: "+", text: "Zoom in", act: () => zoomAt(1.5) },
+  { keys: ["-"], text: "Zoom out", act: () => zoomAt(1 / 1.5) },
+  { keys: ["0"], text: "The whole image", act: resetCamera },
+  { keys: ["c"], text: "Remove all points", act: clearPoints },
+  { keys: [" "], shown: "Space", text: "Play a clip", act: togglePlay },
+  { keys: ["["], text: "One pair back in a clip", act: () => stepPair(-1) },
+  { keys: ["]"], text: "One pair on in a clip", act: () => stepPair(1) },
+  { keys: ["x"], text: "Cancel what is being computed", act: cancelIfBusy },
+  { keys: ["t"], text: "Light or dark", act: toggleTheme },
+  { keys: ["?"], text: "This help", act: showHelp },
+];
+
+// What is done with the pointer, or with keys while a view has the focus.
+const ELSEWHERE = [
+  ["Click", "Move the last point here"],
+  ["Shift click", "Add a point, to compare"],
+  ["Drag a point", "Its attention follows"],
+  ["A point's name", "Its attention alone, or all again"],
+  ["Wheel, pinch", "Zoom all views"],
+  ["Drag", "Pan all views"],
+  ["Arrow keys", "Move the cursor in a focused view (Shift: far, Alt: pan)"],
+  ["Enter", "Put a point at the cursor (Shift: add)"],
+];
+
+function enlarge(key) {
+  const there = VIEWS.filter((view) => !view.compared || store.state.assets?.other);
+  const view = there[Number(key) - 1];
+  if (view) store.set({ main: view.id });
+}
+
+function cancelIfBusy() {
+  if (!byId("cancel").hidden) cancel();
+}
+
+export function showHelp() {
+  const dialog = byId("help-dialog");
+  if (!dialog.open) dialog.showModal();
+}
+
+function helpRow([name, text]) {
+  return make("div", {}, make("dt", {}, make("kbd", {}, name)), make("dd", {}, text));
+}
+
+// Keys that mean something to the element that has the focus are left to it.
+function isTaken(event) {
+  const { target, key } = event;
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("help-dialog").open) return true;
+  if (target.closest("select, input:not([type=range])")) return true;
+  return key === " " && Boolean(target.closest("button, a"));
+}
+
+export function setUpKeyboard() {
+  byId("help").addEventListener("click", showHelp);
+  document.addEventListener("keydown", (event) => {
+    if (isTaken(event)) return;
+    const pressed = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const entry = KEYS.find(({ keys }) => keys.includes(pressed));
+    if (!entry) return;
+    event.preventDefault();
+    entry.act(pressed);
+  });
+  const ours = KEYS.map(({ keys, shown, text }) => [shown ?? keys[0].toUpperCase(), text]);
+  byId("keys").append(...[...ELSEWHERE, ...ours].map(helpRow));
+}

@@ -1,0 +1,93 @@
+// Put the page together.
+
+import { listModels, readVersion } from "./api.js";
+import { onCamera, resetCamera } from "./camera.js";
+import { byId } from "./dom.js";
+import { setUpDownloads } from "./downloads.js";
+import { setUpInspector } from "./inspector.js";
+import { runExample, setUpIntake } from "./intake.js";
+import { setUpKeyboard } from "./keyboard.js";
+import { setUpPointList } from "./pointlist.js";
+import { setUpRefinement } from "./refinement.js";
+import { readAddress, setUpSettings } from "./settings.js";
+import { setUpStatus, showStatus } from "./status.js";
+import { store } from "./store.js";
+import { setUpSwipe } from "./swipe.js";
+import { setUpTheme } from "./theme.js";
+import { setUpTimeline } from "./timeline.js";
+import { redraw, View } from "./view.js";
+import { VIEWS } from "./views.js";
+
+// What the views show; when one of these changes, they are drawn again.
+const DRAWN = [
+  "assets", "points", "solo", "peek", "hover", "arrows", "veil", "swipe", "blink", "blinkPhase", "stepFlow",
+];
+
+const views = VIEWS.map((definition) => new View(definition));
+for (const { definition, element } of views) element.hidden = Boolean(definition.compared);
+
+// The chosen view stands large, the others in their order in the rail.
+function arrange({ main }) {
+  const focused = document.activeElement;
+  for (const { definition, element } of views) {
+    const home = definition.id === main ? byId("main-view") : byId("rail");
+    home.append(element);
+  }
+  byId("rail").append(byId("inspector"));
+  focused.focus({ preventScroll: true }); // moving it took the focus away
+  redraw();
+}
+
+function showFlowTitle({ assets, iteration }) {
+  const model = assets?.other ? `, ${assets.model}` : "";
+  const { title } = views.find(({ definition }) => definition.id === "flow");
+  title.textContent = `Flow${model}${iteration ? ` after ${iteration}` : ""}`;
+}
+
+function showAssets({ assets }) {
+  const root = document.documentElement;
+  const aspect = assets.width / assets.height;
+  root.style.setProperty("--aspect", String(aspect));
+  root.dataset.shape = aspect > 2 ? "wide" : "usual";
+  for (const { definition, element, title } of views) {
+    element.hidden = Boolean(definition.compared && !assets.other);
+    if (definition.id === "other" && assets.other) title.textContent = `Flow, ${assets.other}`;
+  }
+  const gone = views.some(({ definition, element }) => element.hidden && definition.id === store.state.main);
+  if (gone) store.set({ main: "attention" });
+}
+
+async function start() {
+  setUpTheme();
+  setUpStatus();
+  setUpSettings();
+  setUpIntake();
+  setUpInspector();
+  setUpPointList();
+  setUpRefinement();
+  setUpTimeline();
+  setUpDownloads();
+  setUpKeyboard();
+  setUpSwipe(views.find(({ definition }) => definition.tools === "swipe"));
+  store.on(["main"], arrange);
+  store.on(["assets"], showAssets);
+  store.on(["assets", "iteration"], showFlowTitle);
+  store.on(DRAWN, redraw);
+  byId("fit").addEventListener("click", resetCamera);
+  onCamera(({ zoom }) => (byId("zoom-text").textContent = `${Math.round(100 * zoom)} %`));
+  arrange(store.state);
+
+  try {
+    const models = await listModels();
+    const { settings, example } = readAddress(models);
+    store.set({ models, ...settings });
+    if (example) runExample();
+    else showStatus();
+    const version = await readVersion();
+    byId("version").textContent = ` · gmaflow ${version.gmaflow}, torch ${version.torch}`;
+  } catch (error) {
+    store.set({ notice: error.message });
+  }
+}
+
+start();

@@ -1,0 +1,127 @@
+"""Uploads to frames: known by content, within limits, at the size that is worked on."""
+
+import shutil
+from io import IOBase
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+from starlette.datastructures import UploadFile
+
+from gmaflow.errors import ImageError
+from gmaflow.example import load_example
+from gmaflow.inference.images import check_pair, load_image
+from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
+from gmaflow.serving.jobs import Footage, Size
+from gmaflow.serving.limits import Limits
+from gmaflow.serving.results import ResultFolder
+
+ImageArray = UInt8[np.ndarray, "_ _ 3"]
+
+
+def take_example(folder: ResultFolder) -> Footage:
+    """Return the built-in pair."""
+    example = load_example()
+    folder.save_frame(0, example.image1)
+    folder.save_frame(1, example.image2)
+    folder.save_truth(example.flow.array)
+    size = size_of(example.image1)
+    return Footage("pair", folder, 2, size, size, truth=True)
+
+
+def take_pair(
+    image1: UploadFile, image2: UploadFile, folder: ResultFolder, limits: Limits
+) -> Footage:
+    """Decode two images.
+
+    Raises:
+        ImageTooLargeError: One has too many pixels.
+        ImageError: One is no image, or the two do not go together.
+    """
+    frames = [
+        load_image(decode_image(cast(IOBase, upload.file), name=name, max_pixels=limits.pixels))
+        for name, upload in (("image1", image1), ("image2", image2))
+    ]
+    check_pair(frames[0], frames[1])
+    original = size_of(frames[0])
+    size = working_size(original, limits)
+    for number, frame in enumerate(frames):
+        folder.save_frame(number, resize(frame, size))
+    return Footage("pair", folder, 2, size, original, scaling_note(original, size))
+
+
+def take_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Footage:
+    """Decode a clip, as far as the limits go.
+
+    Raises:
+        ImageTooLargeError: Its frames have too many pixels.
+        ImageError: It is no video, or has fewer than two frames.
+    """
+    path = folder.path / "clip"
+    with path.open("wb") as copy:
+        upload.file.seek(0)
+        shutil.copyfileobj(upload.file, copy)
+    try:
+        check_video_size(path, limits.pixels)
+        return take_frames(path, folder, limits)
+    except ImageError as err:
+        # Where the file lies is nobody's business.
+        raise type(err)(str(err).replace(str(path), "clip")) from err
+    finally:
+        path.unlink()
+
+
+def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
+    """Keep the frames of a video; of a damaged one, those that can be read."""
+    most = min(limits.clip_frames, round(limits.clip_seconds * probe_video(path).fps) + 1)
+    # One more than is used tells whether something is left out.
+    frames = read_frames(path, end=most + 1)
+    count, original, damage = 0, None, None
+    try:
+        for frame in frames:
+            count += 1
+            original = size_of(load_image(frame, name="a frame of the clip"))
+            if count <= most:
+                folder.save_frame(count - 1, resize(frame, working_size(original, limits)))
+    except ImageError as err:
+        if count < 2:
+            raise
+        damage = err
+    if original is None or min(count, most) < 2:
+        raise ImageError("the clip has fewer than two frames; give a longer one, or two images")
+    notes = list(scaling_note(original, working_size(original, limits)))
+    if count > most:
+        notes.append(f"only the first {most} frames are used")
+    if damage is not None:
+        notes.append(f"only the first {count} frames can be read")
+    size = working_size(original, limits)
+    return Footage("clip", folder, min(count, most), size, original, tuple(notes))
+
+
+def working_size(original: Size, limits: Limits) -> Size:
+    """Return the largest size of the same shape that has few enough pixels to work on."""
+    scale = min(1.0, (limits.work_pixels / (original.width * original.height)) ** 0.5)
+    return Size(max(16, int(original.width * scale)), max(16, int(original.height * scale)))
+
+
+def resize(image: ImageArray, size: Size) -> ImageArray:
+    """Scale an image down."""
+    if size == size_of(image):
+        return image
+    return np.array(
+        Image.fromarray(image).resize((size.width, size.height), Image.Resampling.LANCZOS)
+    )
+
+
+def size_of(image: ImageArray) -> Size:
+    """Return the size of an image."""
+    return Size(image.shape[1], image.shape[0])
+
+
+def scaling_note(original: Size, size: Size) -> tuple[str, ...]:
+    """Say that frames were scaled, where they were."""
+    if size == original:
+        return ()
+    return (f"scaled down from {original} to {size} pixels, which is what flow is in",)

@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from tests.inference.test_estimator import arrays
+from tests.inference.test_refinement import make_estimator
+
+SIZE = (34, 45)  # padded to 40 x 48: a grid of 5 x 6 cells
+
+
+def test_cells_are_shares_of_one() -> None:
+    attention = make_estimator().attend(arrays(*SIZE)[0])
+    cells = attention.cells([(0.0, 0.0), (44.0, 33.0)])
+    assert cells.shape == (2, 5, 6)
+    assert cells.min() >= 0
+    assert np.allclose(cells.sum(dim=(1, 2)).numpy(), 1)
+
+
+def test_pixels_of_one_cell_attend_alike() -> None:
+    attention = make_estimator().attend(arrays(*SIZE)[0])
+    left, top = attention.padding.left, attention.padding.top
+    corner, inside, next_door = (
+        attention.cells([(8.0 - left + x, 8.0 - top)]) for x in (0.0, 7.0, 8.0)
+    )
+    assert corner.equal(inside)
+    assert not corner.equal(next_door)
+
+
+@pytest.mark.parametrize("points", [[(3.0, 4.0)], [(3.0, 4.0), (40.0, 30.0)]])
+def test_a_frame_encoded_once_answers_as_one_encoded_each_time(
+    points: list[tuple[float, float]],
+) -> None:
+    estimator = make_estimator()
+    frame = arrays(*SIZE)[0]
+    maps = estimator.attend(frame).maps(points)
+    assert maps.shape == (len(points), *SIZE)
+    assert np.array_equal(maps, estimator.attention(frame, points))

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from gmaflow.inference import FlowEstimator, Refinement
+from tests.inference.test_estimator import arrays, checkpoint
+
+
+def make_estimator(model: str = "gma", *, iters: int = 3) -> FlowEstimator:
+    return FlowEstimator(checkpoint(model), iters=iters, device="cpu")
+
+
+@pytest.mark.parametrize("model", ["gma", "raft-small"])
+def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) -> None:
+    estimator = make_estimator(model)
+    seen: list[Refinement] = []
+    flows = []
+
+    def watch(refinement: Refinement) -> None:
+        seen.append(refinement)
+        flows.append(refinement.flow())
+
+    both = estimator.bidirectional(*arrays(34, 45), watch=watch)
+    assert [(step.number, step.total) for step in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert np.abs(flows[-1] - both.forward.array).max() < 1e-4
+    for number, flow in enumerate(flows, start=1):
+        expected = estimator.with_iters(number).bidirectional(*arrays(34, 45)).forward.array
+        assert np.abs(flow - expected).max() < 1e-4
+
+
+def test_what_a_watcher_raises_stops_the_estimate() -> None:
+    numbers = []
+
+    def watch(refinement: Refinement) -> None:
+        numbers.append(refinement.number)
+        if refinement.number == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        make_estimator(iters=9)(*arrays(34, 45), watch=watch)
+    assert numbers == [1, 2]
+
+
+def test_another_number_of_refinements_leaves_the_first_estimator_alone() -> None:
+    estimator = make_estimator()
+    twin = estimator.with_iters(1)
+    assert (twin.iters, estimator.iters) == (1, 3)
+    assert twin.network is estimator.network

@@ -1,0 +1,565 @@
+"""What clients do to servers that are left running: each harm gets its status and a sentence."""
+
+import errno
+import itertools
+import re
+import socket
+import struct
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from gmaflow.io import VideoWriter
+from gmaflow.serving import bodies, patience
+from gmaflow.serving.shelf import ModelShelf
+from tests.serving.conftest import (
+    BROWSER,
+    PATIENCE,
+    Running,
+    eventually,
+    frames,
+    pair_files,
+    png,
+    running,
+)
+
+SOUND = png(frames()[0])
+
+
+def send(site: Running, first: bytes, second: bytes = SOUND, name: str = "a.png") -> httpx.Response:
+    files = {"image1": (name, first), "image2": ("b.png", second)}
+    return site.client.post("/api/jobs", files=files, data={"iters": "1"})
+
+
+def refused(answer: httpx.Response, status: int, sentence: str = "") -> None:
+    """Check a refusal: the status, one sentence, no address of a file in it."""
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error"}
+    assert sentence in answer.json()["error"]
+    assert "/tmp" not in answer.json()["error"]
+
+
+def is_well(site: Running) -> bool:
+    return site.wait(site.start(iters="1"))["state"] == "done"
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of a few hundred kilobytes at most that claims, and has, that many black pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    pack = zlib.compressobj(9)
+    rows = b"".join(pack.compress(bytes(1 + -(-width // 8))) for _ in range(height)) + pack.flush()
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
+
+
+@pytest.mark.parametrize("size", [(7000, 7000), (20_000, 20_000)])
+def test_a_decompression_bomb_is_refused_before_it_goes_off(
+    site: Running, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(self: Image.Image) -> None:
+        raise AssertionError("it was decoded")
+
+    packed = bomb(*size)
+    assert len(packed) < 100_000
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", load)
+    refused(send(site, packed, packed), 413, "image1 has ")
+
+
+@pytest.mark.filterwarnings("default")  # Pillow warns where it does not refuse yet
+def test_a_bomb_that_pillow_only_warns_of_is_refused(site: Running) -> None:
+    refused(send(site, bomb(10_000, 10_000)), 413, "image1 has ")
+
+
+def test_a_clip_of_huge_frames_is_refused(shelf: ModelShelf, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    with VideoWriter(path) as writer:
+        writer.write(frames()[0])
+        writer.write(frames()[1])
+    with running(shelf, pixels=40 * 56 - 1) as site:
+        answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
+        refused(answer, 413, "clip has frames of 56 x 40 pixels")
+
+
+PAYLOAD = b"<script>alert(1)</script>"
+
+
+def test_a_polyglot_is_a_picture_and_nothing_else(site: Running) -> None:
+    """What is sent never comes back as it was: pictures are drawn anew, and typed as such."""
+    first = SOUND + b"PK\x03\x04" + PAYLOAD
+    url = send(site, first, name="a.html").json()["url"]
+    assert site.wait(url)["state"] == "done"
+    for view in ("frame1", "panel", "flow"):
+        answer = site.client.get(f"{url}/pairs/0/small/{view}")
+        assert answer.headers["content-type"] == "image/png"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert PAYLOAD not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "image1 is empty"),
+        (b"just text", "not an image"),
+        (b"GIF89a/*" + PAYLOAD + b"*/", "image1"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
+        (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "not an image"),
+        (SOUND[: len(SOUND) // 2], "image1 cannot be read"),
+        (png(np.zeros((9, 9, 3), np.uint8)), "at least 16 pixels"),
+        (png(np.zeros((40, 57, 3), np.uint8)), "differ in size"),
+    ],
+)
+def test_what_is_no_image_is_refused(site: Running, content: bytes, sentence: str) -> None:
+    refused(send(site, content), 400, sentence)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+        SOUND,
+        b"ffconcat version 1.0\nfile /etc/passwd\n",
+    ],
+)
+def test_what_is_no_video_is_refused(site: Running, content: bytes) -> None:
+    answer = site.client.post("/api/jobs", files={"clip": ("clip.mp4", content)})
+    refused(answer, 400, "clip")
+    assert not list(site.folder.glob("*/clip"))
+
+
+def test_a_video_of_one_frame_is_refused(site: Running, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    with VideoWriter(path) as writer:
+        writer.write(frames()[0])
+    answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
+    refused(answer, 400, "fewer than two frames")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../../tmp/escaped.png", "/etc/passwd", "a\\..\\b", "\x00x"]
+)
+def test_a_path_in_a_file_name_leads_nowhere(site: Running, name: str) -> None:
+    before = set(site.folder.parent.iterdir())
+    url = send(site, SOUND, name=name).json()["url"]
+    assert site.wait(url)["state"] == "done"
+    assert set(site.folder.parent.iterdir()) == before
+    kept = {path.name for path in site.folder.rglob("*") if path.is_file()}
+    assert all(re.fullmatch(r"[a-z]+(-\d+)?\.npy", file) for file in kept)
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2fapp.py"]
+)
+def test_static_files_are_those_of_the_page(site: Running, path: str) -> None:
+    with socket.create_connection(address(site)) as wire:
+        wire.sendall(
+            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+        )
+        assert b" 404 " in everything(wire).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": ""},
+    ],
+)
+def test_other_sites_are_refused(site: Running, headers: dict[str, str]) -> None:
+    answer = site.client.post("/api/jobs", data={"example": "1"}, headers={**BROWSER, **headers})
+    refused(answer, 403)
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_browser_must_show_that_the_page_itself_asks(site: Running) -> None:
+    own = {"Origin": site.url.rstrip("/"), "Sec-Fetch-Site": "same-origin"}
+    with httpx.Client(base_url=site.url, timeout=PATIENCE) as client:
+        refused(client.post("/api/jobs", data={"example": "1"}, headers=own), 403, "X-Gmaflow")
+        refused(client.delete("/api/jobs/x", headers=own), 403, "X-Gmaflow")
+        refused(client.delete("/api/jobs/x", headers={**own, **BROWSER}), 404)
+        # A program, which sends none of this, may ask.
+        refused(client.delete("/api/jobs/x"), 404)
+
+
+def test_the_preflight_of_another_site_gets_no_permission(site: Running) -> None:
+    answer = site.client.options(
+        "/api/jobs",
+        headers={
+            "Origin": "http://evil.example",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "x-gmaflow",
+        },
+    )
+    refused(answer, 403)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_another_site_cannot_show_our_pictures_but_may_link_here(site: Running) -> None:
+    url = site.start(iters="1")
+    site.wait(url)
+    other = {"Sec-Fetch-Site": "cross-site"}
+    refused(site.client.get(f"{url}/pairs/0/small/frame1", headers=other), 403)
+    page = site.client.get("/", headers=other)
+    assert page.status_code == 200
+    assert page.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_an_upload_over_the_limit_is_refused_while_it_arrives(
+    shelf: ModelShelf, counted: bool
+) -> None:
+    with running(shelf, upload_bytes=100_000) as site:
+        boundary = "frontier"
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="image1"; filename="a"\r\n\r\n'
+        ).encode()
+        body = head + bytes(150_000)
+        content: bytes | Iterator[bytes] = body
+        if not counted:  # sent in chunks, with no length told before
+            content = itertools.chain(body[i : i + 1000] for i in range(0, len(body), 1000))
+        kind = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+        refused(site.client.post("/api/jobs", content=content, headers=kind), 413, "MiB")
+        assert not list(site.folder.iterdir())
+        assert is_well(site)
+
+
+def test_other_kinds_of_bodies_are_refused(site: Running) -> None:
+    refused(site.client.post("/api/jobs", json={"example": 1}), 415, "multipart/form-data")
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    refused(site.client.post("/api/jobs", content=b"nonsense", headers=kind), 400)
+    refused(site.client.post("/api/jobs", data={}), 415)
+    refused(site.client.post("/api/jobs", data={"x": "1"}), 422, "give image1 and image2, or clip")
+    refused(site.send(iters="0"), 422, "iters is 0")
+    refused(site.send(iters="many"), 422, "iters")
+    refused(site.send(model="gmma"), 422, "did you mean gma")
+    refused(site.send(model="gma", compare_model="gma"), 422, "with itself")
+    refused(site.client.put("/api/jobs"), 405, "does not take PUT")
+
+
+def address(site: Running) -> tuple[str, int]:
+    url = httpx.URL(site.url)
+    assert url.port
+    return url.host, url.port
+
+
+def everything(wire: socket.socket) -> bytes:
+    """Read until the other side closes."""
+    wire.settimeout(PATIENCE)
+    parts = []
+    try:
+        while part := wire.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+HEAD = (
+    b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+    b"Content-Type: multipart/form-data; boundary=x\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(("silence", "total"), [(0.3, PATIENCE), (PATIENCE, 0.3)])
+def test_a_slow_upload_is_given_up(shelf: ModelShelf, silence: float, total: float) -> None:
+    with (
+        running(shelf, silence_seconds=silence, upload_seconds=total) as site,
+        socket.create_connection(address(site)) as wire,
+    ):
+        wire.sendall(HEAD + b"--x\r\n")
+        assert b" 408 " in everything(wire).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: loc"])
+def test_a_request_that_never_comes_is_not_waited_for(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.3)
+    with running(shelf) as site, socket.create_connection(address(site)) as wire:
+        wire.sendall(begun)
+        assert everything(wire) == b""
+
+
+def test_a_second_request_that_never_ends_is_not_waited_for_either(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.3)
+    whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with running(shelf) as site, socket.create_connection(address(site)) as wire:
+        wire.sendall(whole)
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += wire.recv(4096)
+        wire.sendall(whole[:20])
+        assert everything(wire) == b""
+
+
+def test_a_client_that_does_not_read_is_cut_off(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "READ_SECONDS", 0.3)
+    with running(shelf, send_buffer=4096) as site:
+        url = site.start(size=(200, 200), iters="1")
+        site.wait(url)
+        with socket.socket() as wire:
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.connect(address(site))
+            request = f"GET {url}/pairs/0/small/values HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            wire.sendall(request.encode())
+            eventually(lambda: len(site.server.server_state.connections) == 2)
+            eventually(lambda: len(site.server.server_state.connections) == 1)
+            assert len(everything(wire)) < 4 * 4 * 200 * 200
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(site: Running) -> None:
+    before = set(site.folder.iterdir())
+    for _ in range(5):
+        with socket.create_connection(address(site)) as wire:
+            wire.sendall(HEAD + b"--x\r\nContent-Disposition: form-data; name=image1\r\n\r\nabc")
+    assert is_well(site)
+    assert len(set(site.folder.iterdir()) - before) == 1  # that of the sound job
+
+
+def test_two_hundred_requests_at_once(shelf: ModelShelf) -> None:
+    with running(shelf, queue=4) as site:
+        files = pair_files()
+
+        many = httpx.Limits(max_connections=200)
+        client = httpx.Client(base_url=site.url, timeout=PATIENCE, limits=many)
+
+        def post(_: int) -> httpx.Response:
+            return client.post("/api/jobs", files=files, data={"iters": "1"})
+
+        with client, ThreadPoolExecutor(200) as pool:
+            answers = list(pool.map(post, range(200)))
+        taken = [answer for answer in answers if answer.status_code == 202]
+        busy = [answer for answer in answers if answer.status_code == 429]
+        assert len(taken) + len(busy) == 200
+        assert len(taken) >= 4
+        assert busy
+        assert all(int(answer.headers["retry-after"]) > 0 for answer in busy)
+        refused(busy[0], 429)
+        for answer in taken:
+            assert site.wait(answer.json()["url"])["state"] == "done"
+        assert len(list(site.folder.iterdir())) == len(taken)
+        assert is_well(site)
+
+
+FOR_EVER = 10**6
+
+
+def long_job(site: Running) -> str:
+    """Start a job that would take hours."""
+    url = site.start(iters=str(FOR_EVER))
+    site.until(url, lambda job: job["progress"] > 0)
+    return url
+
+
+def test_a_job_is_cancelled_between_two_refinements(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER) as site:
+        url = long_job(site)
+        assert site.client.delete(url).status_code == 204
+        status = site.wait(url)
+        assert (status["state"], status["error"]) == ("cancelled", "cancelled")
+        assert 0 <= status["progress"] < 1
+        refused(site.client.get(f"{url}/pairs/0/small/flow"), 409, "not get there: cancelled")
+        refused(site.client.get(f"{url}/all.zip"), 409)
+        # Once more deletes it.
+        assert site.client.delete(url).status_code == 204
+        refused(site.client.get(url), 410, "deleted")
+
+
+def test_a_client_that_leaves_takes_its_work_along(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER) as site:
+        with pytest.raises(httpx.ReadTimeout):
+            site.client.post(
+                f"/api/flow?iters={FOR_EVER}",
+                files=pair_files(),
+                timeout=httpx.Timeout(PATIENCE, read=0.5),
+            )
+        eventually(lambda: site.workshop.counts() == (0, 0))
+        eventually(lambda: not list(site.folder.iterdir()))
+        assert is_well(site)
+
+
+def test_uploads_beyond_what_the_disk_should_hold_are_refused(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_UPLOADS", 2)
+    with running(shelf, iters=FOR_EVER) as site, ExitStack() as stack:
+        for _ in range(2):
+            wire = stack.enter_context(socket.create_connection(address(site)))
+            wire.sendall(HEAD)
+        eventually(lambda: site.send(iters="1").status_code == 429)
+        refused(site.send(), 429, "too many uploads")
+
+
+def test_requests_that_wait_for_their_flow_are_no_uploads_any_more(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MOST_UPLOADS", 1)
+    with running(shelf, iters=FOR_EVER) as site, ThreadPoolExecutor(3) as pool:
+
+        def ask(_: int) -> int:
+            return site.client.post("/api/flow?iters=1", files=pair_files()).status_code
+
+        blocker = long_job(site)
+        waiting = []
+        for number in range(3):
+            waiting.append(pool.submit(ask, number))
+            eventually(lambda count=number + 1: site.workshop.counts()[0] == count)  # type: ignore[misc]
+        site.client.delete(blocker)
+        assert [answer.result() for answer in waiting] == [200, 200, 200]
+
+
+def test_a_job_that_nobody_asks_about_is_given_up(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER, unseen_seconds=0.5) as site:
+        url = long_job(site)
+        job = site.workshop._jobs[url.rsplit("/", 1)[1]]
+        eventually(lambda: job.state.over)
+        assert "nobody asked" in site.client.get(url).json()["error"]
+
+
+def test_a_job_that_takes_too_long_is_ended(shelf: ModelShelf) -> None:
+    with running(shelf, job_seconds=0.01) as site:
+        url = site.start()
+        status = site.wait(url)
+        assert (status["state"], status["done_pairs"]) == ("failed", [])
+        refused(site.client.get(f"{url}/pairs/0/small/flow"), 504, "longer than 0.01 s")
+        refused(site.client.post("/api/flow", files=pair_files()), 504, "longer than 0.01 s")
+
+
+def test_no_client_waits_for_all_jobs_of_another(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER) as site:
+        other = httpx.Client(
+            base_url=site.url,
+            timeout=PATIENCE,
+            transport=httpx.HTTPTransport(local_address="127.0.0.2"),
+        )
+        blocker = long_job(site)
+        many = [site.start(iters="1") for _ in range(6)]
+        with other:
+            answer = other.post("/api/jobs", files=pair_files(), data={"iters": "1"})
+        late = answer.json()["url"]
+        positions = [site.client.get(url).json()["position"] for url in (*many, late)]
+        assert positions == [1, 3, 4, 5, 6, 7, 2]
+        site.client.delete(blocker)
+        assert all(site.wait(url)["state"] == "done" for url in (*many, late))
+
+
+def test_one_client_cannot_fill_the_queue_of_all(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER, queue=1) as site:
+        long_job(site)
+        refused(site.send(), 429, "you have 1 unfinished")
+        other = httpx.HTTPTransport(local_address="127.0.0.3")
+        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+            assert client.post("/api/jobs", files=pair_files()).status_code == 202
+
+
+def test_results_expire(shelf: ModelShelf) -> None:
+    with running(shelf, keep_results=1) as site:
+        first, second = (site.start(iters="1") for _ in range(2))
+        site.wait(second)
+        eventually(lambda: site.client.get(first).status_code == 410)
+        eventually(lambda: len(list(site.folder.iterdir())) == 1)
+        assert site.client.get(second).status_code == 200
+        refused(site.client.get("/api/jobs/never-was"), 404)
+
+
+def test_results_make_room_on_the_disk(shelf: ModelShelf) -> None:
+    with running(shelf, keep_bytes=100_000) as site:
+        urls = [site.start(iters="1") for _ in range(4)]
+        site.wait(urls[-1])
+        eventually(lambda: site.client.get(urls[0]).status_code == 410)
+        assert site.client.get(urls[-1]).status_code == 200
+        large = site.start(iters="1", size=(120, 160))
+        site.wait(large)
+        eventually(lambda: site.workshop.counts() == (0, 1))
+        assert site.client.get(f"{large}/pairs/0/small/flow").status_code == 200
+        eventually(lambda: len(list(site.folder.iterdir())) == 1)
+
+
+def test_results_nobody_looks_at_expire(shelf: ModelShelf) -> None:
+    with running(shelf, keep_minutes=0.01) as site:
+        url = site.start(iters="1")
+        site.wait(url)
+        eventually(lambda: site.workshop.counts() == (0, 0))
+        refused(site.client.get(url), 410)
+        eventually(lambda: not list(site.folder.iterdir()))
+
+
+def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(shelf: ModelShelf) -> None:
+    with running(shelf, iters=FOR_EVER) as site:
+        url = long_job(site)
+        folder = site.folder
+        with site.client.stream("GET", f"{url}/events") as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            site.workshop.close()
+            refused(site.send(), 503, "shutting down")
+            assert '"state": "cancelled"' in list(lines)[-2]
+    assert not site.thread.is_alive()
+    assert not folder.exists()
+
+
+def test_a_bug_fails_the_job_and_not_the_server(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("a secret")
+
+    with running(shelf) as site:
+        with monkeypatch.context() as patch:
+            patch.setattr("gmaflow.serving.workshop.run_task", broken)
+            status = site.wait(site.start())
+        assert status["state"] == "failed"
+        assert "secret" not in status["error"]
+        assert "a secret" in caplog.text
+        assert is_well(site)
+
+
+@pytest.mark.parametrize(
+    ("err", "status", "sentence"),
+    [
+        (RuntimeError("a secret"), 500, "its log says why"),
+        (OSError(errno.ENOSPC, "No space left on device", "a secret"), 507, "disk is full"),
+    ],
+)
+def test_a_bug_in_an_answer_is_one_sentence_too(
+    shelf: ModelShelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    err: Exception,
+    status: int,
+    sentence: str,
+) -> None:
+    def broken(*args: object) -> None:
+        raise err
+
+    with running(shelf) as site:
+        monkeypatch.setattr("gmaflow.serving.routes.jobs.take_example", broken)
+        refused(site.client.post("/api/jobs", data={"example": "1"}), status, sentence)
+        eventually(lambda: "a secret" in caplog.text)
+        assert not list(site.folder.iterdir())
+        assert is_well(site)

@@ -1,0 +1,374 @@
+"""The page in a real browser, with a real server behind it."""
+
+import base64
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.io import VideoWriter, read_flow
+from gmaflow.viz import flow_to_image
+from tests.serving.conftest import Running, eventually, frames, png
+
+pytest.importorskip("playwright", reason="playwright is not installed: pip install '.[dev]'")
+
+from playwright.sync_api import Browser, FilePayload, expect, sync_playwright
+
+from tests.serving.screen import PATIENT, SIZE, Screen, file_of
+
+MINUS = "\N{MINUS SIGN}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
+    path = next(filter(None, found), None)
+    if path is None:
+        pytest.skip("there is no Chromium to show the page in")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path)
+        yield launched
+        launched.close()
+
+
+Open = Callable[[str], Screen]
+
+
+@pytest.fixture
+def show(browser: Browser, site: Running) -> Iterator[Open]:
+    """Open the page with something in its address; at the end it must not have complained."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860})
+    screens: list[Screen] = []
+
+    def show_page(query: str) -> Screen:
+        screen = Screen(context.new_page())
+        screens.append(screen)
+        screen.page.goto(f"{site.url}?{query}")
+        return screen
+
+    yield show_page
+    for screen in screens:
+        # A browser itself notes every answer that is an error; those are tested where they belong.
+        left = [text for text in screen.complaints if "Failed to load resource" not in text]
+        assert left == []
+    context.close()
+
+
+@pytest.fixture
+def screen(show: Open) -> Screen:
+    """The page without the example, on the shipped model."""
+    return show("example=0&model=gma&iters=4")
+
+
+def test_it_opens_on_the_example(show: Open) -> None:
+    screen = show("model=small&iters=1")
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("512 x 384")
+    for view in ("attention", "flow", "warped", "hidden", "confidence", "frame2"):
+        assert screen.picture(view).std() > 1, view
+
+
+def test_the_value_under_the_cursor_is_that_of_the_file(screen: Screen, tmp_path: Path) -> None:
+    screen.give_pair()
+    screen.page.locator("#save").click()
+    with screen.page.expect_download() as download:
+        screen.page.get_by_text("Flow, .flo").click()
+    download.value.save_as(tmp_path / "flow.flo")
+    flow = read_flow(tmp_path / "flow.flo").array
+    assert flow.shape == (*SIZE, 2)
+
+    screen.click("confidence", 0.25, 0.75)
+    x, y = (int(number) for number in screen.value("pixel").split(","))
+    assert (x, y) == pytest.approx((SIZE[1] / 4, 3 * SIZE[0] / 4), abs=1)
+    shown = [float(number.replace(MINUS, "-")) for number in screen.value("motion").split(",")]
+    assert shown == pytest.approx(flow[y, x], abs=0.051)
+
+
+def test_a_click_lights_up_the_attention_and_points_are_compared(screen: Screen) -> None:
+    screen.give_pair()
+    screen.click_for_attention(0.2, 0.3)
+    first = screen.picture("attention")
+    screen.click_for_attention(0.8, 0.7)
+    assert screen.points.count() == 1
+    assert (screen.picture("attention") != first).mean() > 0.1
+
+    screen.click_for_attention(0.2, 0.3, more=True)
+    assert screen.points.count() == 2
+    both = screen.picture("attention")
+    screen.points.first.locator(".choose").click()
+    assert (screen.picture("attention") != both).any()
+    screen.points.first.get_by_label("Remove").click()
+    assert screen.points.count() == 1
+
+
+def test_a_point_is_dragged_and_its_attention_follows(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.click_for_attention(0.2, 0.3)
+    before = screen.picture("attention")
+    box = screen.canvas("attention").bounding_box()
+    assert box is not None
+    mouse = screen.page.mouse
+    mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.3 * box["height"])
+    mouse.down()
+    with screen.page.expect_response(re.compile("/attention")):
+        mouse.move(box["x"] + 0.76 * box["width"], box["y"] + 0.76 * box["height"], steps=4)
+    mouse.up()
+    expect(screen.points.locator(".where")).to_have_text("48, 36")
+    screen.page.wait_for_load_state("networkidle")
+    assert (screen.picture("attention") != before).any()
+
+
+def test_a_model_without_attention_says_so(show: Open) -> None:
+    screen = show("example=0&model=small&iters=1")
+    screen.give_pair()
+    expect(screen.page.locator("#hint")).to_contain_text("small has no attention")
+    screen.click("attention", 0.5, 0.5)
+    assert screen.points.count() == 1
+
+
+def test_the_slider_goes_through_the_refinements(screen: Screen) -> None:
+    screen.give_pair()
+    screen.page.keyboard.press("a")  # without arrows, which only the result has
+    last = screen.picture("flow")
+    with screen.page.expect_response(re.compile(r"flow\?iteration=1")) as answer:
+        screen.page.locator("#iteration").fill("1")
+    answer.value.finished()
+    expect(screen.page.locator("#iteration-text")).to_have_text("1 of 4")
+    expect(screen.page.locator("#view-flow h2")).to_have_text("Flow after 1")
+    assert (screen.picture("flow") != last).mean() > 0.1
+    screen.page.locator("#iteration").fill("4")
+    assert np.array_equal(screen.picture("flow"), last)
+
+
+def test_zooming_keeps_the_pixel_under_the_cursor_in_all_views(screen: Screen) -> None:
+    screen.give_pair()
+    screen.page.keyboard.press("c")
+    wide = {view: screen.picture(view) for view in ("frame2", "flow")}
+    screen.canvas("attention").hover(position={"x": 100, "y": 80})
+    pixel = screen.value("pixel")
+    screen.page.mouse.wheel(0, -500)
+    expect(screen.page.locator("#zoom-text")).not_to_have_text("100 %")
+    screen.canvas("attention").hover(position={"x": 101, "y": 80})
+    screen.canvas("attention").hover(position={"x": 100, "y": 80})
+    assert screen.value("pixel") == pixel
+    assert all((screen.picture(view) != wide[view]).mean() > 0.1 for view in wide)
+
+
+def test_everything_comes_as_a_zip(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.page.locator("#save").click()
+    with screen.page.expect_download() as download:
+        screen.page.get_by_text("Everything, .zip").click()
+    assert download.value.suggested_filename.endswith(".zip")
+    assert download.value.path().read_bytes()[:2] == b"PK"
+
+
+def test_a_text_file_is_answered_with_the_servers_sentence(screen: Screen, site: Running) -> None:
+    screen.give_pair((48, 64))
+    text = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"not a video")
+    screen.give(text)
+    expect(screen.status).to_have_attribute("data-state", "error", timeout=PATIENT)
+    files = {"clip": ("notes.txt", b"not a video", "text/plain")}
+    answer = site.client.post("/api/jobs", files=files)
+    assert screen.sentence.inner_text() == answer.json()["error"]
+
+    # What was there before is still there, and alive.
+    screen.click_for_attention(0.2, 0.3)
+
+
+def test_two_images_may_come_one_after_the_other(screen: Screen) -> None:
+    first, second = frames((48, 64))
+    screen.give(file_of(first, "first.png"))
+    expect(screen.sentence).to_contain_text("first.png is frame 1")
+    screen.give(file_of(second, "second.png"))
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("first.png, second.png")
+
+
+# Hands files over as a drag or the clipboard does.
+HAND_OVER = """([kind, files]) => {
+    const data = new DataTransfer();
+    for (const { name, bytes } of files) {
+        const content = Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0));
+        data.items.add(new File([content], name, { type: "image/png" }));
+    }
+    const options = { bubbles: true, cancelable: true };
+    document.body.dispatchEvent(
+        kind === "drop"
+            ? new DragEvent(kind, { ...options, dataTransfer: data })
+            : new ClipboardEvent(kind, { ...options, clipboardData: data }),
+    );
+}"""
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_images_may_be_dropped_or_pasted(screen: Screen, kind: str) -> None:
+    # The names tell the order: frame 10 comes after frame 9.
+    files = [
+        {"name": name, "bytes": base64.b64encode(png(image)).decode()}
+        for name, image in zip(("frame 10.png", "frame 9.png"), frames((48, 64)), strict=True)
+    ]
+    screen.page.evaluate(HAND_OVER, [kind, files])
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("frame 9.png, frame 10.png")
+
+
+def test_the_warped_frame_is_swiped_and_blinks(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.page.keyboard.press("c")
+    slider = screen.page.get_by_label("Edge between")
+    slider.fill("1")
+    only_frame1 = screen.picture("warped")
+    slider.fill("0")
+    only_warped = screen.picture("warped")
+    assert (only_frame1 != only_warped).mean() > 0.01
+
+    screen.page.get_by_role("button", name="Blink").click()
+    for one in (only_frame1, only_warped):
+        eventually(lambda one=one: close(screen.picture("warped"), one))  # type: ignore[misc]
+
+
+def close(picture: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two pictures are the same but for the edge that is swiped."""
+    inside = (slice(None), slice(8, -8))
+    return np.array_equal(picture[inside], other[inside])
+
+
+def test_two_fingers_zoom(browser: Browser, site: Running) -> None:
+    context = browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    screen = Screen(context.new_page())
+    screen.page.goto(f"{site.url}?example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    box = screen.canvas("attention").bounding_box()
+    assert box is not None
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    fingers = context.new_cdp_session(screen.page)
+
+    def touch(kind: str, *sides: float) -> None:
+        points = [{"x": middle[0] + side, "y": middle[1], "id": i} for i, side in enumerate(sides)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", -30, 30)
+    for gap in range(30, 91, 10):
+        touch("touchMove", -gap, gap)
+    touch("touchEnd")
+    expect(screen.page.locator("#zoom-text")).to_have_text("300 %")
+    assert screen.points.count() == 0
+    context.close()
+
+
+def test_two_models_stand_side_by_side(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    expect(screen.page.locator("#view-difference")).to_be_hidden()
+    screen.page.locator("#compare").select_option("small")
+    expect(screen.page.locator("#view-difference")).to_be_visible()
+    expect(screen.page.locator("#view-other h2")).to_have_text("Flow, small")
+    assert (screen.picture("other") != screen.picture("flow")).any()
+    screen.page.get_by_label("Enlarge: Difference").click()
+    expect(screen.page.locator("#main-view #view-difference")).to_be_visible()
+    screen.page.locator("#compare").select_option("")
+    expect(screen.page.locator("#main-view #view-attention")).to_be_visible(timeout=PATIENT)
+
+
+def test_a_clip_has_a_timeline(screen: Screen, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mp4"
+    first, second = frames((48, 64))
+    with VideoWriter(path, fps=5) as video:
+        for frame in (first, second, first, second):
+            video.write(frame)
+    screen.give(FilePayload(name="clip.mp4", mimeType="video/mp4", buffer=path.read_bytes()))
+    screen.wait_for_results()
+    expect(screen.page.locator("#pair-text")).to_have_text("pair 1 of 3")
+    before = screen.picture("frame2")
+    with screen.page.expect_response(re.compile("/pairs/2/gma/values")) as answer:
+        screen.page.locator("#pair").fill("2")
+    answer.value.finished()
+    expect(screen.page.locator("#pair-text")).to_have_text("pair 3 of 3")
+    screen.page.locator("#pair").fill("1")
+    expect(screen.page.locator("#pair-text")).to_have_text("pair 2 of 3")
+    screen.page.wait_for_load_state("networkidle")
+    assert (screen.picture("frame2") != before).any()
+    screen.page.get_by_label("Play the clip").click()
+    expect(screen.page.locator("#pair-text")).to_have_text("pair 3 of 3")
+    expect(screen.page.get_by_label("Play the clip")).to_be_visible()  # it has stopped at the end
+
+
+def test_what_is_computed_can_be_watched_and_cancelled(show: Open) -> None:
+    screen = show("example=0&model=gma&iters=32")
+    screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((160, 200)))))
+    expect(screen.sentence).to_contain_text("Refining", timeout=PATIENT)
+    # The flow is seen while it forms.
+    title = screen.page.locator("#view-flow h2")
+    expect(title).to_have_text(re.compile("Flow after [0-9]+"), timeout=PATIENT)
+    assert screen.picture("flow").std() > 1
+    # A refused upload does not disturb it.
+    screen.give(FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"not a video"))
+    expect(screen.status).to_have_attribute("data-state", "error", timeout=PATIENT)
+    before = title.inner_text()
+    expect(title).not_to_have_text(before, timeout=PATIENT)
+    screen.page.locator("#cancel").click()
+    expect(screen.page.locator("#cancel")).to_be_hidden(timeout=PATIENT)
+    expect(screen.page.locator("#save")).to_be_disabled()
+
+
+def test_keys_do_what_the_help_says(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    screen.page.keyboard.press("?")
+    help_dialog = screen.page.get_by_role("dialog")
+    expect(help_dialog).to_contain_text("Enlarge a view")
+    screen.page.keyboard.press("Escape")
+    expect(help_dialog).to_be_hidden()
+    screen.page.keyboard.press("2")
+    expect(screen.page.locator("#main-view #view-flow")).to_be_visible()
+
+    screen.page.keyboard.press("c")
+    screen.canvas("flow").focus()
+    screen.page.keyboard.press("ArrowRight")
+    screen.page.keyboard.press("Enter")
+    assert screen.points.count() == 1
+    assert screen.value("pixel") == "34, 24"
+
+
+def test_the_theme_is_kept(screen: Screen) -> None:
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    light = screen.page.evaluate(ground)
+    screen.page.get_by_label("Light or dark").click()
+    dark = screen.page.evaluate(ground)
+    screen.page.reload()
+    assert dark != light
+    assert screen.page.evaluate(ground) == dark
+
+
+def test_nothing_is_wider_than_the_window(show: Open) -> None:
+    screen = show("example=0&model=gma&compare=small&iters=1")
+    screen.give_pair((48, 64))
+    for x in (0.1, 0.3, 0.5, 0.7, 0.9):
+        screen.click_for_attention(x, 0.2, more=True)
+    for width in (320, 390, 700, 900, 1440, 2200):
+        screen.page.set_viewport_size({"width": width, "height": 844})
+        assert screen.page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
+    angle = np.linspace(0, 2 * np.pi, 73, dtype=np.float32)
+    reach = np.linspace(0, 1.2, 7, dtype=np.float32)[:, None]
+    motion = np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=-1)
+    found = screen.page.evaluate(
+        """async (motions) => {
+            const { motionColor } = await import("/static/wheel.js");
+            return motions.map(([u, v]) => motionColor(u, v));
+        }""",
+        motion.reshape(-1, 2).tolist(),
+    )
+    expected = flow_to_image(motion, max_length=1.0).reshape(-1, 3).astype(int)
+    assert np.abs(np.array(found) - expected).max() <= 1
+
+
+def test_a_lost_server_is_told(screen: Screen) -> None:
+    screen.page.context.set_offline(True)
+    screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
+    expect(screen.sentence).to_contain_text("The server does not answer", timeout=PATIENT)
+    screen.page.context.set_offline(False)

@@ -1,0 +1,269 @@
+"""The API as a client sees it, over real HTTP."""
+
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from gmaflow.example import load_example
+from gmaflow.io import VideoWriter, read_flow
+from gmaflow.serving.shelf import ModelShelf
+from gmaflow.version import __version__
+from tests.serving.conftest import Running, frames, pair_files, running
+
+SIZE = (40, 56)
+PICTURES = ("frame1", "frame2", "flow", "arrows", "warped", "occlusion", "confidence", "panel")
+
+
+def picture(answer: httpx.Response) -> np.ndarray:
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "image/png"
+    return np.asarray(Image.open(io.BytesIO(answer.content)))
+
+
+@pytest.fixture(scope="module")
+def job(site: Running) -> str:
+    """A finished job with two models."""
+    url = site.start(model="attentive", compare_model="small", iters="3")
+    done = site.wait(url)
+    assert (done["state"], done["models"]) == ("done", ["attentive", "small"])
+    return url
+
+
+def test_the_server_tells_about_itself(site: Running) -> None:
+    assert site.client.get("/health").json()["status"] == "ok"
+    assert site.client.get("/version").json()["gmaflow"] == __version__
+    models = site.client.get("/api/models").json()
+    assert [(model["name"], model["default"], model["attention"]) for model in models][:2] == [
+        ("small", True, False),
+        ("attentive", False, True),
+    ]
+    assert "gma" in [model["name"] for model in models]
+
+
+def test_the_page_is_there(site: Running) -> None:
+    answer = site.client.get("/")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+
+
+def test_the_documentation_names_every_address_and_nothing_from_elsewhere(site: Running) -> None:
+    page = site.client.get("/docs").text
+    paths = site.client.get("/openapi.json").json()["paths"]
+    assert "/api/flow" in paths
+    assert all(path in page for path in paths)
+    assert "//" not in page
+    assert "<script" not in page
+    sheet = re.search(r'href="(/static/[^"]+)"', page)
+    assert sheet
+    assert site.client.get(sheet[1]).status_code == 200
+
+
+def test_a_job_tells_what_became_of_it(site: Running, job: str) -> None:
+    status = site.client.get(job).json()
+    assert (status["kind"], status["state"], status["progress"]) == ("pair", "done", 1.0)
+    assert (status["width"], status["height"], status["pairs"]) == (56, 40, 1)
+    assert (status["iterations"], status["done_pairs"], status["error"]) == (3, [0], None)
+    assert status["notes"] == []
+
+
+@pytest.mark.parametrize("view", PICTURES)
+def test_every_view_is_a_picture_of_the_frames_size(site: Running, job: str, view: str) -> None:
+    shown = picture(site.client.get(f"{job}/pairs/0/attentive/{view}"))
+    if view != "panel":
+        assert shown.shape[:2] == SIZE
+    assert shown.shape[2] == (4 if view == "occlusion" else 3)
+
+
+def test_frames_come_back_as_they_were_sent(site: Running, job: str) -> None:
+    for name, frame in zip(("frame1", "frame2"), frames(SIZE), strict=True):
+        assert np.array_equal(picture(site.client.get(f"{job}/pairs/0/small/{name}")), frame)
+
+
+def test_iterations_lead_to_the_final_flow(site: Running, job: str) -> None:
+    flows = [
+        picture(site.client.get(f"{job}/pairs/0/small/flow", params={"iteration": i}))
+        for i in (1, 2, 3)
+    ]
+    assert np.array_equal(flows[2], picture(site.client.get(f"{job}/pairs/0/small/flow")))
+    assert not np.array_equal(flows[0], flows[1])
+
+
+def test_numbers_are_the_same_in_every_form(site: Running, job: str, tmp_path: Path) -> None:
+    answer = site.client.get(f"{job}/pairs/0/small/values")
+    height, width = int(answer.headers["X-Height"]), int(answer.headers["X-Width"])
+    values = np.frombuffer(answer.content, "<f4").reshape(height, width, 4)
+    formats = (("flow.flo", ".flo", 0.0), ("flow.npz", ".npz", 0.0), ("flow.png16", ".png", 1 / 64))
+    for name, suffix, off in formats:
+        path = tmp_path / f"flow{suffix}"
+        path.write_bytes(site.client.get(f"{job}/pairs/0/small/{name}").content)
+        flow, _ = read_flow(path)
+        assert np.abs(flow - values[..., :2]).max() <= off
+    assert set(np.unique(values[..., 2])) <= {0, 1, 2}
+    assert values[..., 3].min() >= 0
+    assert values[..., 3].max() <= 1
+    length = np.hypot(values[..., 0], values[..., 1]).max()
+    assert site.client.get(job).json()["max_flow"] >= length - 1e-3
+
+
+def test_the_difference_of_two_models_is_the_same_from_both_sides(site: Running, job: str) -> None:
+    one, other = (
+        picture(site.client.get(f"{job}/pairs/0/{model}/difference"))
+        for model in ("attentive", "small")
+    )
+    assert np.array_equal(one, other)
+    assert one.std() > 0
+
+
+def test_attention_is_what_the_estimator_says(site: Running, shelf: ModelShelf, job: str) -> None:
+    point = {"x": 17, "y": 30}
+    answer = site.client.get(f"{job}/pairs/0/attentive/attention", params=point)
+    shape = int(answer.headers["X-Height"]), int(answer.headers["X-Width"])
+    shades = np.frombuffer(answer.content, np.uint8).reshape(shape)
+    cells = shelf.estimator("attentive").attend(frames(SIZE)[0]).cells([(17.0, 30.0)])[0].numpy()
+    assert np.abs(shades / 255 * float(answer.headers["X-Max"]) - cells).max() < cells.max() / 255
+    drawn = site.client.get(f"{job}/pairs/0/attentive/attention", params={**point, "format": "png"})
+    assert picture(drawn).shape == (*SIZE, 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("pairs/0/small/attention?x=1&y=1", 404, "small has no attention"),
+        ("pairs/0/attentive/attention?x=99&y=1", 422, "not in the frame"),
+        ("pairs/0/attentive/attention?x=nan&y=1", 422, ""),
+        ("pairs/0/attentive/attention?x=1", 422, "y: field required"),
+        ("pairs/1/small/flow", 404, "no pair 1"),
+        ("pairs/0/large/flow", 404, "no model 'large'"),
+        ("pairs/0/small/flwo", 404, "did you mean flow"),
+        ("pairs/0/small/flow?iteration=4", 404, "no iteration 4"),
+        ("pairs/0/small/flow?max_flow=0", 422, ""),
+        ("pairs/0/small/error", 404, "example alone"),
+        ("nothing", 404, "/docs"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(
+    site: Running, job: str, path: str, status: int, sentence: str
+) -> None:
+    answer = site.client.get(f"{job}/{path}")
+    assert answer.status_code == status
+    assert sentence in answer.json()["error"]
+
+
+def test_everything_comes_in_one_file(site: Running, job: str) -> None:
+    answer = site.client.get(f"{job}/all.zip")
+    assert answer.status_code == 200, answer.text
+    names = set(zipfile.ZipFile(io.BytesIO(answer.content)).namelist())
+    assert {"small/0000-flow.flo", "attentive/0000-panel.png"} <= names
+    assert len(names) == 2 * (1 + len(PICTURES))
+
+
+def test_events_follow_a_job_to_its_end(site: Running) -> None:
+    url = site.start(iters="4")
+    with site.client.stream("GET", f"{url}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        told = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
+    assert told[-1]["state"] == "done"
+    progress = [status["progress"] for status in told]
+    assert progress == sorted(progress)
+    assert progress[-1] == 1
+
+
+def test_the_example_knows_its_truth(site: Running) -> None:
+    url = site.client.post("/api/jobs", data={"example": "1", "iters": "1"}).json()["url"]
+    status = site.wait(url)
+    assert (status["width"], status["height"], status["truth"]) == (512, 384, True)
+    assert picture(site.client.get(f"{url}/pairs/0/small/error")).std() > 0
+    first = picture(site.client.get(f"{url}/pairs/0/small/frame1"))
+    assert np.array_equal(first, load_example().image1)
+
+
+def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> None:
+    with running(shelf, work_pixels=40 * 56 // 4) as site:
+        url = site.start(iters="1")
+        status = site.wait(url)
+        assert (status["width"], status["height"]) == (28, 20)
+        assert (status["original_width"], status["original_height"]) == (56, 40)
+        assert "scaled down from 56 x 40 to 28 x 20" in status["notes"][0]
+        assert picture(site.client.get(f"{url}/pairs/0/small/flow")).shape[:2] == (20, 28)
+        answer = site.client.post("/api/flow", files=pair_files(SIZE))
+        assert answer.status_code == 413
+        assert "fit=true" in answer.json()["error"]
+        answer = site.client.post("/api/flow?fit=true", files=pair_files(SIZE))
+        assert (answer.headers["X-Width"], answer.headers["X-Height"]) == ("28", "20")
+
+
+@pytest.mark.parametrize(("format", "suffix"), [("npz", ".npz"), ("flo", ".flo"), ("png", ".png")])
+def test_flow_in_one_request_is_that_of_the_estimator(
+    site: Running, shelf: ModelShelf, tmp_path: Path, format: str, suffix: str
+) -> None:
+    answer = site.client.post(f"/api/flow?format={format}&iters=2", files=pair_files(SIZE))
+    assert answer.status_code == 200, answer.text
+    path = tmp_path / f"flow{suffix}"
+    path.write_bytes(answer.content)
+    expected = shelf.estimator("small").with_iters(2)(*frames(SIZE)).array
+    assert np.abs(read_flow(path).array - expected).max() <= (1 / 64 if format == "png" else 1e-4)
+
+
+def test_flow_in_one_request_with_occlusion(site: Running) -> None:
+    answer = site.client.post("/api/flow?bidirectional=1&iters=1", files=pair_files(SIZE))
+    held = np.load(io.BytesIO(answer.content))
+    assert set(held) == {"flow", "valid", "occluded_in", "occluded_out", "confidence"}
+    assert (
+        site.client.post("/api/flow?bidirectional=1&format=flo", files=pair_files(SIZE)).status_code
+        == 422
+    )
+
+
+def test_a_clip_is_done_pair_by_pair(site: Running, clip: Path) -> None:
+    answer = site.client.post(
+        "/api/jobs", files={"clip": ("x.png", clip.read_bytes())}, data={"iters": "1"}
+    )
+    assert answer.json()["kind"] == "clip"
+    url = answer.json()["url"]
+    status = site.wait(url)
+    assert (status["state"], status["pairs"], status["done_pairs"]) == ("done", 4, [0, 1, 2, 3])
+    assert picture(site.client.get(f"{url}/pairs/3/small/flow")).shape[:2] == (48, 64)
+    names = zipfile.ZipFile(io.BytesIO(site.client.get(f"{url}/all.zip").content)).namelist()
+    assert "small/0003-flow.flo" in names
+
+
+def test_a_clip_goes_on_where_it_is_told_to(shelf: ModelShelf, clip: Path) -> None:
+    with running(shelf) as site:
+        # A job before it holds the worker while we say where to go on.
+        ahead = site.start(iters="64", size=(120, 160))
+        files = {"clip": ("x.mp4", clip.read_bytes())}
+        url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
+        assert site.client.post(f"{url}/seek", json={"pair": 2}).status_code == 202
+        assert site.client.post(f"{url}/seek", json={"pair": 4}).status_code == 422
+        assert site.client.get(f"{url}/pairs/0/small/flow").status_code == 409
+        site.client.delete(ahead)
+        job = site.workshop.find(url.rsplit("/", 1)[1])
+        assert [task.pair for task in job.todo] == [2, 3, 0, 1]
+        site.wait(url)
+
+
+def test_a_long_clip_is_cut_and_this_is_said(shelf: ModelShelf, clip: Path) -> None:
+    with running(shelf, clip_frames=3) as site:
+        files = {"clip": ("x.mp4", clip.read_bytes())}
+        url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
+        status = site.wait(url)
+        assert status["pairs"] == 2
+        assert "only the first 3 frames" in status["notes"][0]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five frames."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    first, second = frames((48, 64))
+    with VideoWriter(path, fps=10) as writer:
+        for number in range(5):
+            writer.write(second if number % 2 else first)
+    return path

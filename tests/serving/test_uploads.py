@@ -1,0 +1,25 @@
+"""Sizes that are worked on."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gmaflow.serving.jobs import Size
+from gmaflow.serving.limits import Limits
+from gmaflow.serving.uploads import working_size
+
+sides = st.integers(16, 8000)
+
+
+@given(sides, sides)
+def test_the_working_size_is_within_the_limit_and_of_the_same_shape(
+    width: int, height: int
+) -> None:
+    limits = Limits(work_pixels=450_000)
+    size = working_size(Size(width, height), limits)
+    if width * height <= limits.work_pixels:
+        assert size == Size(width, height)
+        return
+    assert min(size.width, size.height) >= 16
+    if min(size.width, size.height) > 16:
+        assert size.width * size.height <= limits.work_pixels
+        assert abs(size.width / size.height - width / height) <= width / height / 8
