@@ -40,7 +40,7 @@ class RunOptions:
     quiet: bool = False
     """Show no progress."""
     eager: bool = False
-    """On a GPU, run every step kernel by kernel: slower, but without two minutes of compiling."""
+    """On a GPU, run every step kernel by kernel: slower, but without compiling at the start."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     """
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
-    fast = device.type == "cuda" and world.size == 1 and not options.eager
+    fast = is_recorded(options, world, device)
     with compiling_ahead(config, device) if fast else nullcontext():
         source = open_source(config, device, world, compiled=fast)
         validation = Validation(config, device, world)
@@ -85,6 +85,11 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     best = None if state is None else state.best
     learn = RecordedStep(step) if fast else step
     return Job(folder, step, learn, source, validation, start, best)
+
+
+def is_recorded(options: RunOptions, world: World, device: torch.device) -> bool:
+    """Tell whether a run's steps are compiled and recorded."""
+    return device.type == "cuda" and world.size == 1 and not options.eager
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:
