@@ -18,6 +18,13 @@ from tests.training.conftest import tiny_config
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler's cache of the test's own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 def test_everything_is_compiled_by_one_process() -> None:
     assert sorted(ahead.names_for(tiny_config())) == sorted([*PARTS, *Steps._fields])
     assert sorted(ahead.names_for(tiny_config(data="set:sintel"))) == sorted(PARTS)
@@ -31,10 +38,12 @@ def test_everything_is_compiled_by_one_process() -> None:
 @pytest.fixture
 def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder where processes that would compile leave their number, and then sleep."""
-    touch = f"pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()"
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    touch = f"pathlib.Path({str(folder)!r}, str(os.getpid())).touch()"
     command = f"import os, pathlib, time; {touch}; time.sleep(600)"
     monkeypatch.setattr(ahead, "_COMMAND", command)
-    return tmp_path
+    return folder
 
 
 def wait_for_processes(marks: Path) -> list[int]:
@@ -75,6 +84,25 @@ def test_a_run_waits_for_its_processes(tmp_path: Path, monkeypatch: pytest.Monke
     with ahead.compiling_ahead(tiny_config(), CPU):
         pass  # that the processes end in an error is no error of the run
     assert done.exists()
+    assert not ahead.mark_of(tiny_config(), CPU).exists()
+
+
+def test_what_was_compiled_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    monkeypatch.setattr(
+        ahead, "_COMMAND", f"import pathlib; pathlib.Path({str(started)!r}).touch()"
+    )
+    for config, expected in (
+        (tiny_config(), True),
+        (tiny_config(), False),
+        (tiny_config(batch=4), True),
+    ):
+        started.unlink(missing_ok=True)
+        with ahead.compiling_ahead(config, CPU):
+            pass
+        assert started.exists() == expected
 
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:

@@ -3,7 +3,8 @@
 Most of compiling is Python on one core, part after part. Here every part has a process that runs a
 step in which that part alone is compiled, and ends. What it compiled stays in torch's cache on the
 disk, where the training finds it. The training waits for them, so that it has the device to itself,
-but does not depend on them: what none of them compiled, it compiles.
+but does not depend on them: what none of them compiled, it compiles. A mark in the cache says that
+a run's parts are all there, and no process is started.
 """
 
 import os
@@ -12,7 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
 
 import torch
 
@@ -26,6 +29,7 @@ from gmaflow.training.overrides import from_json, to_json
 from gmaflow.training.places import Place
 from gmaflow.training.recorded import PARTS, CompiledParts
 from gmaflow.training.step import TrainStep
+from gmaflow.version import __version__
 
 PATIENCE = 120.0
 """Seconds after which a process is given up."""
@@ -40,17 +44,32 @@ _COMMAND = "from gmaflow.training.compiling_ahead import main; main()"
 @contextmanager
 def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Compile what a run needs while the block runs; at its end wait, after an error do not."""
+    mark = mark_of(config, device)
+    if mark.exists():
+        yield
+        return
     shares = divide(names_for(config), processes=(os.cpu_count() or 1) // CORES_EACH)
     helpers = [start(config, device, names, 1 / len(shares)) for names in shares]
     deadline = time.monotonic() + PATIENCE
     try:
         yield
-        for helper in helpers:
-            wait(helper, deadline)
+        done = [ends_well(helper, deadline) for helper in helpers]
+        if all(done):
+            with suppress(OSError):  # a mark is a convenience
+                mark.touch()
     finally:
         for helper in helpers:
             helper.kill()
             helper.communicate()
+
+
+def mark_of(config: TrainConfig, device: torch.device) -> Path:
+    """Return the file in the compiler's cache that is there when all was compiled before."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    what = (to_json(config), name, torch.__version__, __version__)
+    return Path(cache_dir()) / f"gmaflow-{sha256(repr(what).encode()).hexdigest()[:16]}"
 
 
 def names_for(config: TrainConfig) -> list[str]:
@@ -80,21 +99,23 @@ def start(
     )
 
 
-def wait(helper: "subprocess.Popen[bytes]", deadline: float) -> None:
-    """Wait for a process, but not for ever."""
+def ends_well(helper: "subprocess.Popen[bytes]", deadline: float) -> bool:
+    """Wait for a process, but not for ever; tell whether it has done its work."""
     try:
-        helper.wait(max(0.0, deadline - time.monotonic()))
+        return helper.wait(max(0.0, deadline - time.monotonic())) == 0
     except subprocess.TimeoutExpired:
-        return
+        return False
 
 
 def main() -> None:
     """Be one of the processes, as the command line says."""
-    text, device, share, *names = sys.argv[1:]
+    text, place, share, *names = sys.argv[1:]
+    device = torch.device(place)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    if torch.device(device).type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(DEVICE_SHARE * float(share), device)
-    compile_parts(from_json(text), torch.device(device), names)
+    if device.type == "cuda":
+        index = device.index or 0
+        torch.cuda.set_per_process_memory_fraction(DEVICE_SHARE * float(share), index)
+    compile_parts(from_json(text), device, names)
 
 
 def end_with_parent() -> None:
