@@ -105,6 +105,12 @@ def test_what_was_compiled_is_not_compiled_again(
         assert started.exists() == expected
 
 
+def test_a_process_ends_well_by_itself() -> None:
+    helper = ahead.start(tiny_config(), CPU, [], 1.0)
+    assert helper.wait() == 0
+    helper.communicate()
+
+
 def test_a_process_ends_with_the_one_that_started_it() -> None:
     helper = ahead.start(tiny_config(model="gma"), CPU, [*PARTS], 1.0)
     assert helper.stdin is not None

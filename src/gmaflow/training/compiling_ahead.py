@@ -123,7 +123,8 @@ def main() -> None:
 
 def end_with_parent() -> None:
     """End when the process at the other end of the input does, however that ended."""
-    sys.stdin.buffer.read()
+    # Not by sys.stdin: its lock, still held here, would make an abort of this process's own end.
+    os.read(0, 1)
     os._exit(1)
 
 
