@@ -1,95 +1,138 @@
-"""How long a training step takes, how much memory it needs, and how soon it runs at full speed.
+"""How long a training step takes, what memory it needs, and how soon it runs at full speed.
 
-PYTHONPATH=src python benchmarks/training.py --batch 8 --iters 12
-PYTHONPATH=src python benchmarks/training.py --batch 16 --scenes --textures FOLDER
+PYTHONPATH=src python benchmarks/training.py --textures FOLDER
+
+Prints the table of docs/training.md. Every row is a process of its own, so that no memory and
+nothing compiled is left from the row before; all but the last begin with an empty compiler's cache.
 """
 
 import argparse
+import json
+import os
+import platform
+import shlex
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import pairwise, repeat
+from pathlib import Path
 
 import torch
 
 from gmaflow.model import FlowNetwork
-from gmaflow.training.batch import Batch
-from gmaflow.training.config import TrainConfig
+from gmaflow.training import Batch, RunOptions, StepPlan, StepResult, TrainConfig, TrainStep
+from gmaflow.training.compiling_ahead import compiling_ahead
+from gmaflow.training.distributed import ALONE
+from gmaflow.training.preparing import prepare
 from gmaflow.training.recorded import RecordedStep
-from gmaflow.training.schedule import StepPlan
-from gmaflow.training.sources import open_source
-from gmaflow.training.step import TrainStep
+
+STEP_ALONE = "folder:."
+"""Of this data nothing is read: one grey batch serves for all steps."""
+ROWS = {
+    "the step alone": (STEP_ALONE, 8, 12),
+    "scenes rendered as it trains": ("scenes:mix", 16, 6),
+    "the same with 12 iterations": ("scenes:mix", 16, 12),
+    "the same, started again": ("scenes:mix", 16, 12),
+}
+
+Learn = Callable[[Batch, StepPlan], StepResult]
 
 
-def random_batches(config: TrainConfig, device: torch.device) -> Iterator[Batch]:
-    """Repeat one random batch: the step alone, without the making of data."""
-    height, width = config.crop
-    batch = Batch(
-        torch.rand(config.batch, 3, height, width, device=device),
-        torch.rand(config.batch, 3, height, width, device=device),
-        5 * torch.randn(config.batch, 2, height, width, device=device),
-        torch.ones(config.batch, height, width, dtype=torch.bool, device=device),
-        torch.zeros(config.batch, height, width, dtype=torch.bool, device=device),
+def begin(config: TrainConfig, device: torch.device) -> tuple[Learn, Iterator[Batch]]:
+    """Make steps and batches ready, as `gmaflow train` does."""
+    if config.data != STEP_ALONE:
+        with tempfile.TemporaryDirectory() as folder:
+            job = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
+        return job.learn, job.source.batches(0)
+    fast = device.type == "cuda"
+    with compiling_ahead(config, device) if fast else nullcontext():
+        step = TrainStep(FlowNetwork(config.network).to(device), config)
+    batches = repeat(Batch.blank(config.batch, config.crop, device))
+    return RecordedStep(step) if fast else step, batches
+
+
+def measure(config: TrainConfig, device: torch.device, repeats: int) -> dict[str, float]:
+    """Train for a few steps; return when the first was done, what each took, and the memory."""
+    cuda = torch.cuda if device.type == "cuda" else None
+    learn, batches = begin(config, device)
+    plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
+    moments = []
+    for _ in range(repeats + 1):
+        learn(next(batches), plan)
+        if cuda:
+            cuda.synchronize(device)
+        moments.append(time.time())
+    each = [after - before for before, after in pairwise(moments)]
+    return {
+        "first": moments[0],
+        "median": 1000 * statistics.median(each),
+        "worst": 1000 * max(each),
+        "allocated": cuda.max_memory_allocated(device) / 1e9 if cuda else float("nan"),
+        "reserved": cuda.max_memory_reserved(device) / 1e9 if cuda else float("nan"),
+    }
+
+
+def print_table(options: argparse.Namespace) -> None:
+    """Measure every row in a fresh process."""
+    device = torch.device(options.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    print(f"{name}, {os.cpu_count()} CPU cores, torch {torch.__version__},")
+    print(f"Python {platform.python_version()}: `python {shlex.join(sys.argv)}`\n")
+    print(
+        "| | batch | crop | iterations | step, ms | worst | allocated, GB | reserved | start, s |"
     )
-    while True:
-        yield batch
+    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as caches:
+        for number, (row, (_, batch, iters)) in enumerate(ROWS.items()):
+            used = number - 1 if row.endswith("again") else number
+            began = time.time()
+            found = measure_apart(row, Path(caches, str(used)))
+            print(
+                f"| {row} | {batch} | {options.crop[0]}x{options.crop[1]} | {iters} "
+                f"| {found['median']:.1f} | {found['worst']:.1f} | {found['allocated']:.1f} "
+                f"| {found['reserved']:.1f} | {found['first'] - began:.0f} |",
+                flush=True,
+            )
 
 
-def wait(device: torch.device) -> None:
-    """Let the device finish."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def measure_apart(row: str, cache: Path) -> dict[str, float]:
+    """Measure a row in a process whose compiler keeps its work in a given folder."""
+    command = [sys.executable, *sys.argv, "--row", row]
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def main() -> None:
-    """Measure one setting."""
+    """Print the table, or measure one row of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="gma")
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, nargs=2, default=(368, 496), metavar=("H", "W"))
-    parser.add_argument("--iters", type=int, default=12)
+    parser.add_argument("--crop", type=int, nargs=2, default=(368, 496), metavar=("H", "W"))
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--scenes", action="store_true", help="render a new batch for every step")
+    parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--textures", default="", help="folder of pictures for the scenes")
-    parser.add_argument("--eager", action="store_true", help="neither compile nor record")
+    parser.add_argument("--row", choices=ROWS, help="measure this one alone, and print JSON")
     options = parser.parse_args()
-
-    begin = time.perf_counter()
-    device = torch.device(options.device)
+    if options.row is None:
+        print_table(options)
+        return
+    data, batch, iters = ROWS[options.row]
     config = TrainConfig(
         model=options.model,
-        batch=options.batch,
-        crop=tuple(options.size),
-        iters=options.iters,
+        data=data,
+        batch=batch,
+        iters=iters,
+        crop=tuple(options.crop),
         precision=options.precision,
         textures=options.textures,
     )
-    fast = device.type == "cuda" and not options.eager
-    step = TrainStep(FlowNetwork(config.network).to(device), config)
-    learn = RecordedStep(step) if fast else step
-    if options.scenes:
-        batches = open_source(config, device, compiled=fast).batches(0)
-    else:
-        batches = random_batches(config, device)
-    plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
-    learn(next(batches), plan)
-    wait(device)
-    started = time.perf_counter() - begin
-    seconds = []
-    for _ in range(options.repeats):
-        begin = time.perf_counter()
-        learn(next(batches), plan)
-        wait(device)
-        seconds.append(time.perf_counter() - begin)
-    used = torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else float("nan")
-    print(
-        f"{options.model}, batch {options.batch} at {config.crop[0]}x{config.crop[1]}, "
-        f"{options.iters} iterations, {step.dtype}, {'recorded' if fast else 'eager'}"
-        f"{', scenes rendered' if options.scenes else ''}: median "
-        f"{1000 * statistics.median(seconds):.1f} ms, worst {1000 * max(seconds):.1f} ms, peak "
-        f"{used:.1f} GB, {started:.0f} s to the first step; torch {torch.__version__}"
-    )
+    print(json.dumps(measure(config, torch.device(options.device), options.repeats)))
 
 
 if __name__ == "__main__":

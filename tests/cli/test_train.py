@@ -22,6 +22,7 @@ def test_a_run_from_start_to_end(run: Run, tmp_path: Path) -> None:
     first = run("train", "scenes-pretrain", *TINY, "-o", folder, "--stop-after", "1e-6")
     assert first.code == 0
     assert "stopped (the time is up) after 1 steps" in first.out
+    assert "training raft-small on scenes:mix, 2 steps of 1 pair at 32x40, on cpu" in first.err
     assert "step 1: loss" in first.err
     again = run("train", "scenes-pretrain", *TINY, "-o", folder)
     assert again.code == 2

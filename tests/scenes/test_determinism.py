@@ -12,6 +12,7 @@ from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.renderer import render_scenes
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
+from gmaflow.scenes.steps import EAGER
 
 SIZE = (64, 96)
 
@@ -44,28 +45,42 @@ def test_doing_everything_is_the_same_as_doing_what_is_needed(bank: TextureBank)
 
 RECORD = """
 import numpy, torch
-from gmaflow.scenes import TextureBank
+from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.renderer import render_scenes
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes
 from gmaflow.scenes.steps import EAGER, Steps
 
-bank = TextureBank.procedural(32)
-scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), (48, 64), bank))
-recorded = Steps(*(torch.compile(step, backend="eager", fullgraph=True) for step in EAGER))
-one, other = (render_scenes(scenes, bank, (48, 64), Plan(), steps) for steps in (recorded, EAGER))
-assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())
-assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == len(EAGER)
+size = (48, 64)
+recorded = Steps(
+    *(torch.compile(step, backend="eager", dynamic=False, fullgraph=True) for step in EAGER)
+)
+for textures in (TextureBank.procedural(32), TextureBank.blank(32)):
+    bank = SceneRenderer("mix", size, textures=textures, compiled=True).bank
+    scenes = Scenes.from_arrays(draw_scenes("mix", 5, numpy.arange(2), size, bank))
+    one, other = (render_scenes(scenes, bank, size, Plan(), steps) for steps in (recorded, EAGER))
+    assert all(torch.equal(tensor, getattr(other, name)) for name, tensor in vars(one).items())
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == len(EAGER)
 """
 
 
-def test_each_step_is_recorded_once_for_all_layers_and_both_frames() -> None:
+def test_each_step_is_recorded_once_for_all_layers_both_frames_and_any_bank() -> None:
     # In a process of its own: the shape checks of the tests cannot be recorded.
     done = subprocess.run(
         [sys.executable, "-c", RECORD], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_some_steps_can_be_compiled_alone() -> None:
+    some = EAGER.compiled(["compose"])
+    assert {name for name in EAGER._fields if getattr(some, name) is getattr(EAGER, name)} == {
+        "look",
+        "covers",
+        "follow",
+        "photograph",
+    }
 
 
 def test_seeds_and_numbers_give_other_pairs(bank: TextureBank) -> None:

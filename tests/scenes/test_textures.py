@@ -75,6 +75,30 @@ def test_outlines_are_distances() -> None:
     torch.testing.assert_close(distance[near], expected[near], atol=0.07, rtol=0)
 
 
+def test_outlines_are_distances_in_all_directions() -> None:
+    cells = torch.rand(64, 64, generator=torch.Generator().manual_seed(3)) > 0.98
+    distance = outline_distance(outline_texels(cells[None]))[0]
+    places = torch.cartesian_prod(torch.arange(64.0), torch.arange(64.0))
+    gap = torch.cdist(places, places[cells.flatten()]).amin(dim=1).view(64, 64)
+    # Four cells are a texel, and two of them its side.
+    expected = -torch.nn.functional.avg_pool2d((gap - 0.5)[None], 2)[0] / 2
+    outside = torch.nn.functional.max_pool2d(cells[None].float(), 2)[0] == 0
+    inner = outside[1:-1, 1:-1]
+    torch.testing.assert_close(
+        distance[1:-1, 1:-1][inner], expected[1:-1, 1:-1][inner], atol=0.04, rtol=0
+    )
+
+
+def test_a_blank_bank_has_what_a_real_one_has() -> None:
+    real, blank = TextureBank.procedural(32), TextureBank.blank(32)
+    assert blank.shapes.keys() == real.shapes.keys()
+    assert blank.textures.keys() == real.textures.keys()
+    assert len(blank.texels) == len(blank.tileable) * blank.texels_each
+    assert len(blank.tileable) == max(numbers.stop for numbers in blank.textures.values())
+    assert len(blank.outlines) == max(numbers.stop for numbers in blank.shapes.values())
+    assert blank.outlines.shape[1:] == real.outlines.shape[1:]
+
+
 def test_colours_spread_beyond_a_cutout() -> None:
     colours = torch.zeros(3, 32, 32)
     alpha = torch.zeros(32, 32)

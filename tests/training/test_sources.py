@@ -98,7 +98,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:
     trees.put_images(tmp_path, "a.png", "b.png")
-    with pytest.raises(DatasetError, match="no pair to train on"):
+    with pytest.raises(DatasetError, match="no flow of them to learn from"):
         open_source(tiny_config(data=f"folder:{tmp_path}"), CPU)
 
 

@@ -42,17 +42,22 @@ def _distance_to(mask: Bool[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
     """Distance of every cell to the nearest true one, up to twice the reach."""
     limit = int(2 * REACH)
     along_row = torch.where(mask, 0, limit).to(torch.int16)
-    for _ in range(limit):
-        left = torch.nn.functional.pad(along_row, (1, 0), value=limit)[..., :-1] + 1
-        right = torch.nn.functional.pad(along_row, (0, 1), value=limit)[..., 1:] + 1
-        along_row = torch.minimum(along_row, torch.minimum(left, right))
+    # Looking 1, 2, 4 and 8 cells far in turn sees the whole way to the limit.
+    reach = 1
+    while reach < limit:
+        further = along_row + reach
+        nearer = along_row.clone()
+        torch.minimum(nearer[..., reach:], further[..., :-reach], out=nearer[..., reach:])
+        torch.minimum(nearer[..., :-reach], further[..., reach:], out=nearer[..., :-reach])
+        along_row = nearer
+        reach *= 2
     squared = along_row * along_row
     nearest = squared.clone()
     height = mask.shape[-2]
     for step in range(1, min(limit, height)):
         further = squared + step * step
-        nearest[:, step:] = torch.minimum(nearest[:, step:], further[:, :-step])
-        nearest[:, :-step] = torch.minimum(nearest[:, :-step], further[:, step:])
+        torch.minimum(nearest[:, step:], further[:, :-step], out=nearest[:, step:])
+        torch.minimum(nearest[:, :-step], further[:, step:], out=nearest[:, :-step])
     return nearest.clamp_max(limit * limit).float().sqrt()
 
 

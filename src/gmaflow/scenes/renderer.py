@@ -1,6 +1,6 @@
 """Rendering: scenes in, frames and their truth out."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -12,7 +12,7 @@ from gmaflow.errors import FlowError
 from gmaflow.scenes.dice import Array
 from gmaflow.scenes.follow import Points, pixel_grid
 from gmaflow.scenes.plan import Plan
-from gmaflow.scenes.recording import Recording
+from gmaflow.scenes.recording import Recording, Work
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes, Shapes
 from gmaflow.scenes.steps import EAGER, Shot, Steps, quantise
@@ -79,7 +79,7 @@ class SceneRenderer:
         seed: Another seed gives another endless row of pairs.
         textures: What surfaces look like; the built-in patterns if not given.
         device: Where to render. On a GPU the work for each batch size is recorded at its first use.
-        compiled: Let torch compile the work for the GPU: much faster, after a minute or two.
+        compiled: Let torch compile the work for the GPU: much faster, after a minute.
     """
 
     def __init__(
@@ -103,6 +103,8 @@ class SceneRenderer:
         self.compiled = compiled
         self._recordings: dict[int, Recording] = {}
         self.bank = (textures or TextureBank.procedural()).to(self.device)
+        if compiled:
+            self.bank.mark_counts_as_free()
 
     def render(self, start: int, count: int) -> SceneBatch:
         """Render the pairs `start` to `start + count - 1`."""
@@ -126,18 +128,32 @@ class SceneRenderer:
             parts.append(render_scenes(scenes, self.bank, self.size, Plan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 
+    @torch.no_grad()
+    def compile_ahead(self, count: int, names: Collection[str]) -> None:
+        """Compile some of the steps for batches of `count` pairs, for the compiler's cache.
+
+        A later process that renders such batches finds them there.
+        """
+        arrays = draw_scenes(self.preset, self.seed, np.arange(count), self.size, self.bank)
+        packed, shapes = Scenes.pack(arrays)
+        self._work(shapes, EAGER.compiled(names))(packed.to(self.device))
+
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
-            steps = Steps.compiled() if self.compiled else EAGER
-
-            def render_packed(moved: Tensor) -> list[Tensor]:
-                scenes = Scenes.unpack(moved, shapes)
-                batch = render_scenes(scenes, self.bank, self.size, Plan(), steps)
-                return [getattr(batch, f.name) for f in fields(batch)]
-
-            self._recordings[count] = Recording(render_packed, packed.to(self.device))
+            work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
+            self._recordings[count] = Recording(work, packed.to(self.device))
         return SceneBatch(*self._recordings[count](packed))
+
+    def _work(self, shapes: Shapes, steps: Steps) -> Work:
+        """Return all there is to do for a packed batch, the same for every one of its size."""
+
+        def render_packed(moved: Tensor) -> list[Tensor]:
+            scenes = Scenes.unpack(moved, shapes)
+            batch = render_scenes(scenes, self.bank, self.size, Plan(), steps)
+            return [getattr(batch, f.name) for f in fields(batch)]
+
+        return render_packed
 
 
 def render_scenes(

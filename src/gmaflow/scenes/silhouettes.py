@@ -98,10 +98,16 @@ def _grid(random: np.random.Generator, x: Array, y: Array) -> Array:
 
 
 def _stroke(x: Array, y: Array, start: Array, end: Array, width: float) -> Array:
+    mask = np.zeros(x.shape, dtype=bool)
+    low, high = np.minimum(start, end) - width, np.maximum(start, end) + width
+    columns = slice(*np.searchsorted(x[0], [low[0], high[0]]))
+    rows = slice(*np.searchsorted(y[:, 0], [low[1], high[1]]))
+    x, y = x[rows, columns] - start[0], y[rows, columns] - start[1]
     along = end - start
     length = max(float(along @ along), 1e-9)
-    t = np.clip(((x - start[0]) * along[0] + (y - start[1]) * along[1]) / length, 0, 1)
-    return np.hypot(x - start[0] - t * along[0], y - start[1] - t * along[1]) < width
+    t = np.clip((x * along[0] + y * along[1]) / length, 0, 1)
+    mask[rows, columns] = np.hypot(x - t * along[0], y - t * along[1]) < width
+    return mask
 
 
 def _branch(random: np.random.Generator, x: Array, y: Array) -> Array:

@@ -4,7 +4,7 @@ Whole, the work is a graph of thousands of operations that takes a compiler many
 one layer is one small kernel that serves for all layers of both frames.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import torch
@@ -74,15 +74,18 @@ class Steps(NamedTuple):
     compose: Callable[[Scenes, TextureBank, Points, Visible], Tensor]
     photograph: Callable[[Shot, Plan, Tensor], Tensor]
 
-    @classmethod
-    def compiled(cls) -> "Steps":
-        """Every step compiled for the sizes it is first called with."""
-        return cls(
-            look=torch.compile(look, dynamic=False, fullgraph=True),
-            covers=torch.compile(covers, dynamic=False, fullgraph=True),
-            follow=torch.compile(follow, dynamic=False, fullgraph=True),
-            compose=torch.compile(compose, dynamic=False, fullgraph=True),
-            photograph=torch.compile(photograph, dynamic=False, fullgraph=True),
+    def compiled(self, names: Collection[str] | None = None) -> "Steps":
+        """Compile the steps, or those of the given names, for the sizes they are first used with.
+
+        One compiled step knows nothing of the others: which of them are compiled changes none.
+        """
+        chosen = self._fields if names is None else names
+        return self._replace(
+            **{
+                name: torch.compile(getattr(self, name), dynamic=False, fullgraph=True)
+                for name in self._fields
+                if name in chosen
+            }
         )
 
 

@@ -18,12 +18,14 @@ from torch.nn import functional as F
 from gmaflow.errors import ImageError
 from gmaflow.scenes.outline import outline_texels, spread_colours
 from gmaflow.scenes.patterns import draw_patterns
-from gmaflow.scenes.silhouettes import draw_silhouettes
+from gmaflow.scenes.silhouettes import KINDS, draw_silhouettes
 from gmaflow.scenes.threads import in_threads
 
 log = logging.getLogger(__name__)
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
+LOADED_SIZE, DRAWN_SIZE = 512, 256
+"""Texels along the side of a texture: of those that are read, and of those made by rule alone."""
 SHAPE_SHARE = 2
 """A silhouette has half the resolution of a texture; its distances interpolate well."""
 
@@ -67,7 +69,7 @@ class TextureBank:
     skipped: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, folder: Path | str, size: int = 512) -> "TextureBank":
+    def load(cls, folder: Path | str, size: int = LOADED_SIZE) -> "TextureBank":
         """Read a folder of images, in any depth; those with transparency become cut-outs.
 
         Images below a folder called `materials` are used for grounds, walls and objects, the rest
@@ -104,9 +106,38 @@ class TextureBank:
         return _assemble(read, size, tuple(skipped))
 
     @classmethod
-    def procedural(cls, size: int = 256) -> "TextureBank":
+    def procedural(cls, size: int = DRAWN_SIZE) -> "TextureBank":
         """Textures made by rule, no file needed."""
         return _procedural(size)
+
+    @classmethod
+    def blank(cls, size: int) -> "TextureBank":
+        """A few black textures and full silhouettes, at no cost: for work whose result is nothing.
+
+        It has something of every kind.
+        """
+        kinds = ("photo", "material", "cutout", "pattern")
+        shapes = ("whole", *KINDS, "cutout")
+        texels_each = (4 * size * size - 1) // 3
+        side = size // SHAPE_SHARE
+        return cls(
+            texels=torch.zeros(2 * len(kinds) * texels_each, dtype=torch.int32),
+            outlines=torch.full((2 * len(shapes), side, side), 255, dtype=torch.uint8),
+            size=size,
+            tileable=(True,) * (2 * len(kinds)),
+            textures=_ranges(dict.fromkeys(kinds, 2)),
+            shapes=_ranges(dict.fromkeys(shapes, 2)),
+        )
+
+    def mark_counts_as_free(self) -> None:
+        """Tell torch's compiler that what serves this bank shall serve others of its texture size.
+
+        Nothing that renders depends on how many textures and silhouettes there are.
+        """
+        from torch._dynamo import maybe_mark_dynamic
+
+        for tensor in (self.texels, self.outlines):
+            maybe_mark_dynamic(tensor, 0)
 
     def to(self, device: torch.device | str) -> "TextureBank":
         """The same bank on a device."""

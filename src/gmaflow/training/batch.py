@@ -23,6 +23,14 @@ class Batch(NamedTuple):
     occluded: Bool[Tensor, "b h w"]
     """Pixels of the first frame that are known not to be visible in the second."""
 
+    @classmethod
+    def blank(cls, pairs: int, size: tuple[int, int], device: torch.device) -> "Batch":
+        """Return grey frames that do not move, for work whose result is nothing."""
+        image = torch.full((pairs, 3, *size), 0.5, device=device)
+        flow = torch.zeros(pairs, 2, *size, device=device)
+        valid = torch.ones(pairs, *size, dtype=torch.bool, device=device)
+        return cls(image, image.clone(), flow, valid, ~valid)
+
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; pinned memory is copied while others work."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))

@@ -19,7 +19,7 @@ CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All that decides which weights come out; presets are functions in `presets.py`."""
+    """All that decides which weights come out."""
 
     # The network.
     model: str = "gma"

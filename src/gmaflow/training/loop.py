@@ -16,7 +16,7 @@ from gmaflow.training.checkpoints import TrainState, random_states
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World, joined_world
 from gmaflow.training.meter import Meter
-from gmaflow.training.preparing import Job, RunOptions, prepare
+from gmaflow.training.preparing import Job, RunOptions, is_recorded, prepare
 from gmaflow.training.reporting import Reporter
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.stopping import StopRequest
@@ -59,6 +59,9 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
         FlowError: Something is missing or does not fit, or the run cannot go on.
     """
     with joined_world(options.device) as (world, device):
+        if world.is_first and not options.quiet:
+            recorded = is_recorded(options, world, device)
+            reporting.say(reporting.introduce(config, device, compiling=recorded))
         job = prepare(config, options, world, device)
         with StopRequest(after=options.stop_after or None) as stop:
             return run(job, config, stop, world, show=not options.quiet)

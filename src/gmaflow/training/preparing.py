@@ -1,6 +1,7 @@
 """Making ready: everything is checked before a file is touched."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gmaflow.errors import TrainingError, WeightsError
 from gmaflow.model import FlowNetwork
 from gmaflow.training.batch import Batch
 from gmaflow.training.checkpoints import TrainState, restore_random
+from gmaflow.training.compiling_ahead import compiling_ahead
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World
 from gmaflow.training.recorded import RecordedStep
@@ -38,7 +40,7 @@ class RunOptions:
     quiet: bool = False
     """Show no progress."""
     eager: bool = False
-    """On a GPU, run every step kernel by kernel: slower, but without two minutes of compiling."""
+    """On a GPU, run every step kernel by kernel: slower, but without compiling at the start."""
 
 
 @dataclass
@@ -64,10 +66,11 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     """
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
-    fast = device.type == "cuda" and world.size == 1 and not options.eager
-    source = open_source(config, device, world, compiled=fast)
-    validation = Validation(config, device, world)
-    step = TrainStep(make_network(config).to(device), config, world=world)
+    fast = is_recorded(options, world, device)
+    with compiling_ahead(config, device) if fast else nullcontext():
+        source = open_source(config, device, world, compiled=fast)
+        validation = Validation(config, device, world)
+        step = TrainStep(make_network(config).to(device), config, world=world)
     state = folder.checkpoints.newest() if options.resume else None
     if state is not None:
         take_up(step, state, folder)
@@ -82,6 +85,11 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     best = None if state is None else state.best
     learn = RecordedStep(step) if fast else step
     return Job(folder, step, learn, source, validation, start, best)
+
+
+def is_recorded(options: RunOptions, world: World, device: torch.device) -> bool:
+    """Tell whether a run's steps are compiled and recorded."""
+    return device.type == "cuda" and world.size == 1 and not options.eager
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

@@ -6,7 +6,7 @@ parts are compiled: an iteration takes seconds to compile and serves for all, tw
 take minutes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -22,6 +22,8 @@ from gmaflow.training.batch import Batch
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
+PARTS = ("refinement", "features", "context", "upsampling", "loss")
+"""What is compiled, those first that take longest."""
 WARM_UPS = 3
 """Runs before recording, in which kernels are compiled, tuned and chosen."""
 
@@ -38,7 +40,7 @@ class RecordedStep:
         """Learn from a batch. The result is overwritten by the next step."""
         self.step.prepare(plan)
         if plan.iters not in self._recordings:
-            with self._parts.used():
+            with self._parts.used(), tuned_convolutions():
                 self._recordings[plan.iters] = Recording(self.step, batch, plan.iters)
         return self._recordings[plan.iters](batch)
 
@@ -71,21 +73,35 @@ class Recording:
 
 
 class CompiledParts:
-    """The encoders, one refinement, the upsampling's head and the loss, compiled at first use."""
+    """The encoders, one refinement, the upsampling's head and the loss, compiled at first use.
 
-    def __init__(self, network: FlowNetwork, backend: str = "inductor") -> None:
-        places: list[tuple[object, str]] = [
-            (network, "encode"),
-            (network, "encode_context"),
-            (network, "refine"),
-            (loss, "weighted_error"),
-        ]
+    Args:
+        network: Whose parts they are.
+        names: Those of `PARTS` to compile; the others stay as they are. Which they are changes none
+            of them: a compiled part returns what the plain one does, in the same layout.
+        backend: torch's compiler.
+    """
+
+    def __init__(
+        self,
+        network: FlowNetwork,
+        *,
+        names: Collection[str] = PARTS,
+        backend: str = "inductor",
+    ) -> None:
+        places: dict[str, tuple[object, str]] = {
+            "refinement": (network, "refine"),
+            "features": (network, "encode"),
+            "context": (network, "encode_context"),
+            "loss": (loss, "weighted_error"),
+        }
         if isinstance(network.upsample, ConvexUpsampler):
-            places.append((network.upsample.weights, "forward"))
+            places["upsampling"] = (network.upsample.weights, "forward")
         # Sizes never change; the compiler would guess that they do when it sees a second one.
         self._parts = [
             (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
-            for place in places
+            for name, place in places.items()
+            if name in names
         ]
         for layer in network.modules():
             if isinstance(layer, nn.InstanceNorm2d):
@@ -97,13 +113,21 @@ class CompiledParts:
     @contextmanager
     def used(self) -> Iterator[None]:
         """Put the compiled parts in their places for a while."""
-        tuning = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
         with ExitStack() as stack:
             for owner, name, part in self._parts:
                 stack.enter_context(replaced(owner, name, part))
             yield
-        torch.backends.cudnn.benchmark = tuning
+
+
+@contextmanager
+def tuned_convolutions() -> Iterator[None]:
+    """Let cuDNN try its ways to convolve and keep the fastest, for a while."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -71,6 +72,23 @@ class Reporter:
         each = (time.monotonic() - self.started) / max(step - self.first, 1)
         seconds = round(each * (self.config.steps - step))
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def say(text: str) -> None:
+    """Tell people something beside the progress."""
+    Console(stderr=True).print(text, highlight=False, markup=False)
+
+
+def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> str:
+    """Return what is about to happen, in a line: the start can take a while."""
+    height, width = config.crop
+    pairs = "1 pair" if config.batch == 1 else f"{config.batch} pairs"
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    wait = "; compiling it takes a minute or two the first time" if compiling else ""
+    return (
+        f"training {config.model} on {config.data}, {config.steps} steps of {pairs} "
+        f"at {height}x{width}, on {name}{wait}"
+    )
 
 
 def describe(values: Mapping[str, float]) -> str:

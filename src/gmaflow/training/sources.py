@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from gmaflow.errors import DatasetError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
@@ -131,7 +132,11 @@ class FileSource:
 
 
 def open_files(config: TrainConfig, place: Place) -> "AugmentedDataset":
-    """Open a stage's mixture, a data set or a folder, with augmentation."""
+    """Open a stage's mixture, a data set or a folder, with augmentation.
+
+    Raises:
+        DatasetError: It is not there, or has no truth.
+    """
     from gmaflow.data import MIXTURES, AugmentedDataset, open_mixture
 
     if place.kind == "stage":
@@ -140,7 +145,13 @@ def open_files(config: TrainConfig, place: Place) -> "AugmentedDataset":
         roots = {name: root for name in names if (root := find_below(config.root, name))}
         parts = open_mixture(mixture, roots)
     else:
-        parts = with_augmentation(open_pairs(config, place), config.crop)
+        pairs = open_pairs(config, place)
+        if not len(pairs):
+            raise DatasetError(
+                f"{place.name} has frames, but no flow of them to learn from; put a flow file of "
+                "the same stem (.flo, .pfm, .npy ...) beside each frame, or into a folder flow"
+            )
+        parts = with_augmentation(pairs, config.crop)
     return AugmentedDataset(parts, seed=config.seed)
 
 

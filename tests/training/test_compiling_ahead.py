@@ -1,0 +1,135 @@
+"""Processes that compile ahead; what they compile needs a GPU to be of use."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from gmaflow.errors import TrainingError
+from gmaflow.scenes.steps import Steps
+from gmaflow.training import compiling_ahead as ahead
+from gmaflow.training.recorded import PARTS
+from tests.training.conftest import tiny_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler's cache of the test's own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_everything_is_compiled_by_one_process() -> None:
+    assert sorted(ahead.names_for(tiny_config())) == sorted([*PARTS, *Steps._fields])
+    assert sorted(ahead.names_for(tiny_config(data="set:sintel"))) == sorted(PARTS)
+    for processes in (0, 1, 3, 8, 100):
+        shares = ahead.divide(ahead.names_for(tiny_config()), processes)
+        assert 1 <= len(shares) <= max(processes, 1)
+        shared = [name for share in shares for name in share]
+        assert sorted(shared) == sorted([*PARTS, *Steps._fields])
+
+
+@pytest.fixture
+def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where processes that would compile leave their number, and then sleep."""
+    folder = tmp_path / "marks"
+    folder.mkdir()
+    touch = f"pathlib.Path({str(folder)!r}, str(os.getpid())).touch()"
+    command = f"import os, pathlib, time; {touch}; time.sleep(600)"
+    monkeypatch.setattr(ahead, "_COMMAND", command)
+    return folder
+
+
+def wait_for_processes(marks: Path) -> list[int]:
+    while not (found := [int(path.name) for path in marks.iterdir()]):
+        time.sleep(0.01)
+    return found
+
+
+def assert_ended(process: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_a_run_that_fails_leaves_no_process(marks: Path) -> None:
+    found: list[int] = []
+
+    def fail() -> None:
+        with ahead.compiling_ahead(tiny_config(), CPU):
+            found.extend(wait_for_processes(marks))
+            raise TrainingError("no such textures")
+
+    with pytest.raises(TrainingError, match="no such textures"):
+        fail()
+    assert_ended(found[0])
+
+
+def test_a_process_that_hangs_is_given_up(marks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "PATIENCE", 0.1)
+    with ahead.compiling_ahead(tiny_config(), CPU):
+        found = wait_for_processes(marks)
+    assert_ended(found[0])
+
+
+def test_a_run_waits_for_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = tmp_path / "done"
+    late = f"import pathlib, time; time.sleep(0.3); pathlib.Path({str(done)!r}).touch(); 1 / 0"
+    monkeypatch.setattr(ahead, "_COMMAND", late)
+    with ahead.compiling_ahead(tiny_config(), CPU):
+        pass  # that the processes end in an error is no error of the run
+    assert done.exists()
+    assert not ahead.mark_of(tiny_config(), CPU).exists()
+
+
+def test_what_was_compiled_is_not_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "started"
+    monkeypatch.setattr(
+        ahead, "_COMMAND", f"import pathlib; pathlib.Path({str(started)!r}).touch()"
+    )
+    for config, expected in (
+        (tiny_config(), True),
+        (tiny_config(), False),
+        (tiny_config(batch=4), True),
+    ):
+        started.unlink(missing_ok=True)
+        with ahead.compiling_ahead(config, CPU):
+            pass
+        assert started.exists() == expected
+
+
+def test_a_process_ends_well_by_itself() -> None:
+    helper = ahead.start(tiny_config(), CPU, [], 1.0)
+    assert helper.wait() == 0
+    helper.communicate()
+
+
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    helper = ahead.start(tiny_config(model="gma"), CPU, [*PARTS], 1.0)
+    assert helper.stdin is not None
+    helper.stdin.close()  # as the system does for a process that is killed
+    assert helper.wait() == 1
+
+
+COMPILE = """
+import torch
+from gmaflow.training.compiling_ahead import compile_parts
+from tests.training.conftest import tiny_config
+
+compile_parts(tiny_config(model="gma"), torch.device("cpu"), ["upsampling", "loss"], "aot_eager")
+assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+"""
+
+
+def test_a_process_compiles_what_it_is_told_to() -> None:
+    # In a process of its own: the compiler cannot see through the tests' type checker.
+    command = [sys.executable, "-W", "ignore", "-c", COMPILE]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
