@@ -75,7 +75,9 @@ class CachedLookup:
         column, row = torch.where(inside, whole, 0).long()
         outside_x, outside_y = ~inside
         nothing = volume.shape[1] - 1
-        start = (self.before[:, None] + row * self.sides[0][:, None]).masked_fill_(outside_y, nothing)
+        start = (self.before[:, None] + row * self.sides[0][:, None]).masked_fill_(
+            outside_y, nothing
+        )
         index = start[..., None, :] + column.masked_fill_(outside_x, nothing)[..., :, None]
         index.clamp_(max=nothing)
         seen = volume.gather(1, index.flatten(1)).view(index.shape)
