@@ -21,7 +21,7 @@ SIZES = [(48, 64), (64, 48), (40, 40), (16, 96), (56, 56)]
 
 def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
     missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    return pytest.mark.gpu(missing(test))  # type: ignore[no-any-return]
+    return pytest.mark.gpu(missing(test))
 
 
 @pytest.fixture(autouse=True)
