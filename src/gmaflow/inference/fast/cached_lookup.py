@@ -74,12 +74,12 @@ class CachedLookup:
         inside = (whole >= 0) & (whole < self.sides[:, None, :, None])
         column, row = torch.where(inside, whole, 0).long()
         outside_x, outside_y = ~inside
+        # What lies outside on either axis comes to the last cell or beyond, and is taken from there.
         nothing = volume.shape[1] - 1
-        start = (self.before[:, None] + row * self.sides[0][:, None]).masked_fill_(
-            outside_y, nothing
-        )
-        index = start[..., None, :] + column.masked_fill_(outside_x, nothing)[..., :, None]
-        index.clamp_(max=nothing)
+        start = self.before[:, None] + row * self.sides[0][:, None]
+        start.masked_fill_(outside_y, nothing)
+        column.masked_fill_(outside_x, nothing)
+        index = (start[..., None, :] + column[..., :, None]).clamp_(max=nothing)
         seen = volume.gather(1, index.flatten(1)).view(index.shape)
         # The first window axis moves x, the second y: RAFT's order, see `Window.around`.
         seen = torch.lerp(seen[..., :-1, :], seen[..., 1:, :], right)

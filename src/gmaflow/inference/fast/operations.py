@@ -117,8 +117,8 @@ class PlainOperations:
     ) -> Map:
         """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
         out = raw_convolution(x, layer, None)
-        for item in out:
-            normalize(item.flatten(0, 1))
+        for rows in out.view(len(out), -1, out.shape[-1]):
+            normalize(rows)
         out = out.relu_() if relu else out
         return out if shortcut is None else out.add_(shortcut).relu_()
 
