@@ -74,7 +74,7 @@ class CachedLookup:
         inside = (whole >= 0) & (whole < self.sides[:, None, :, None])
         column, row = torch.where(inside, whole, 0).long()
         outside_x, outside_y = ~inside
-        # What lies outside on either axis comes to the last cell or beyond, and is taken from there.
+        # What lies outside on either axis comes to the last cell or beyond: the last is taken.
         nothing = volume.shape[1] - 1
         start = self.before[:, None] + row * self.sides[0][:, None]
         start.masked_fill_(outside_y, nothing)
