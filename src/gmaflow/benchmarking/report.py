@@ -75,7 +75,7 @@ def distance_cells(distance: Distance | None) -> list[str]:
     """Write how far a flow is from the exact one."""
     if distance is None:
         return [NOTHING, NOTHING]
-    return [f"{distance.mean:.4f}", f"{distance.largest:.3f}"]
+    return [f"{distance.mean:.2g}", f"{distance.largest:.2g}"]
 
 
 def ratio_table(result: BenchResult) -> str:
