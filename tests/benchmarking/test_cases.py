@@ -14,7 +14,7 @@ def case(way: Way, **settings: object) -> Case:
 
 def test_both_ways_compute_the_same_flow() -> None:
     ours = case("gmaflow", batch=2).prepare()()
-    plain = case("reference", batch=2).prepare()()
+    plain = case("published", batch=2).prepare()()
     assert isinstance(ours, BatchEstimate)
     assert isinstance(plain, torch.Tensor)
     torch.testing.assert_close(plain, ours.flow, atol=1e-3, rtol=0)
@@ -37,7 +37,7 @@ def test_named_weights_are_used() -> None:
 
 def test_what_is_too_small_for_the_peer_is_refused() -> None:
     with pytest.raises(FlowError, match="120x200 is too small for the published way"):
-        case("reference", height=120, width=200).prepare()
+        case("published", height=120, width=200).prepare()
 
 
 def test_the_pictures_move() -> None:

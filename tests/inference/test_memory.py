@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -5,6 +8,7 @@ from gmaflow.errors import FlowError
 from gmaflow.inference.memory import (
     as_bytes,
     free_memory,
+    give_back_freed,
     memory_budget,
     out_of_memory_as_sentence,
 )
@@ -48,3 +52,21 @@ def test_running_out_of_memory_is_a_sentence() -> None:
         torch.empty(2**56)
     with pytest.raises(RuntimeError, match="something else"), out_of_memory_as_sentence((1,)):
         raise RuntimeError("something else")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_what_was_freed_between_what_is_kept_is_given_back() -> None:
+    blocks = [torch.ones(2**14) for _ in range(1600)]  # too small to be mapped one by one
+    kept = blocks[::16]
+    full = resident()
+    del blocks
+    give_back_freed()
+    assert full - resident() > 80e6
+    assert sum(float(block.sum()) for block in kept) == 100 * 2**14
+
+
+def resident() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return 1024.0 * int(line.split()[1])
+    raise AssertionError("no VmRSS")

@@ -1,8 +1,8 @@
-"""How fast, and with how much memory: this package, and a plain peer beside it.
+"""How fast, and with how much memory: this package, and the published way beside it.
 
 from gmaflow.benchmarking import BenchConfig, as_text, bench
 
-print(as_text(bench(BenchConfig(sizes=("440x1024",), against="reference"))))
+print(as_text(bench(BenchConfig(sizes=("440x1024",), against="published"))))
 """
 
 from gmaflow.benchmarking.config import BenchConfig

@@ -1,6 +1,6 @@
 """`python -m gmaflow.benchmarking key=value ...`: `gmaflow bench` where tyro is not installed.
 
-Keys are the settings: `sizes=440x1024,1088x1920 models=raft,gma against=reference output=a.json`.
+Keys are the settings: `sizes=440x1024,1088x1920 models=raft,gma against=published output=a.json`.
 """
 
 import logging

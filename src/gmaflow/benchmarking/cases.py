@@ -13,11 +13,11 @@ from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator, as_backend, as_precision
 from gmaflow.inference.device import pick_device, pick_dtype
 from gmaflow.inference.padding import Padding
-from gmaflow.model import REFERENCE_MIN_SIDE, FlowNetwork, ReferenceNetwork
+from gmaflow.model import PUBLISHED_MIN_SIDE, FlowNetwork, PublishedNetwork
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 
-Way = Literal["gmaflow", "reference", "training"]
+Way = Literal["gmaflow", "published", "training"]
 """Estimate as this package does, or as the published code does; or a step of training."""
 
 Work = Callable[[], object]
@@ -62,7 +62,7 @@ class Case:
         """
         ways: dict[Way, Callable[[], Work]] = {
             "gmaflow": self._estimate,
-            "reference": self._estimate_plainly,
+            "published": self._estimate_as_published,
             "training": self._train,
         }
         return ways[self.way]()
@@ -79,16 +79,16 @@ class Case:
         images = self._images(estimator.device)
         return lambda: estimator.batch(*images)
 
-    def _estimate_plainly(self) -> Work:
-        if min(self.height, self.width) < REFERENCE_MIN_SIDE:
+    def _estimate_as_published(self) -> Work:
+        if min(self.height, self.width) < PUBLISHED_MIN_SIDE:
             raise FlowError(
                 f"{self.size} is too small for the published way to compute; give sizes from "
-                f"{REFERENCE_MIN_SIDE} on"
+                f"{PUBLISHED_MIN_SIDE} on"
             )
         device = pick_device(self.device)
         dtype = pick_dtype(as_precision(self.precision), device)
         half = dtype != torch.float32
-        network = ReferenceNetwork(self.checkpoint().build()).to(device)
+        network = PublishedNetwork(self.checkpoint().build()).to(device)
         padding = Padding.to_stride(self.height, self.width)
         images = [padding.pad(image) for image in self._images(device)]
 

@@ -12,10 +12,11 @@ from gmaflow.benchmarking.cases import Case, Way
 from gmaflow.errors import FlowError
 from gmaflow.inference import as_backend, as_precision
 from gmaflow.inference.memory import as_bytes
-from gmaflow.model import MIN_SIDE, MODELS, REFERENCE_MIN_SIDE, STRIDE
+from gmaflow.model import MIN_SIDE, MODELS, PUBLISHED_MIN_SIDE, STRIDE
 from gmaflow.weights import find_config
 
-AGAINST = ("", "reference")
+AGAINST = ("", "published", "reference")
+"""Nothing, or the published way of computing, by either name."""
 SWEEP_STEPS = 5
 
 
@@ -42,7 +43,10 @@ class BenchConfig:
     max_memory: str = ""
     """Plan with so much memory, such as 1.5GB; by default with what is free."""
     against: str = ""
-    """reference: also measure, in turn, a plain peer that computes as the published code does."""
+    """published (or reference): also measure, in turn, the same weights computed as the published
+    code does. This is not the back end called reference."""
+    check: bool = False
+    """Also tell how far the flow is from that of the network as it is written, in float32."""
     overhead: bool = False
     """Also print the paper's table of overhead; it needs the memory of training, on a GPU."""
     sweep: bool = False
@@ -67,7 +71,7 @@ class BenchConfig:
         if self.warm_up < 0 or self.rounds < 0 or not self.seconds > 0:
             raise FlowError("rounds and seconds of measuring cannot be below 0")
         if self.against not in AGAINST:
-            raise FlowError(f"against {self.against!r} is not known; give reference, or nothing")
+            raise FlowError(f"against {self.against!r} is not known; give published, or nothing")
         if len(self.measured_sizes) < 2 and self.sweep:
             raise FlowError("a sweep goes up to the size given; give at least 256x256")
         for model in self.model_names:
@@ -94,7 +98,7 @@ class BenchConfig:
     @property
     def ways(self) -> list[Way]:
         """How to compute each case."""
-        return ["gmaflow", "reference"] if self.against else ["gmaflow"]
+        return ["gmaflow", "published"] if self.against else ["gmaflow"]
 
     def cases(self, size: tuple[int, int]) -> Iterator[Case]:
         """Give what is measured in turn at one size."""
@@ -142,6 +146,6 @@ def growing_sizes(largest: tuple[int, int]) -> list[tuple[int, int]]:
     for halvings in reversed(range(SWEEP_STEPS)):
         factor = 2 ** (-halvings / 2)
         height, width = (round(side * factor / STRIDE) * STRIDE for side in largest)
-        if min(height, width) >= REFERENCE_MIN_SIDE:
+        if min(height, width) >= PUBLISHED_MIN_SIDE:
             sizes.append((height, width))
     return sizes

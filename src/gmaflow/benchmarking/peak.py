@@ -4,7 +4,6 @@ A process that has computed something before holds memory that it does not need 
 case gets a process of its own.
 """
 
-import ctypes
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from gmaflow.benchmarking.cases import Case
 from gmaflow.benchmarking.timing import wait
 from gmaflow.errors import FlowError
 from gmaflow.inference.device import pick_device
+from gmaflow.inference.memory import give_back_freed
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
@@ -93,13 +93,6 @@ def measure_cpu(case: Case) -> Peak:
     first_s = seconds_of_first(work, torch.device("cpu"))
     taken = status("VmHWM") - before
     return Peak(taken=taken, reserved=None, first_s=first_s)
-
-
-def give_back_freed() -> None:
-    """Let the C library return what was freed but is still resident; others than glibc cannot."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def seconds_of_first(work: object, device: torch.device) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.benchmarking.distance import Distance
 from gmaflow.benchmarking.peak import Peak
 from gmaflow.benchmarking.running import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured
 from gmaflow.errors import OutputError
@@ -41,7 +42,14 @@ def main_table(result: BenchResult) -> str:
     """Write the figures of every case."""
     header = ["size", "model", "computed by", "parameters", "rounds", "median ms", "p95 ms"]
     header += ["CPU s", "pairs/s", "peak GB", "reserved GB", "first call s"]
-    return table(header, [row_of(one) for one in result.measured])
+    rows = [row_of(one) for one in result.measured]
+    if result.config.check:
+        header += ["px from float32", "largest"]
+        rows = [
+            row + distance_cells(one.distance)
+            for row, one in zip(rows, result.measured, strict=True)
+        ]
+    return table(header, rows)
 
 
 def row_of(one: Measured) -> list[str]:
@@ -63,8 +71,15 @@ def row_of(one: Measured) -> list[str]:
     ]
 
 
+def distance_cells(distance: Distance | None) -> list[str]:
+    """Write how far a flow is from the exact one."""
+    if distance is None:
+        return [NOTHING, NOTHING]
+    return [f"{distance.mean:.2g}", f"{distance.largest:.2g}"]
+
+
 def ratio_table(result: BenchResult) -> str:
-    """Write how many times as much the reference takes; empty where there is none."""
+    """Write how many times as much the published way takes; empty where there is none."""
     rows = [
         [
             ratio.size,
@@ -75,7 +90,7 @@ def ratio_table(result: BenchResult) -> str:
         ]
         for ratio in result.ratios()
     ]
-    return table(["size", "model", "reference: time", "CPU s", "memory"], rows) if rows else ""
+    return table(["size", "model", "published: time", "CPU s", "memory"], rows) if rows else ""
 
 
 def overhead_table(result: BenchResult) -> str:
@@ -137,6 +152,7 @@ def as_json(result: BenchResult) -> str:
             "wall_s": one.times.wall,
             "cpu_s": one.times.cpu,
             **bytes_of(one.peak),
+            "from_float32_px": asdict(one.distance) if one.distance else None,
         }
         for one in result.measured
     ]
@@ -176,7 +192,7 @@ def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[n
     for name in dict.fromkeys(names):
         points = [i for i, other in enumerate(names) if other == name]
         x, y = (np.array([values[i] for i in points]) for values in (pixels, heights))
-        series.append(Series(name, x, y, dashed=name.endswith("reference")))
+        series.append(Series(name, x, y, dashed=name.endswith("published")))
     return line_plot(series, x_label="megapixels", y_label=label)
 
 

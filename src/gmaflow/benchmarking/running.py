@@ -8,6 +8,7 @@ import torch
 
 from gmaflow.benchmarking.cases import Case
 from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.benchmarking.distance import Distance, distance_from_float32
 from gmaflow.benchmarking.machine import describe_machine
 from gmaflow.benchmarking.peak import Peak, peak_of
 from gmaflow.benchmarking.timing import Times, median_ratio, time_in_turn
@@ -29,11 +30,13 @@ class Measured:
     parameters: int
     times: Times
     peak: Peak | None
+    distance: Distance | None = None
+    """From float32, where that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How many times as much the peer takes, at one size."""
+    """How many times as much the published way takes, at one size."""
 
     model: str
     size: str
@@ -56,10 +59,10 @@ class BenchResult:
     """Peak memory of training, by model; None where it cannot be measured."""
 
     def ratios(self) -> Iterator[Ratio]:
-        """Compare each reference with the case it was measured in turn with."""
+        """Compare each case of the published way with the one it was measured in turn with."""
         ours = {(m.case.model, m.case.size): m for m in self.measured if m.case.way == "gmaflow"}
         for peer in self.measured:
-            if peer.case.way != "reference":
+            if peer.case.way != "published":
                 continue
             own = ours[peer.case.model, peer.case.size]
             memory = peer.peak.taken / own.peak.taken if peer.peak and own.peak else None
@@ -126,6 +129,9 @@ def measure_size(
             parameters=case.checkpoint().num_parameters,
             times=times[name],
             peak=peaks.get(name),
+            distance=distance_from_float32(case)
+            if config.check and case.way == "gmaflow"
+            else None,
         )
         for name, case in cases.items()
     ]

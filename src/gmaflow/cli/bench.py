@@ -16,14 +16,14 @@ class BenchOptions:
 
     Prints a table, and with -o writes every figure as JSON. Cases are measured in turn, so that
     whatever else the machine does slows all of them; memory is measured in a process of its own.
-    With --against reference a plain peer with the same weights, which computes as the published
-    code does, is measured beside.
+    With --against published (or reference) the same weights, computed as the published code does,
+    are measured beside.
 
     Examples:
       gmaflow bench
-      gmaflow bench --sizes 440x1024,1088x1920 --against reference -o bench.json
+      gmaflow bench --sizes 440x1024,1088x1920 --against published -o bench.json
       gmaflow bench --models raft,gma --sizes 436x1024 --overhead
-      gmaflow bench --sizes 1088x1920 --max-memory 1.5GB
+      gmaflow bench --sizes 1088x1920 --max-memory 1.5GB --weights gma --check
       gmaflow bench --sizes 2160x3840 --sweep -o sweep.json
     """
 

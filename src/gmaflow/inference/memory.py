@@ -1,7 +1,9 @@
 """How much memory there is, and what to keep in it."""
 
+import ctypes
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +80,14 @@ def free_container_memory() -> float:
     except OSError:
         return float("inf")
     return float("inf") if limit == "max" else float(limit) - float(used)
+
+
+def give_back_freed() -> None:
+    """Let the C library return memory that was freed but is still resident; only glibc can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 @contextmanager

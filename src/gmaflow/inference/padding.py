@@ -41,8 +41,9 @@ class Padding:
         return make(height, width)
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
-        """Repeat the border outwards."""
-        return F.pad(images, (self.left, self.right, self.top, self.bottom), mode="replicate")
+        """Repeat the border outwards; where nothing is missing these are the images themselves."""
+        sides = (self.left, self.right, self.top, self.bottom)
+        return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
         """Undo `pad`."""

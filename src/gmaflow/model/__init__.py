@@ -10,14 +10,14 @@ from gmaflow.model.network import (
     OnIteration,
     Prediction,
 )
-from gmaflow.model.reference import REFERENCE_MIN_SIDE, ReferenceNetwork
+from gmaflow.model.published import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
     "MAX_OFFSET",
     "MIN_SIDE",
     "MODELS",
-    "REFERENCE_MIN_SIDE",
+    "PUBLISHED_MIN_SIDE",
     "STRIDE",
     "AttentionWeights",
     "EncodedFrame",
@@ -26,7 +26,7 @@ __all__ = [
     "NetworkConfig",
     "OnIteration",
     "Prediction",
-    "ReferenceNetwork",
+    "PublishedNetwork",
     "model_config",
     "pixel_grid",
 ]

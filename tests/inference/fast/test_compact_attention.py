@@ -10,6 +10,7 @@ from gmaflow.inference.fast.compact_attention import CompactAttention
 @pytest.mark.parametrize("sharpness", [0.1, 3.0, 100.0])
 def test_it_is_attention(sharpness: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compact_attention, "ROWS", 16)
+    monkeypatch.setattr(compact_attention, "COLUMNS", 20)
     torch.manual_seed(0)
     queries, keys = sharpness * torch.randn(2, 2, 3, 50, 8)
     values = torch.randn(2, 3, 50, 4)

@@ -1,13 +1,16 @@
-"""Recorded calls on a GPU: the same flow, whatever is recorded in between and whoever asks."""
+"""Recorded calls: the same flow, whatever is recorded in between and whoever asks."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch import Tensor
 
 from gmaflow.inference.backend import make_runner
+from gmaflow.inference.fast import FastNetwork
+from gmaflow.inference.fast.graphs import Replay, Run, Tensors
 from gmaflow.inference.fast.recording import MOST_RECORDINGS, RecordedNetwork
 from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
 from tests.conftest import random_images
@@ -15,10 +18,10 @@ from tests.conftest import random_images
 Make = Callable[[str | NetworkConfig], FlowNetwork]
 SIZES = [(48, 64), (64, 48), (40, 40), (16, 96), (56, 56)]
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-]
+
+def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    return pytest.mark.gpu(missing(test))
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +42,7 @@ def runner(make_network: Make) -> RecordedNetwork:
     return made
 
 
+@needs_gpu
 def test_recordings_do_not_spoil_each_other(runner: RecordedNetwork) -> None:
     expected = {size: run(runner, size) for size in SIZES}
     for _ in range(3):
@@ -46,6 +50,7 @@ def test_recordings_do_not_spoil_each_other(runner: RecordedNetwork) -> None:
             torch.testing.assert_close(run(runner, size), expected[size], atol=1e-3, rtol=1e-3)
 
 
+@needs_gpu
 def test_a_result_stays_when_the_next_is_computed(runner: RecordedNetwork) -> None:
     for _ in range(2):
         run(runner, SIZES[0])
@@ -55,6 +60,7 @@ def test_a_result_stays_when_the_next_is_computed(runner: RecordedNetwork) -> No
     assert torch.equal(first, kept)
 
 
+@needs_gpu
 def test_threads_and_streams_may_share_it(runner: RecordedNetwork) -> None:
     expected = [run(runner, SIZES[0], seed=seed) for seed in range(8)]
 
@@ -70,6 +76,7 @@ def test_threads_and_streams_may_share_it(runner: RecordedNetwork) -> None:
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
 
 
+@needs_gpu
 @pytest.mark.parametrize("model", ["gma", "gma-p", "raft-small"])
 @pytest.mark.parametrize("stored", [True, False])
 def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -> None:
@@ -81,3 +88,85 @@ def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -
     for _ in range(3):
         found = half(*images, iters=4, flow_init=None, plan=plan).flow
         assert (found - expected).norm(dim=1).mean() < 0.02 * expected.norm(dim=1).mean() + 0.02
+
+
+class Tape:
+    """Records as a GPU does, but runs again to replay; can refuse, as drivers do."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.tried = self.replayed = 0
+
+    @contextmanager
+    def working_on(self, device: torch.device) -> Iterator[None]:
+        assert device.type == "cpu"
+        yield
+
+    def record(self, run: Run, inputs: Tensors) -> Replay:
+        self.tried += 1
+        run(*(torch.empty_like(x) for x in inputs))
+        if self.fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+        def replay(given: Tensors) -> Tensors:
+            self.replayed += 1
+            return run(*given)
+
+        return replay
+
+
+@pytest.fixture
+def network(make_network: Make) -> FastNetwork:
+    return FastNetwork(make_network("raft-small"))
+
+
+def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape)
+    images = random_images(1, 32, 40)
+    expected = network(*images, iters=2).flow
+    for replayed in range(4):
+        assert torch.equal(recorded(*images, iters=2).flow, expected)
+        assert tape.replayed == replayed
+    assert tape.tried == 1
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
+    tape = Tape(fails=True)
+    recorded = RecordedNetwork(network, tape)
+    images = random_images(1, 32, 40)
+    expected = network(*images, iters=2).flow
+    for _ in range(4):
+        assert torch.equal(recorded(*images, iters=2).flow, expected)
+    frame = recorded.encode_frame(images[0])
+    for one, other in zip(frame, network.encode_frame(images[0]), strict=True):
+        assert torch.equal(one, other)
+    assert (tape.tried, tape.replayed) == (1, 0)
+
+
+def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape)
+    seen: list[int] = []
+    for _ in range(3):
+        recorded(*random_images(1, 32, 40), iters=2, on_iteration=lambda n, *_: seen.append(n))
+    assert (seen, tape.tried) == ([1, 2] * 3, 0)
+
+
+def test_the_least_used_is_forgotten(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape)
+    images = random_images(1, 32, 40)
+    for iters in range(1, MOST_RECORDINGS + 2):
+        recorded(*images, iters=iters)
+    recorded(*images, iters=1)
+    assert tape.tried == 0
+    recorded(*images, iters=1)
+    assert tape.tried == 1
+
+
+def test_an_error_of_the_call_itself_is_not_hidden(network: FastNetwork) -> None:
+    recorded = RecordedNetwork(network, Tape())
+    for _ in range(3):
+        with pytest.raises(ValueError, match="multiples of 8"):
+            recorded(*random_images(1, 33, 40), iters=1)

@@ -5,11 +5,15 @@ frame 2 on all levels together, l levels, k = 2 * radius + 1 the window's side, 
 """
 
 import torch
-from jaxtyping import Float, Float32, Int64
+import torch.nn.functional as F
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.model.correlation import pyramid_rows
 
+NOTHING = 16
+"""Cells after the last level that correlate with nothing: what lies outside is read there. One
+would do; so many keep rows aligned."""
 PIXELS = 512
 """Looked up at once; their windows are some 2 MB."""
 
@@ -34,6 +38,7 @@ class CachedLookup:
     ) -> None:
         rows1 = (features1 / features1.shape[-1] ** 0.5).flatten(1, 2)
         rows2 = pyramid_rows(features2.permute(0, 3, 1, 2), num_levels=num_levels)
+        rows2 = F.pad(rows2, (0, 0, 0, NOTHING))
         self.volume: Float[Tensor, "b n m"] = rows1 @ rows2.transpose(1, 2)
         height, width = features1.shape[1:3]
         level = torch.arange(num_levels)
@@ -66,18 +71,16 @@ class CachedLookup:
         right, down = (points - corner)[..., None, None]
         steps = torch.arange(-self.radius, self.radius + 2)
         whole = corner[..., None] + steps
-        inside = ((whole >= 0) & (whole < self.sides[:, None, :, None])).float()
-        column, row = (whole * inside).long()
-        inside_x, inside_y = inside
-        index = self._cells(row)[..., None, :] + column[..., :, None]
-        # Empty levels begin where the volume ends; what lies outside is not used, but is read.
-        index.clamp_(max=volume.shape[1] - 1)
+        inside = (whole >= 0) & (whole < self.sides[:, None, :, None])
+        column, row = torch.where(inside, whole, 0).long()
+        outside_x, outside_y = ~inside
+        # What lies outside on either axis comes to the last cell or beyond: the last is taken.
+        nothing = volume.shape[1] - 1
+        start = self.before[:, None] + row * self.sides[0][:, None]
+        start.masked_fill_(outside_y, nothing)
+        column.masked_fill_(outside_x, nothing)
+        index = (start[..., None, :] + column[..., :, None]).clamp_(max=nothing)
         seen = volume.gather(1, index.flatten(1)).view(index.shape)
-        seen.mul_(inside_x[..., :, None]).mul_(inside_y[..., None, :])
         # The first window axis moves x, the second y: RAFT's order, see `Window.around`.
         seen = torch.lerp(seen[..., :-1, :], seen[..., 1:, :], right)
         torch.lerp(seen[..., :-1], seen[..., 1:], down, out=out)
-
-    def _cells(self, row: Int64[Tensor, "q l s"]) -> Int64[Tensor, "q l s"]:
-        """Return where rows of a level begin in the pyramid."""
-        return self.before[:, None] + row * self.sides[0][:, None]

@@ -8,6 +8,7 @@ a time, which costs a sixth more than to have all of them in float32.
 Legend: b batch, a heads, p pixels, d channels of a head, e channels compared, q some pixels.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -16,13 +17,17 @@ from torch import Tensor
 
 ROWS = 128
 """Converted at once."""
+COLUMNS = 1024
+"""Of the matrix that lie together in memory: caches hold so many of all rows that are converted at
+once, and as many of the values."""
 
 
 @dataclass(frozen=True)
 class CompactAttention:
     """The attention matrix of a pair, without its denominators."""
 
-    numerators: Float16[Tensor, "b a p p"]
+    blocks: tuple[Float16[Tensor, "b a p _"], ...]
+    """The numerators, some columns after the other."""
     denominators: Float[Tensor, "b a p 1"]
 
     @classmethod
@@ -31,29 +36,53 @@ class CompactAttention:
     ) -> "CompactAttention":
         """Compare scaled queries with keys, without ever having the matrix in float32."""
         *leading, pixels, _ = queries.shape
-        numerators = torch.empty(*leading, pixels, pixels, dtype=torch.float16)
+        blocks = empty_blocks(leading, pixels)
         denominators = queries.new_empty(*leading, pixels, 1)
         for first in range(0, pixels, ROWS):
             some = slice(first, first + ROWS)
             scores = queries[..., some, :] @ keys.mT
             scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
             torch.sum(scores, dim=-1, keepdim=True, out=denominators[..., some, :])
-            numerators[..., some, :] = scores
-        return cls(numerators, denominators)
+            for block, part in zip(blocks, scores.split(COLUMNS, dim=-1), strict=True):
+                block[..., some, :] = part
+        return cls(blocks, denominators)
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
         """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
-        return self.numerators[:, :, queries].float() / self.denominators[:, :, queries]
+        numerators = torch.cat([block[:, :, queries] for block in self.blocks], dim=-1)
+        return numerators.float() / self.denominators[:, :, queries]
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
         batch, heads, pixels, _ = values.shape
-        out = torch.empty_like(values, memory_format=torch.contiguous_format)
-        converted = values.new_empty(min(ROWS, pixels), pixels)
+        out = torch.zeros_like(values, memory_format=torch.contiguous_format)
+        space = values.new_empty(min(ROWS, pixels) * min(COLUMNS, pixels))
         for item in range(batch):
             for head in range(heads):
-                for first in range(0, pixels, ROWS):
-                    some = self.numerators[item, head, first : first + ROWS]
-                    part = converted[: len(some)].copy_(some)
-                    torch.mm(part, values[item, head], out=out[item, head, first : first + ROWS])
+                parts = values[item, head].split(COLUMNS)
+                for block, part in zip(self.blocks, parts, strict=True):
+                    add_product(block[item, head], part, out[item, head], space)
         return out.div_(self.denominators)
+
+
+def empty_blocks(leading: list[int], pixels: int) -> tuple[Float16[Tensor, "*leading p _"], ...]:
+    """Return the space for a matrix, some columns after the other in one piece of memory."""
+    widths = [min(COLUMNS, pixels - first) for first in range(0, pixels, COLUMNS)]
+    rows = math.prod(leading) * pixels
+    space = torch.empty(rows * pixels, dtype=torch.float16)
+    parts = space.split([rows * width for width in widths])
+    return tuple(
+        part.view(*leading, pixels, width) for part, width in zip(parts, widths, strict=True)
+    )
+
+
+def add_product(
+    block: Float16[Tensor, "p n"],
+    values: Float[Tensor, "n d"],
+    out: Float[Tensor, "p d"],
+    space: Float[Tensor, " _"],
+) -> None:
+    """Add `block @ values`, converted a few rows at a time in the space given."""
+    for some, target in zip(block.split(ROWS), out.split(ROWS), strict=True):
+        converted = space[: some.numel()].view(some.shape).copy_(some)
+        target.addmm_(converted, values)

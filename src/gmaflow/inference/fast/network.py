@@ -22,6 +22,7 @@ from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, PlainOperations
 from gmaflow.inference.fast.refinement import FastRefinement, State
+from gmaflow.inference.memory import give_back_freed
 from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
@@ -141,8 +142,10 @@ class FastNetwork:
         attention = self._attend(context, store=plan.store_attention)
         prepared = self.refine.prepare(channels_last(context))
         state = self.refine.begin(channels_last(hidden), flow_init)
+        if context.device.type == "cpu":
+            give_back_freed()  # the encoders' maps, of which small pieces are still in use
         for iteration in range(iters):
-            self.refine(state, look_up(state.coords), attention, prepared)
+            self.refine(state, look_up, attention, prepared)
             if told is not None:
                 told(iteration + 1, *copies(state))
         return state

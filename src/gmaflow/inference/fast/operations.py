@@ -117,13 +117,8 @@ class PlainOperations:
     ) -> Map:
         """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
         out = raw_convolution(x, layer, None)
-        # torch's instance norm takes six times as long on channels-last maps; batch norm of one
-        # item is the same thing.
-        parts = [
-            F.batch_norm(item.permute(0, 3, 1, 2), None, None, training=True, eps=EPSILON)
-            for item in out.split(1)
-        ]
-        out = (parts[0] if len(parts) == 1 else torch.cat(parts)).permute(0, 2, 3, 1)
+        for rows in out.view(len(out), -1, out.shape[-1]):
+            normalize(rows)
         out = out.relu_() if relu else out
         return out if shortcut is None else out.add_(shortcut).relu_()
 
@@ -212,6 +207,16 @@ def raw_convolution(x: Map, layer: Convolution, bias: Tensor | None) -> Tensor:
         return layer.winograd(x, bias)
     out = F.conv2d(x.permute(0, 3, 1, 2), layer.weight, bias, layer.stride, layer.padding)
     return out.permute(0, 2, 3, 1).contiguous()
+
+
+def normalize(rows: Float[Tensor, "p c"]) -> None:
+    """Bring every channel to mean 0 and variance 1, in place.
+
+    torch's instance norm takes six times as long on channels-last maps, and makes another map.
+    """
+    mean, variance = torch.batch_norm_update_stats(rows, None, None, momentum=0.0)
+    scale = (variance.float() + EPSILON).rsqrt()
+    torch.addcmul(-mean.float() * scale, rows, scale, out=rows)
 
 
 def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:

@@ -7,15 +7,13 @@ GPU to run it. A CUDA graph keeps the launches of one kind of call (its size, it
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.inference.fast.graphs import CudaGraphs, Graphs, Replay, Run, Tensors
 from gmaflow.inference.fast.network import FastNetwork
 from gmaflow.model import EncodedFrame, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.network import STORE_ALL
@@ -25,25 +23,16 @@ log = logging.getLogger(__name__)
 MOST_RECORDINGS = 6
 """So many kinds of call are kept, the least recently used is given up."""
 
-Tensors: TypeAlias = tuple[Tensor, ...]
 Kind: TypeAlias = tuple[object, ...]
 """What distinguishes calls: the shapes, iterations, the plan, and so on."""
 
 
 @dataclass(frozen=True)
-class Recording:
-    """One kind of call: its graph, and the tensors that the graph reads and writes."""
+class NotRecorded:
+    """One kind of call that runs as it is."""
 
-    graph: torch.cuda.CUDAGraph
-    inputs: Tensors
-    outputs: Tensors
-
-
-@dataclass(frozen=True)
-class RunBy:
-    """One kind of call that has run once, and on which thread."""
-
-    thread: int
+    thread: int | None
+    """On which thread it ran first; None if it cannot be recorded."""
 
 
 class RecordedNetwork:
@@ -55,22 +44,18 @@ class RecordedNetwork:
     once more before, since cuDNN remembers algorithms for each thread, and cannot search for them
     while recording.)
 
-    Recordings share one pool of memory: what one leaves behind another may overwrite. So one call
-    runs at a time, and takes its results away (as copies) before the next begins, on whichever
-    thread and stream that is.
+    What cannot be recorded, for want of memory or whatever else a driver says, runs as it is.
 
     Args:
         network: The network; on CUDA.
-        search: Let cuDNN try its algorithms for each new size and keep the fastest.
+        graphs: How to record; by default as CUDA graphs.
     """
 
-    def __init__(self, network: FastNetwork, *, search: bool = True) -> None:
+    def __init__(self, network: FastNetwork, graphs: Graphs | None = None) -> None:
         self.network = network
-        self.search = search
+        self.graphs: Graphs = CudaGraphs() if graphs is None else graphs
         self._lock = threading.Lock()
-        self._recordings: OrderedDict[Kind, Recording | RunBy] = OrderedDict()
-        self._pool = torch.cuda.graph_pool_handle()
-        self._done: torch.cuda.Event | None = None
+        self._calls: OrderedDict[Kind, Replay | NotRecorded] = OrderedDict()
 
     def __call__(
         self,
@@ -146,56 +131,31 @@ class RecordedNetwork:
         """Return what a call has in common with others; None if somebody watches this one."""
         return (what, iters, plan) if on_iteration is None else None
 
-    def _call(self, run: Callable[..., Tensors], inputs: Tensors, what: Kind | None) -> Tensors:
+    def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: as it is, recorded, or from its recording."""
-        with self._lock, torch.cuda.device(inputs[0].device), self._algorithms():
+        with self._lock, self.graphs.working_on(inputs[0].device):
             if what is None:
                 return run(*inputs)
             kind: Kind = (*what, *(x.shape for x in inputs))
-            known = self._recordings.get(kind)
+            known = self._calls.get(kind)
             if known is None:
-                self._remember(kind, RunBy(threading.get_ident()))
-                return run(*inputs)
-            if isinstance(known, RunBy):
-                if known.thread != threading.get_ident():
-                    run(*inputs)
-                known = self._record(run, inputs)
-                log.info("recorded %s", kind)
+                known = NotRecorded(threading.get_ident())
+            elif isinstance(known, NotRecorded) and known.thread is not None:
+                known = self._record(run, inputs, known.thread)
             self._remember(kind, known)
-            return self._replay(known, inputs)
+            return run(*inputs) if isinstance(known, NotRecorded) else known(inputs)
 
-    def _remember(self, kind: Kind, recording: Recording | RunBy) -> None:
-        self._recordings[kind] = recording
-        self._recordings.move_to_end(kind)
-        while len(self._recordings) > MOST_RECORDINGS:
-            self._recordings.popitem(last=False)
-
-    def _record(self, run: Callable[..., Tensors], inputs: Tensors) -> Recording:
-        # Outside the pool: what is given to one recording, no other may overwrite.
-        kept = tuple(torch.empty_like(x) for x in inputs)
-        graph = torch.cuda.CUDAGraph()
-        # Other threads may use the GPU meanwhile: it is only this one's work that is recorded.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            outputs = tuple(run(*kept))
-        return Recording(graph, kept, outputs)
-
-    def _replay(self, recording: Recording, inputs: Tensors) -> Tensors:
-        stream = torch.cuda.current_stream()
-        if self._done is not None:
-            stream.wait_event(self._done)
-        for kept, given in zip(recording.inputs, inputs, strict=True):
-            kept.copy_(given)
-        recording.graph.replay()
-        result = tuple(output.clone() for output in recording.outputs)
-        self._done = torch.cuda.Event()
-        self._done.record(stream)
-        return result
-
-    @contextmanager
-    def _algorithms(self) -> Iterator[None]:
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = self.search
+    def _record(self, run: Run, inputs: Tensors, thread: int) -> Replay | NotRecorded:
+        if thread != threading.get_ident():
+            run(*inputs)
         try:
-            yield
-        finally:
-            torch.backends.cudnn.benchmark = before
+            return self.graphs.record(run, inputs)
+        except RuntimeError as err:
+            log.info("a call could not be recorded and runs as it is: %s", err)
+            return NotRecorded(None)
+
+    def _remember(self, kind: Kind, known: Replay | NotRecorded) -> None:
+        self._calls[kind] = known
+        self._calls.move_to_end(kind)
+        while len(self._calls) > MOST_RECORDINGS:
+            self._calls.popitem(last=False)

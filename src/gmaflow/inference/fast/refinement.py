@@ -11,7 +11,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import Convolution, Working
-from gmaflow.inference.fast.operations import Map, Operations, Targets
+from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
 from gmaflow.model import FlowNetwork
 from gmaflow.model.aggregation import Aggregator, AttentionWeights
 from gmaflow.model.update import GRUPass
@@ -109,12 +109,12 @@ class FastRefinement:
     def __call__(
         self,
         state: State,
-        seen: Map,
+        look_up: Lookup,
         attention: AttentionWeights | None,
         prepared: list[Tensor],
     ) -> None:
-        """Refine the flow once, given the correlations seen around it."""
-        self._see_motion(state, seen)
+        """Refine the flow once, by the correlations found around it."""
+        self._see_motion(state, look_up)
         self._borrow_motion(state, attention)
         self._update(state, prepared)
 
@@ -122,10 +122,10 @@ class FastRefinement:
         targets = (state.motion[0][..., -2:], state.motion[1][..., -2:])
         self.operations.advance(change, bias, state.flow, state.coords, state.flow_input, targets)
 
-    def _see_motion(self, state: State, seen: Map) -> None:
+    def _see_motion(self, state: State, look_up: Lookup) -> None:
         """Encode the current flow together with the correlations found around it."""
         split = self.see_correlation[-1].weight.shape[0]
-        self._run_layers(self.see_correlation, seen, state.merged[..., :split])
+        self._run_layers(self.see_correlation, look_up(state.coords), state.merged[..., :split])
         self._run_layers(self.see_flow, state.flow_input, state.merged[..., split:])
         # The last two channels are the flow itself.
         targets = (state.motion[0][..., :-2], state.motion[1][..., :-2])
@@ -161,6 +161,7 @@ class FastRefinement:
             self.operations.gate(gates, context, hidden, reset_hidden)
             candidate = self.operations.convolve(state.seen_reset, self.candidates[i])
             self.operations.renew(candidate, context, gates, hidden, state.hidden)
+            del gates, candidate  # before the next ones are made
         decided = self.operations.convolve(state.hidden, self.decide, relu=True)
         assert self.change.bias is not None
         change = self.operations.convolve(decided, without_bias(self.change))

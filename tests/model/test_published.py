@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, ReferenceNetwork
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, PublishedNetwork
 from tests.conftest import random_images
 from tests.model.parity import VARIANTS
 from tests.model.test_parity import Fixture
@@ -22,7 +22,7 @@ def test_the_same_flow(model: str | NetworkConfig, make_network: Make) -> None:
     images = random_images(2, 128, 136)
     start = torch.randn(2, 2, 16, 17, generator=torch.Generator().manual_seed(1))
     ours = network(*images, iters=4, flow_init=start, all_iterations=True)
-    plain = ReferenceNetwork(network)(*images, iters=4, flow_init=start)
+    plain = PublishedNetwork(network)(*images, iters=4, flow_init=start)
     assert len(plain.flows) == 4
     for flow, expected in zip(plain.flows, ours.flows, strict=True):
         torch.testing.assert_close(flow, expected, atol=1e-3, rtol=0)
@@ -32,11 +32,11 @@ def test_the_same_flow(model: str | NetworkConfig, make_network: Make) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_it_is_what_the_published_code_answers(variant: str, material: Path) -> None:
     fixture = Fixture(material / "parity", variant)
-    prediction = ReferenceNetwork(fixture.network)(*fixture.images(), iters=12)
+    prediction = PublishedNetwork(fixture.network)(*fixture.images(), iters=12)
     for iteration in (1, 6, 12):
         fixture.check(prediction.flows[iteration - 1], f"flow_iter{iteration}")
 
 
 def test_small_images_are_refused(make_network: Make) -> None:
     with pytest.raises(ValueError, match="needs images of 128 px and more"):
-        ReferenceNetwork(make_network("raft-small"))(*random_images(1, 120, 128))
+        PublishedNetwork(make_network("raft-small"))(*random_images(1, 120, 128))

@@ -3,7 +3,8 @@
 It has the same weights and gives the same flow, but takes no short cut: all correlations are stored
 as a list of pooled volumes and looked up by `grid_sample`, the attention matrix is stored, the
 recurrent unit convolves the context again in every iteration, and every iteration's flow is
-upsampled, though the last alone is wanted. So what `FlowNetwork` saves can be measured.
+upsampled, though the last alone is wanted. So what `FlowNetwork` saves can be measured
+(`gmaflow bench --against published`).
 
 Legend: b batch, c channels, H W rows and columns of the images, h w = H / 8, W / 8, p = h * w
 pixels, a heads, d channels of a head, k the lookup window's side, l levels.
@@ -19,11 +20,11 @@ from gmaflow.model.network import FlowNetwork, Prediction, check_images
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import pixel_grid
 
-REFERENCE_MIN_SIDE = 128
+PUBLISHED_MIN_SIDE = 128
 """Below it the coarsest level is one cell wide, and the published lookup divides by zero."""
 
 
-class ReferenceNetwork(nn.Module):
+class PublishedNetwork(nn.Module):
     """A `FlowNetwork`'s weights, computed the published way.
 
     Args:
@@ -47,8 +48,8 @@ class ReferenceNetwork(nn.Module):
     ) -> Prediction:
         """Estimate the flow of every iteration; see `FlowNetwork.forward`."""
         check_images(image1, image2)
-        if min(image1.shape[-2:]) < REFERENCE_MIN_SIDE:
-            raise ValueError(f"the published code needs images of {REFERENCE_MIN_SIDE} px and more")
+        if min(image1.shape[-2:]) < PUBLISHED_MIN_SIDE:
+            raise ValueError(f"the published code needs images of {PUBLISHED_MIN_SIDE} px and more")
         network = self.network
         features1, features2 = network.encode(image1, image2)
         pyramid = correlation_pyramid(
