@@ -28,10 +28,10 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.refinement import Watcher, telling
+from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import start_from
-from gmaflow.model import MemoryPlan, NetworkConfig, OnIteration, Prediction
+from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 
@@ -187,8 +187,8 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        told = self._telling(watch, padding)
-        return self._cropped(self._engine.on_images(padded1, padded2, start, told), padding)
+        watched = self._watch(watch, padding)
+        return self._cropped(self._engine.on_images(padded1, padded2, start, watched), padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -234,8 +234,8 @@ class FlowEstimator:
             check_pair(frames[0].image, frames[1].image)
             start = self._start_from(previous, frames[0].image, both_ways=both_ways)
             padding = self._padding(frames[0].image)
-            told = self._telling(watch, padding)
-            found = self._engine.on_frames(*frames, start, told, both_ways=both_ways)
+            watched = self._watch(watch, padding)
+            found = self._engine.on_frames(*frames, start, watched, both_ways=both_ways)
             return self._cropped(found, padding)
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
@@ -253,8 +253,8 @@ class FlowEstimator:
             raise FlowError("the frame was encoded by another estimator; encode it with this one")
         return image
 
-    def _telling(self, watch: Watcher | None, padding: Padding) -> OnIteration | None:
-        return None if watch is None else telling(watch, self.iters, self.network, padding)
+    def _watch(self, watcher: Watcher | None, padding: Padding) -> Watch | None:
+        return None if watcher is None else Watch(watcher, self.network, padding)
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
