@@ -23,9 +23,10 @@ from gmaflow.inference.memory import (
         ("512k", 512e3),
         ("3g", 3e9),
         (123456, 123456),
+        (2e16, 2e16),
     ],
 )
-def test_amounts_of_memory(text: str | int, amount: float) -> None:
+def test_amounts_of_memory(text: str | int | float, amount: float) -> None:
     assert as_bytes(text) == amount
 
 

@@ -2,6 +2,9 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
+from gmaflow.inference.planning import Computation, candidates
+from gmaflow.inference.tiles import tile_sizes
+from gmaflow.model import MODELS
 from tests.inference.test_estimator import arrays, checkpoint
 
 
@@ -29,14 +32,18 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
         assert np.abs(flow - expected).max() < 1e-4
 
 
-SHORT_OF_MEMORY = 60e6
-"""Bytes: raft-small on 384x520 takes 90e6."""
+def least_memory(model: str, height: int, width: int) -> float:
+    """Bytes with which one pair of that size is estimated at once, by the fast back end."""
+    computation = Computation(MODELS[model], fast=True)
+    return min(plan.need for plan in candidates(computation, 1, (height, width)))
 
 
 @pytest.mark.parametrize("encoded", [False, True])
 def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
+    (tile,) = tile_sizes(384, 520)
+    memory = least_memory("raft-small", *tile)
     estimator = FlowEstimator(
-        checkpoint(), iters=2, device="cpu", max_memory=SHORT_OF_MEMORY, backend="fast"
+        checkpoint(), iters=2, device="cpu", backend="fast", max_memory=memory
     )
     pair = arrays(384, 520)
     frames = tuple(map(estimator.encode, pair)) if encoded else pair

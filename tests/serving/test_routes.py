@@ -15,6 +15,7 @@ from gmaflow.example import load_example
 from gmaflow.io import VideoWriter, read_flow
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.version import __version__
+from tests.inference.test_refinement import least_memory
 from tests.serving.conftest import Running, frames, pair_files, running
 
 SIZE = (40, 56)
@@ -182,6 +183,22 @@ def test_the_example_knows_its_truth(site: Running) -> None:
     assert picture(site.client.get(f"{url}/pairs/0/small/error")).std() > 0
     first = picture(site.client.get(f"{url}/pairs/0/small/frame1"))
     assert np.array_equal(first, load_example().image1)
+
+
+def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, str]) -> None:
+    # Enough for one direction, not for both at once.
+    memory = least_memory("raft-small", *SIZE)
+    with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
+        url = site.start(iters="3")
+        status = site.wait(url)
+        assert (status["state"], status["every_iteration"]) == ("done", False)
+        answer = site.client.get(f"{url}/pairs/0/small/flow", params={"iteration": 1})
+        assert answer.status_code == 404
+        assert "for want of memory" in answer.json()["error"]
+        assert picture(site.client.get(f"{url}/pairs/0/small/occlusion")).shape[:2] == SIZE
+        failed = site.wait(site.start(iters="1", size=(120, 160)))
+        assert failed["state"] == "failed"
+        assert "of memory are not enough for images of 120x160" in failed["error"]
 
 
 def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> None:

@@ -30,7 +30,7 @@ from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
-from gmaflow.inference.warm_start import start_from
+from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
@@ -87,6 +87,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
+        self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
         self.max_memory = None if max_memory is None else as_bytes(max_memory)
         self._engine = Engine(
@@ -179,7 +180,7 @@ class FlowEstimator:
         Args:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
-            start: First guess on the padded 1/8 grid, in its pixels.
+            start: First guess, as the `coarse` flow of an estimate.
             watch: Told after each refinement; what it raises stops the estimate.
         """
         check_tensors(image1, image2)
@@ -187,6 +188,7 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
+        start = None if start is None else check_start(start, padded1)
         watched = self._watch(watch, padding)
         return self._cropped(self._engine.on_images(padded1, padded2, start, watched), padding)
 

@@ -24,7 +24,8 @@ def as_bytes(amount: str | int | float) -> float:
     Raises:
         FlowError: It is no amount.
     """
-    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", str(amount).strip().lower())
+    text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
+    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
     try:
         number = float(found[1]) if found else 0.0
     except ValueError:
