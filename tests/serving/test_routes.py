@@ -275,6 +275,18 @@ def test_a_long_clip_is_cut_and_this_is_said(shelf: ModelShelf, clip: Path) -> N
         assert "only the first 3 frames" in status["notes"][0]
 
 
+def test_cuts_in_a_clip_are_told(site: Running, tmp_path: Path) -> None:
+    scene, other = load_example().image1[:192, :256], load_example().image1[-192:, -256:]
+    with VideoWriter(tmp_path / "cut.mp4", fps=10) as writer:
+        for frame in (scene, np.roll(scene, 2, 1), other, np.roll(other, 2, 1)):
+            writer.write(frame)
+    files = {"clip": ("x.mp4", (tmp_path / "cut.mp4").read_bytes())}
+    url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
+    (note,) = site.client.get(url).json()["notes"]
+    assert "another scene begins with frame 3: " in note
+    site.client.delete(url)
+
+
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five frames."""
