@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.app import say
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.outputs import (
     PairResult,
@@ -19,6 +20,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.cli.pairs import estimate_pair, settings
+from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import FlowError, ImageError, OutputError
 from gmaflow.io import list_images, read_ahead, write_behind
 
@@ -116,25 +118,20 @@ def run_jobs(
     options: FlowOptions,
 ) -> tuple[int, list[str]]:
     """Work through a folder's pairs; returns how many were estimated, and what was wrong."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-    from rich.text import Text
-
-    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
     work = FolderWork(estimator, options)
     done, skipped = 0, []
     with (
-        Progress(*columns, console=Console(stderr=True), disable=options.json) as progress,
+        progress_bar("flow", quiet=options.json) as show_progress,
         closing(read_ahead(load_jobs(jobs, resume=options.resume))) as loaded,
         write_behind() as later,
     ):
-        for pair in progress.track(loaded, description="flow", total=len(jobs)):
+        for number, pair in enumerate(loaded):
+            show_progress(number, len(jobs))
             try:
                 result = work.estimate(pair)
             except FlowError as err:
                 skipped.append(f"{pair.job.first.name} -> {pair.job.second.name}: {err}")
-                told = Text(f"skipped {skipped[-1]}", style="yellow")
-                progress.console.print(told, soft_wrap=True)
+                say(f"gmaflow: skipped {skipped[-1]}")
                 continue
             if result is not None:
                 later(partial(write_parts, result, pair.job.paths))
