@@ -118,7 +118,7 @@ def test_points_outside_the_image_are_refused(point: tuple[float, float]) -> Non
 
 
 def test_raft_has_no_attention_to_show() -> None:
-    with pytest.raises(FlowError, match="raft has no attention"):
+    with pytest.raises(FlowError, match="this network has no attention"):
         FlowEstimator(checkpoint(), device="cpu").attention(arrays(32, 40)[0], [(1.0, 1.0)])
 
 

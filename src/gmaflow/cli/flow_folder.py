@@ -33,7 +33,10 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     folder, output = options.inputs[0], options.output
     if folder.is_file():
-        raise FlowError(f"{folder} is one image; give two images, or a folder of frames")
+        raise FlowError(
+            f"{folder} is one file; give two images, or a folder of frames; "
+            "for a video there is gmaflow video"
+        )
     frames = list_images(folder)
     if len(frames) < 2:
         raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
@@ -88,7 +91,7 @@ class Loaded:
 
     job: Job
     images: "tuple[ImageArray, ImageArray] | None" = None
-    error: FlowError | None = None
+    error: ImageError | None = None
 
 
 def load_jobs(jobs: Iterable[Job], *, resume: bool) -> Iterator[Loaded]:
@@ -104,7 +107,7 @@ def load_jobs(jobs: Iterable[Job], *, resume: bool) -> Iterator[Loaded]:
             # The second frame of the pair before is the first of this one.
             first = last[job.first] if job.first in last else load_image(job.first)
             second = load_image(job.second)
-        except FlowError as err:
+        except ImageError as err:
             last = {}
             yield Loaded(job, error=err)
         else:
@@ -129,7 +132,7 @@ def run_jobs(
             show_progress(number, len(jobs))
             try:
                 result = work.estimate(pair)
-            except FlowError as err:
+            except ImageError as err:  # other errors would come again with every pair
                 skipped.append(f"{pair.job.first.name} -> {pair.job.second.name}: {err}")
                 say(f"gmaflow: skipped {skipped[-1]}")
                 continue
@@ -152,7 +155,8 @@ class FolderWork:
         """Find out what is wanted of a pair; None if it is finished.
 
         Raises:
-            FlowError: Its images cannot be used.
+            ImageError: Its images cannot be used.
+            FlowError: What is wanted cannot be had of any pair.
         """
         from gmaflow.inference import read_flow
 
