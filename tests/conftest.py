@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 from gmaflow.model import FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("any-speed", deadline=None)
+settings.load_profile("any-speed")
 
 if not torch.cuda.is_available():
     # Triton reads it when it is first imported, and runs kernels on the CPU.

@@ -20,7 +20,6 @@ LAYERS = (
     "evaluation",
     "training",
     "benchmarking",
-    "export",
     "serving",
     "cli",
 )

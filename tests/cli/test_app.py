@@ -23,6 +23,15 @@ def test_every_verb_explains_itself(verb: str, run: Run) -> None:
     assert f"gmaflow {verb}" in outcome.out
 
 
+ESTIMATING = set(VERBS) - {"data", "scenes", "train", "weights"}
+
+
+@pytest.mark.parametrize("verb", sorted(ESTIMATING))
+def test_every_verb_that_estimates_takes_what_its_errors_name(verb: str, run: Run) -> None:
+    shown = run(verb, "--help").out
+    assert all(f"--{name} " in shown for name in ("device", "precision", "max-memory"))
+
+
 def test_version(run: Run) -> None:
     assert run("--version").out == f"gmaflow {__version__}\n"
 

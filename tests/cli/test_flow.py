@@ -142,7 +142,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "nowhere.png": [good, tmp_path / "nowhere.png"],
         "is a folder": [good, tmp_path / "empty"],
         "no images": [tmp_path / "empty"],
-        "is one image": [good],
+        "is one file": [good],
         "3 inputs were given": [good, good, good],
         "0 inputs were given": [],
         "iters is 0": [good, good, "--iters", "0"],
@@ -150,7 +150,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "device 'tpu' is not": [good, good, "--device", "tpu"],
         "precision 'fp8' is not known": [good, good, "--precision", "fp8"],
         "is no point": [good, good, "--attention", "here"],
-        "raft has no attention": [good, good, "--attention", "1,1"],
+        "this network has no attention": [good, good, "--attention", "1,1"],
         "for folders of frames": [good, good, "--resume"],
         "does not exist; give a .safetensors": [good, good, "--weights", "nowhere.pth"],
     }

@@ -60,6 +60,20 @@ def test_one_bad_frame_is_reported_and_not_fatal(run: Run, fast: list[str], tmp_
     assert "3 of 4 pairs were skipped" in told.err
 
 
+def test_what_no_pair_can_give_ends_it_at_once(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "in", 4)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
+    for options, complaint in (
+        (("--attention", "1,1"), "this network has no attention"),
+        (("--max-memory", "1MB"), "of memory are not enough"),
+    ):
+        outcome = run(*call, *options)
+        assert outcome.code == 2
+        assert complaint in outcome.err
+        assert outcome.err.count("\n") == 1
+    assert not list(tmp_path.glob("out/*"))
+
+
 def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 4)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]

@@ -26,7 +26,7 @@ def test_nothing_is_near_nothing() -> None:
     assert np.isinf(distance_to(np.zeros((4, 5), bool), limit=100)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     height=st.integers(1, 14),

@@ -93,7 +93,7 @@ def test_no_truth_and_another_size_are_refused() -> None:
         measure(constant((0, 0), (3, 4)), make_sample(constant((0, 0))))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=3))
 def test_figures_are_those_of_the_plain_implementation(seeds: list[int]) -> None:
     cases = [random_case(seed, size=(13, 17)) for seed in seeds]
@@ -108,7 +108,7 @@ def test_figures_are_those_of_the_plain_implementation(seeds: list[int]) -> None
             assert getattr(found, name) == pytest.approx(expected[name], nan_ok=True), region
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=6), cut=st.integers(0, 6))
 def test_two_halves_are_the_whole(seeds: list[int], cut: int) -> None:
     parts = [measure(*random_case(seed)) for seed in seeds]

@@ -118,7 +118,7 @@ def test_points_outside_the_image_are_refused(point: tuple[float, float]) -> Non
 
 
 def test_raft_has_no_attention_to_show() -> None:
-    with pytest.raises(FlowError, match="raft has no attention"):
+    with pytest.raises(FlowError, match="this network has no attention"):
         FlowEstimator(checkpoint(), device="cpu").attention(arrays(32, 40)[0], [(1.0, 1.0)])
 
 
@@ -183,6 +183,7 @@ def test_a_source_may_reuse_its_memory() -> None:
         (torch.full((1, 3, 32, 40), float("nan")),) * 2 + ("nan",),
         (torch.zeros(3, 32, 40),) * 2 + (r"\[b, 3, height, width\], not \(3, 32, 40\)",),
         (torch.zeros(1, 3, 9, 9),) * 2 + ("at least 16 pixels",),
+        (torch.zeros(0, 3, 32, 40),) * 2 + ("empty; give at least one pair",),
     ],
 )
 def test_batches_that_are_no_images_are_refused(
@@ -190,6 +191,16 @@ def test_batches_that_are_no_images_are_refused(
 ) -> None:
     with pytest.raises(ImageError, match=complaint):
         check_tensors.__wrapped__(first, second)  # type: ignore[attr-defined]
+
+
+def test_a_first_guess_is_of_the_coarse_flows_shape() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    pair = random_images(1, 33, 40)
+    coarse = estimator.batch(*pair).coarse
+    assert estimator.batch(*pair, start=coarse.double()).flow.isfinite().all()
+    wanted = r"has the shape \[1, 2, 3, 3\]; these images need \[1, 2, 5, 5\]"
+    with pytest.raises(FlowError, match=wanted):
+        estimator.batch(*pair, start=torch.zeros(1, 2, 3, 3))
 
 
 def test_another_model_than_the_checkpoints_is_refused() -> None:

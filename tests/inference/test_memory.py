@@ -7,6 +7,8 @@ import torch
 from gmaflow.errors import FlowError
 from gmaflow.inference.memory import (
     as_bytes,
+    as_gigabytes,
+    free_container_memory,
     free_memory,
     give_back_freed,
     memory_budget,
@@ -23,9 +25,10 @@ from gmaflow.inference.memory import (
         ("512k", 512e3),
         ("3g", 3e9),
         (123456, 123456),
+        (2e16, 2e16),
     ],
 )
-def test_amounts_of_memory(text: str | int, amount: float) -> None:
+def test_amounts_of_memory(text: str | int | float, amount: float) -> None:
     assert as_bytes(text) == amount
 
 
@@ -42,6 +45,39 @@ def test_a_limit_is_the_budget() -> None:
 
 def test_some_memory_is_free_here() -> None:
     assert 1e8 < free_memory(torch.device("cpu")) < 1e14
+
+
+VERSION_2 = "memory.max", "memory.current"
+VERSION_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
+
+
+def make_group(root: Path, names: tuple[str, str], limit: str, used: int) -> None:
+    for name, text in zip(names, (limit, str(used)), strict=True):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+    details = "anon 300\nfile 600\nshmem 50\nactive_file 150\ninactive_file 400\n"
+    (root / names[0]).with_name("memory.stat").write_text(details)
+
+
+@pytest.mark.parametrize("names", [VERSION_2, VERSION_1])
+def test_copies_of_files_leave_a_container_its_memory(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    make_group(tmp_path, names, "1000", 950)
+    assert free_container_memory(tmp_path) == 1000 - 950 + 150 + 400
+
+
+def test_a_container_may_have_no_limit_or_be_beyond_it(tmp_path: Path) -> None:
+    assert free_container_memory(tmp_path) == float("inf")
+    make_group(tmp_path, VERSION_2, "max", 950)
+    assert free_container_memory(tmp_path) == float("inf")
+    make_group(tmp_path, VERSION_2, "100", 950)
+    assert free_container_memory(tmp_path) == 0
+
+
+def test_small_amounts_are_not_told_as_nothing() -> None:
+    assert as_gigabytes(1e6) == "0.001 GB"
+    assert as_gigabytes(1.5e9) == "1.5 GB"
 
 
 def test_running_out_of_memory_is_a_sentence() -> None:

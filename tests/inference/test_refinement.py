@@ -2,6 +2,9 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
+from gmaflow.inference.planning import Computation, candidates
+from gmaflow.inference.tiles import tile_sizes
+from gmaflow.model import MODELS
 from tests.inference.test_estimator import arrays, checkpoint
 
 
@@ -16,8 +19,10 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
     flows = []
 
     def watch(refinement: Refinement) -> None:
+        flow = refinement.flow()
+        assert flow is not None
         seen.append(refinement)
-        flows.append(refinement.flow())
+        flows.append(flow)
 
     both = estimator.bidirectional(*arrays(34, 45), watch=watch)
     assert [(step.number, step.total) for step in seen] == [(1, 3), (2, 3), (3, 3)]
@@ -25,6 +30,35 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
     for number, flow in enumerate(flows, start=1):
         expected = estimator.with_iters(number).bidirectional(*arrays(34, 45)).forward.array
         assert np.abs(flow - expected).max() < 1e-4
+
+
+def least_memory(model: str, height: int, width: int) -> float:
+    """Bytes with which one pair of that size is estimated at once, by the fast back end."""
+    computation = Computation(MODELS[model], fast=True)
+    return min(plan.need for plan in candidates(computation, 1, (height, width)))
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
+    (tile,) = tile_sizes(384, 520)
+    memory = least_memory("raft-small", *tile)
+    estimator = FlowEstimator(
+        checkpoint(), iters=2, device="cpu", backend="fast", max_memory=memory
+    )
+    pair = arrays(384, 520)
+    frames = tuple(map(estimator.encode, pair)) if encoded else pair
+    seen: list[Refinement] = []
+    estimator.bidirectional(*frames, watch=seen.append)
+    # Two tiles for each of two directions.
+    assert [(step.number, step.total) for step in seen] == [(n, 8) for n in range(1, 9)]
+    assert all(step.flow() is None for step in seen)
+
+    def stop(refinement: Refinement) -> None:
+        if refinement.number == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        estimator(*frames, watch=stop)
 
 
 def test_what_a_watcher_raises_stops_the_estimate() -> None:

@@ -12,6 +12,7 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.inference.tiles import (
     OVERLAP,
     blend_weights,
+    count_parts,
     estimate_in_parts,
     estimate_in_tiles,
     tile_sizes,
@@ -122,3 +123,17 @@ def moved_picture(height: int, width: int, *, shift: tuple[int, int]) -> tuple[T
     first = picture[..., margin : margin + height, margin : margin + width]
     second = picture[..., margin - y : margin - y + height, margin - x : margin - x + width]
     return first.contiguous(), second.contiguous()
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+@pytest.mark.parametrize("tile", [(600, 808), (384, 384), (520, 400)])
+def test_parts_are_counted_before_they_are_estimated(pairs: int, tile: tuple[int, int]) -> None:
+    images = random_images(3, 600, 808)
+    calls = []
+
+    def estimate(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
+        calls.append(len(image1))
+        return colours_as_flow(image1, image2, start)
+
+    estimate_in_parts(estimate, *images, None, pairs=pairs, tile=tile)
+    assert len(calls) == count_parts(images[0].shape, pairs=pairs, tile=tile)

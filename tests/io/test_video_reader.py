@@ -116,7 +116,7 @@ def test_a_change_of_size_ends_it(tmp_path: Path) -> None:
 
 def test_what_has_nothing_is_refused(clip: Path, tmp_path: Path) -> None:
     for given, complaint in (
-        ({"start": Fraction(2)}, "has nothing at 2 s, which lasts 2.00 s"),
+        ({"start": Fraction(2)}, "lasts 2.00 s and has nothing at 2 s"),
         ({"start": Fraction(-1)}, "has nothing at -1 s"),
         ({"start": Fraction(1), "end": Fraction(1)}, "ends at 1 s and starts at 1 s"),
         ({"every": 0}, "give at least 1"),

@@ -103,8 +103,8 @@ def pair_files(size: tuple[int, int] = (40, 56)) -> dict[str, tuple[str, bytes]]
 
 
 @pytest.fixture(scope="session")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> ModelShelf:
-    """A small model, one with attention, and the shipped one."""
+def weight_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Random weights of a small model, and of one with attention."""
     folder = tmp_path_factory.mktemp("weights")
     for name, model in (("small", "raft-small"), ("attentive", "gma")):
         torch.manual_seed(0)
@@ -112,8 +112,13 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> ModelShelf:
             config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict()
         )
         save_checkpoint(folder / f"{name}.safetensors", checkpoint)
-    files = (str(folder / "small.safetensors"), str(folder / "attentive.safetensors"))
-    return ModelShelf(files, device="cpu")
+    return str(folder / "small.safetensors"), str(folder / "attentive.safetensors")
+
+
+@pytest.fixture(scope="session")
+def shelf(weight_files: tuple[str, str]) -> ModelShelf:
+    """A small model, one with attention, and the shipped one."""
+    return ModelShelf(weight_files, device="cpu")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from gmaflow.example import load_example
 from gmaflow.io import VideoWriter, read_flow
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.version import __version__
+from tests.inference.test_refinement import least_memory
 from tests.serving.conftest import Running, frames, pair_files, running
 
 SIZE = (40, 56)
@@ -184,6 +185,22 @@ def test_the_example_knows_its_truth(site: Running) -> None:
     assert np.array_equal(first, load_example().image1)
 
 
+def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, str]) -> None:
+    # Enough for one direction, not for both at once.
+    memory = least_memory("raft-small", *SIZE)
+    with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
+        url = site.start(iters="3")
+        status = site.wait(url)
+        assert (status["state"], status["every_iteration"]) == ("done", False)
+        answer = site.client.get(f"{url}/pairs/0/small/flow", params={"iteration": 1})
+        assert answer.status_code == 404
+        assert "for want of memory" in answer.json()["error"]
+        assert picture(site.client.get(f"{url}/pairs/0/small/occlusion")).shape[:2] == SIZE
+        failed = site.wait(site.start(iters="1", size=(120, 160)))
+        assert failed["state"] == "failed"
+        assert "of memory are not enough for images of 120x160" in failed["error"]
+
+
 def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> None:
     with running(shelf, work_pixels=40 * 56 // 4) as site:
         url = site.start(iters="1")
@@ -256,6 +273,18 @@ def test_a_long_clip_is_cut_and_this_is_said(shelf: ModelShelf, clip: Path) -> N
         status = site.wait(url)
         assert status["pairs"] == 2
         assert "only the first 3 frames" in status["notes"][0]
+
+
+def test_cuts_in_a_clip_are_told(site: Running, tmp_path: Path) -> None:
+    scene, other = load_example().image1[:192, :256], load_example().image1[-192:, -256:]
+    with VideoWriter(tmp_path / "cut.mp4", fps=10) as writer:
+        for frame in (scene, np.roll(scene, 2, 1), other, np.roll(other, 2, 1)):
+            writer.write(frame)
+    files = {"clip": ("x.mp4", (tmp_path / "cut.mp4").read_bytes())}
+    url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
+    (note,) = site.client.get(url).json()["notes"]
+    assert "another scene begins with frame 3: " in note
+    site.client.delete(url)
 
 
 @pytest.fixture(scope="module")

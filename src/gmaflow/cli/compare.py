@@ -1,13 +1,13 @@
 """`gmaflow compare`: several networks on the same pairs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from gmaflow.cli.evaluate import Data
-from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
 from gmaflow.errors import FlowError
 
@@ -45,10 +45,7 @@ class CompareOptions:
     """Show these pairs instead."""
     iters: int = 12
     """Refinements."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
+    place: Place = field(default_factory=PlaceOptions)
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images grow to multiples of 8: as published for Sintel or for KITTI."""
 
@@ -66,13 +63,12 @@ def main(args: list[str]) -> None:
     models = models_of(options.models, options.weights)
     data = options.data.open()
     estimators = {
-        name: EstimatorOptions(
-            weights=file,
+        name: options.place.load(
+            file,
             model=model,
             iters=options.iters,
-            device=options.device,
-            precision=options.precision,
-        ).make(padding=options.data.padding(options.padding))
+            padding=options.data.padding(options.padding),
+        )
         for name, file, model in zip(names, options.weights, models, strict=True)
     }
     rounds = 2 if options.warm_start and data.has_sequences else 1

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.app import say
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.outputs import (
     PairResult,
@@ -19,6 +20,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.cli.pairs import estimate_pair, settings
+from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import FlowError, ImageError, OutputError
 from gmaflow.io import list_images, read_ahead, write_behind
 
@@ -31,7 +33,10 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     folder, output = options.inputs[0], options.output
     if folder.is_file():
-        raise FlowError(f"{folder} is one image; give two images, or a folder of frames")
+        raise FlowError(
+            f"{folder} is one file; give two images, or a folder of frames; "
+            "for a video there is gmaflow video"
+        )
     frames = list_images(folder)
     if len(frames) < 2:
         raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
@@ -86,7 +91,7 @@ class Loaded:
 
     job: Job
     images: "tuple[ImageArray, ImageArray] | None" = None
-    error: FlowError | None = None
+    error: ImageError | None = None
 
 
 def load_jobs(jobs: Iterable[Job], *, resume: bool) -> Iterator[Loaded]:
@@ -102,7 +107,7 @@ def load_jobs(jobs: Iterable[Job], *, resume: bool) -> Iterator[Loaded]:
             # The second frame of the pair before is the first of this one.
             first = last[job.first] if job.first in last else load_image(job.first)
             second = load_image(job.second)
-        except FlowError as err:
+        except ImageError as err:
             last = {}
             yield Loaded(job, error=err)
         else:
@@ -116,25 +121,20 @@ def run_jobs(
     options: FlowOptions,
 ) -> tuple[int, list[str]]:
     """Work through a folder's pairs; returns how many were estimated, and what was wrong."""
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-    from rich.text import Text
-
-    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
     work = FolderWork(estimator, options)
     done, skipped = 0, []
     with (
-        Progress(*columns, console=Console(stderr=True), disable=options.json) as progress,
+        progress_bar("flow", quiet=options.json) as show_progress,
         closing(read_ahead(load_jobs(jobs, resume=options.resume))) as loaded,
         write_behind() as later,
     ):
-        for pair in progress.track(loaded, description="flow", total=len(jobs)):
+        for number, pair in enumerate(loaded):
+            show_progress(number, len(jobs))
             try:
                 result = work.estimate(pair)
-            except FlowError as err:
+            except ImageError as err:  # other errors would come again with every pair
                 skipped.append(f"{pair.job.first.name} -> {pair.job.second.name}: {err}")
-                told = Text(f"skipped {skipped[-1]}", style="yellow")
-                progress.console.print(told, soft_wrap=True)
+                say(f"gmaflow: skipped {skipped[-1]}")
                 continue
             if result is not None:
                 later(partial(write_parts, result, pair.job.paths))
@@ -155,7 +155,8 @@ class FolderWork:
         """Find out what is wanted of a pair; None if it is finished.
 
         Raises:
-            FlowError: Its images cannot be used.
+            ImageError: Its images cannot be used.
+            FlowError: What is wanted cannot be had of any pair.
         """
         from gmaflow.inference import read_flow
 

@@ -9,13 +9,54 @@ import tyro
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator
+    from gmaflow.weights import Checkpoint
 
 Options = TypeVar("Options")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EstimatorOptions:
-    """Which network, and where it runs."""
+class PlaceOptions:
+    """Where networks run, and how."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference: the network as it is written."""
+    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
+    """Keep to so much memory, in tiles if it must be; by default to what is free."""
+    verbose: bool = False
+    """Say what is decided on the way."""
+
+    def load(
+        self,
+        weights: "str | Checkpoint | None",
+        *,
+        model: str | None = None,
+        iters: int,
+        padding: Literal["sintel", "kitti"] = "sintel",
+    ) -> "FlowEstimator":
+        """Load an estimator to run there."""
+        from gmaflow.inference import FlowEstimator, as_backend, as_precision
+
+        if self.verbose:
+            logging.getLogger("gmaflow").setLevel(logging.INFO)
+        return FlowEstimator(
+            weights,
+            model=model,
+            iters=iters,
+            device=self.device,
+            precision=as_precision(self.precision),
+            backend=as_backend(self.backend),
+            max_memory=self.max_memory,
+            padding=padding,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """Which network."""
 
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
@@ -23,32 +64,18 @@ class EstimatorOptions:
     """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
     iters: int = 12
     """Refinements: more are slower and better."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Keep to so much memory, in tiles if it must be; by default to what is free."""
-    verbose: bool = False
-    """Say what is decided on the way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions(PlaceOptions, NetworkOptions):
+    """Which network, and where it runs."""
 
     def make(self, *, padding: Literal["sintel", "kitti"] = "sintel") -> "FlowEstimator":
         """Load the estimator that these options describe."""
-        from gmaflow.inference import FlowEstimator, as_precision
-
-        if self.verbose:
-            logging.getLogger("gmaflow").setLevel(logging.INFO)
-        return FlowEstimator(
-            self.weights,
-            model=self.model,
-            iters=self.iters,
-            device=self.device,
-            precision=as_precision(self.precision),
-            max_memory=self.max_memory,
-            padding=padding,
-        )
+        return self.load(self.weights, model=self.model, iters=self.iters, padding=padding)
 
 
+Place = Annotated[PlaceOptions, tyro.conf.OmitArgPrefixes]
 Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
 
 

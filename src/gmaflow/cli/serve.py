@@ -42,6 +42,8 @@ class ServeOptions:
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
+    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
+    """Keep to so much memory for a pair, in tiles if it must be; by default to what is free."""
     allow_name: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()
@@ -116,6 +118,7 @@ def main(args: list[str]) -> None:
             model=options.model,
             device=options.device,
             precision=as_precision(options.precision),
+            max_memory=options.max_memory,
         )
         limits = options.limits(shelf.device.type)
         names = (options.host, *options.allow_name)

@@ -1,14 +1,14 @@
 """`gmaflow submit`: what the servers of Sintel, KITTI and Spring want."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gmaflow.cli.app import say
-from gmaflow.cli.options import EstimatorOptions, parse
+from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ class SubmitOptions:
     """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
     iters: int | None = None
     """Refinements; by default as published."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
+    place: Place = field(default_factory=PlaceOptions)
 
 
 def main(args: list[str]) -> None:
@@ -57,13 +54,12 @@ def main(args: list[str]) -> None:
     benchmark = find_benchmark(options.benchmark)
     # Before the network is loaded: a wrong folder is the likelier mistake, and quickly told.
     list_jobs(benchmark, options.root, options.output)
-    estimator = EstimatorOptions(
-        weights=options.weights,
+    estimator = options.place.load(
+        options.weights,
         model=options.model,
         iters=options.iters or benchmark.iters,
-        device=options.device,
-        precision=options.precision,
-    ).make(padding=benchmark.padding)
+        padding=benchmark.padding,
+    )
     with progress_bar(f"submit {benchmark.name}") as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)

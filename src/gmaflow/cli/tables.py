@@ -1,14 +1,14 @@
 """`gmaflow tables`: runs laid into the paper's tables of variants and ablations."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
-from gmaflow.cli.options import parse
+from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
 
 if TYPE_CHECKING:
@@ -54,10 +54,7 @@ class TablesOptions:
     """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
     iters: int = 12
     """Refinements."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
+    place: Place = field(default_factory=PlaceOptions)
 
 
 def main(args: list[str]) -> None:
@@ -66,23 +63,17 @@ def main(args: list[str]) -> None:
 
     options = parse(TablesOptions, args, verb="tables")
     from gmaflow.evaluation import make_tables, measure_runs
-    from gmaflow.inference import FlowEstimator, as_precision
 
     runs = open_runs(options)
     trials, notes = open_data(options)
-    precision = as_precision(options.precision)
     pairs = len(runs) * sum(len(data.examples) for data in trials)
     with step_bar("tables", pairs) as step:
         measured = measure_runs(
             runs,
             trials,
             options.output,
-            open_estimator=lambda checkpoint, padding: FlowEstimator(
-                checkpoint,
-                iters=options.iters,
-                device=options.device,
-                precision=precision,
-                padding=padding,
+            open_estimator=lambda checkpoint, padding: options.place.load(
+                checkpoint, iters=options.iters, padding=padding
             ),
             progress=lambda judged: step(judged.example.title),
         )

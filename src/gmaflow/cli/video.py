@@ -132,8 +132,9 @@ def work_through(
             raise
         tally.interrupted = True
     if not tally.frames:
+        hint = " (take more with --start, --end or --every)" if options.takes_a_part else ""
         raise ImageError(
-            reader.problem or f"{options.input} holds one frame; flow needs at least two"
+            reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
         )
     return tally
 

@@ -76,6 +76,11 @@ class VideoOptions:
         """What `estimate_video` takes as its threshold of cuts."""
         return None if self.no_cuts else self.cut_threshold
 
+    @property
+    def takes_a_part(self) -> bool:
+        """Whether some frames are left out."""
+        return (self.start, self.end, self.every) != ("0", None, 1)
+
     def check(self) -> None:
         """Refuse what cannot be meant.
 

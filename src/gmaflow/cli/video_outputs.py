@@ -48,7 +48,7 @@ def check_output(options: VideoOptions) -> None:
     if output.suffix.lower() not in VIDEO_OUTPUTS:
         known = ", ".join(sorted(VIDEO_OUTPUTS))
         raise OutputError(
-            f"{output}: {output.suffix} is no video; use {known}, or a folder for flow files"
+            f"{output}: {output.suffix} cannot be written; use {known}, or a folder for flow files"
         )
     if options.format != "flo":
         raise OutputError(f"{output} is a video; --format is for folders: drop the suffix")

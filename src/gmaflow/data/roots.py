@@ -72,9 +72,10 @@ def find_root(
         )
     folder, told_by = found
     if not folder.is_dir():
+        told = "" if root is not None else f", but {told_by} names it as the root"
         raise DatasetError(
-            f"{folder} is not a folder, but {told_by} names it as the root of {info.title}; "
-            f"it should hold {info.looks_like}, and is had from {info.source}"
+            f"{folder} is not a folder{told}; the root of {info.title} holds {info.looks_like}, "
+            f"and is had from {info.source}"
         )
     return folder
 

@@ -119,6 +119,8 @@ def identify(estimator: FlowEstimator) -> str:
         str(estimator.dtype),
         estimator.device.type,
         estimator.padding,
+        # Whoever names a back end wants to see what that one computes.
+        *([] if estimator.backend == "auto" else [estimator.backend]),
         # Within little memory there are tiles, and the flow is another.
         *([] if estimator.max_memory is None else [f"within {estimator.max_memory:g} bytes"]),
     )

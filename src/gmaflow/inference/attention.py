@@ -39,7 +39,7 @@ class FrameAttention:
             FlowError: The network has no attention.
         """
         if network.attention is None:
-            raise FlowError("raft has no attention to show; use gma, gma-p or gma-p-only")
+            raise FlowError("this network has no attention to show; use gma, gma-p or gma-p-only")
         height, width = image.shape[:2]
         pads = Padding.of_kind(padding, height, width)
         with torch.inference_mode():

@@ -16,8 +16,9 @@ from gmaflow.inference.backend import ReferenceRunner, Runner
 from gmaflow.inference.frames import Frame, both_directions
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence
 from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
-from gmaflow.inference.tiles import estimate_in_parts
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
+from gmaflow.inference.refinement import Watch
+from gmaflow.inference.tiles import count_parts, estimate_in_parts
+from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +42,18 @@ class Engine:
         padded1: Float[Tensor, "b 3 H W"],
         padded2: Float[Tensor, "b 3 H W"],
         start: Float[Tensor, "b 2 h w"] | None,
-        on_iteration: OnIteration | None = None,
+        watch: Watch | None = None,
     ) -> Prediction:
-        """Estimate a batch of pairs; parts of images, or of a batch, cannot be watched."""
+        """Estimate a batch of pairs, in parts where memory is short."""
         plan = self.plan_for(padded1.shape)
-        if not plan.is_whole(padded1.shape):
-            on_iteration = None
+        parts = count_parts(padded1.shape, pairs=plan.pairs, tile=plan.tile)
 
         def compute(runner: Runner) -> Prediction:
+            on_iteration = None
+            if watch is not None:
+                total = parts * self.iters
+                on_iteration = watch.of_whole(total) if parts == 1 else watch.of_parts(total)
+
             def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
                 with out_of_memory_as_sentence(image1.shape):
                     return runner(
@@ -71,7 +76,7 @@ class Engine:
         frame1: Frame,
         frame2: Frame,
         start: Float[Tensor, "b 2 h w"] | None,
-        on_iteration: OnIteration | None = None,
+        watch: Watch | None = None,
         *,
         both_ways: bool,
     ) -> Prediction:
@@ -81,7 +86,7 @@ class Engine:
         if frame1.encoded is None or frame2.encoded is None or not plan.is_whole(shape):
             images = [frame1.padded, frame2.padded]
             first, second = (images, images[::-1]) if both_ways else (images[:1], images[1:])
-            return self.on_images(torch.cat(first), torch.cat(second), start, on_iteration)
+            return self.on_images(torch.cat(first), torch.cat(second), start, watch)
 
         def compute(runner: Runner) -> Prediction:
             first, second = (
@@ -100,7 +105,7 @@ class Engine:
                     iters=self.iters,
                     flow_init=start,
                     plan=plan.memory,
-                    on_iteration=on_iteration,
+                    on_iteration=None if watch is None else watch.of_whole(self.iters),
                 )
 
         return self._finite(compute)

@@ -28,10 +28,10 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind
-from gmaflow.inference.refinement import Watcher, telling
+from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
-from gmaflow.inference.warm_start import start_from
-from gmaflow.model import MemoryPlan, NetworkConfig, OnIteration, Prediction
+from gmaflow.inference.warm_start import check_start, start_from
+from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 
@@ -87,6 +87,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.network = weights.build().to(self.device)
+        self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
         self.max_memory = None if max_memory is None else as_bytes(max_memory)
         self._engine = Engine(
@@ -179,7 +180,7 @@ class FlowEstimator:
         Args:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
-            start: First guess on the padded 1/8 grid, in its pixels.
+            start: First guess, as the `coarse` flow of an estimate.
             watch: Told after each refinement; what it raises stops the estimate.
         """
         check_tensors(image1, image2)
@@ -187,8 +188,9 @@ class FlowEstimator:
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
         )
-        told = self._telling(watch, padding)
-        return self._cropped(self._engine.on_images(padded1, padded2, start, told), padding)
+        start = None if start is None else check_start(start, padded1)
+        watched = self._watch(watch, padding)
+        return self._cropped(self._engine.on_images(padded1, padded2, start, watched), padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -234,8 +236,8 @@ class FlowEstimator:
             check_pair(frames[0].image, frames[1].image)
             start = self._start_from(previous, frames[0].image, both_ways=both_ways)
             padding = self._padding(frames[0].image)
-            told = self._telling(watch, padding)
-            found = self._engine.on_frames(*frames, start, told, both_ways=both_ways)
+            watched = self._watch(watch, padding)
+            found = self._engine.on_frames(*frames, start, watched, both_ways=both_ways)
             return self._cropped(found, padding)
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
@@ -253,8 +255,8 @@ class FlowEstimator:
             raise FlowError("the frame was encoded by another estimator; encode it with this one")
         return image
 
-    def _telling(self, watch: Watcher | None, padding: Padding) -> OnIteration | None:
-        return None if watch is None else telling(watch, self.iters, self.network, padding)
+    def _watch(self, watcher: Watcher | None, padding: Padding) -> Watch | None:
+        return None if watcher is None else Watch(watcher, self.network, padding)
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])

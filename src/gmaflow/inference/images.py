@@ -107,6 +107,8 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         )
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
+    if len(image1) == 0:
+        raise ImageError("the batches are empty; give at least one pair")
     # One question to the device: each answer would be waited for.
     ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
     low, high = min(ends), max(ends)

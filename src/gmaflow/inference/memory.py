@@ -26,7 +26,8 @@ def as_bytes(amount: str | int | float) -> float:
     Raises:
         FlowError: It is no amount.
     """
-    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", str(amount).strip().lower())
+    text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
+    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
     try:
         number = float(found[1]) if found else 0.0
     except ValueError:
@@ -38,7 +39,7 @@ def as_bytes(amount: str | int | float) -> float:
 
 def as_gigabytes(amount: float) -> str:
     """Write an amount of memory in bytes for people."""
-    return f"{amount / 1e9:.2f} GB"
+    return f"{amount / 1e9:.3g} GB"
 
 
 def memory_budget(device: torch.device, limit: float | None = None) -> float:
@@ -71,15 +72,29 @@ def free_host_memory() -> float:
         return 4 * 2**30  # Windows: assume a small laptop
 
 
-def free_container_memory() -> float:
-    """Return what a container's limit leaves, or infinity outside one."""
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = (group / "memory.max").read_text().strip()
-        used = (group / "memory.current").read_text().strip()
-    except OSError:
-        return float("inf")
-    return float("inf") if limit == "max" else float(limit) - float(used)
+def free_container_memory(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return what a container's limit leaves, or infinity outside one.
+
+    Copies of files count as used, but the kernel drops them as soon as memory is wanted: whoever
+    has read a large data set would else seem to have nothing left.
+
+    Args:
+        groups: Where the kernel tells of control groups, of version 2 or 1.
+    """
+    for group, limit_file, used_file in (
+        (groups, "memory.max", "memory.current"),
+        (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        try:
+            limit = (group / limit_file).read_text().strip()
+            used = float((group / used_file).read_text())
+            details = (group / "memory.stat").read_text().splitlines()
+        except OSError:
+            continue
+        amounts = {name: float(amount) for name, amount in map(str.split, details)}
+        files = amounts.get("active_file", 0.0) + amounts.get("inactive_file", 0.0)
+        return float("inf") if limit == "max" else max(0.0, float(limit) - used + files)
+    return float("inf")
 
 
 def give_back_freed() -> None:

@@ -75,6 +75,13 @@ def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tenso
     return [weights[i, start : start + tile] for i, start in enumerate(starts)]
 
 
+def count_parts(shape: tuple[int, ...], *, pairs: int, tile: tuple[int, int]) -> int:
+    """Return into how many parts `estimate_in_parts` cuts a batch of that shape."""
+    batch, _, height, width = shape
+    tiles = len(tile_starts(height, tile[0])) * len(tile_starts(width, tile[1]))
+    return math.ceil(batch / pairs) * tiles
+
+
 def estimate_in_parts(
     estimate: Estimate,
     image1: Float[Tensor, "b 3 H W"],

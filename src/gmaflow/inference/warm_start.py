@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.errors import FlowError
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.padding import Padding
 from gmaflow.io.sizes import check_same_size
@@ -35,6 +36,19 @@ def start_from(
         full = torch.from_numpy(previous.array.astype(np.float32)).to(device)
         coarse = coarsen(padding.pad(full.permute(2, 0, 1)[None]))
     return forward_project(coarse)
+
+
+def check_start(
+    start: Float[Tensor, "b 2 h w"], images: Float[Tensor, "b 3 H W"]
+) -> Float[Tensor, "b 2 h w"]:
+    """Refuse a first guess that does not fit padded images; else return it, where they are."""
+    wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
+    if list(start.shape) != wanted:
+        raise FlowError(
+            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, as "
+            "the coarse flow of another estimate has it"
+        )
+    return start.to(images)
 
 
 def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:

@@ -84,8 +84,8 @@ class VideoReader:
         if end is not None and end <= start:
             raise ImageError(f"the part ends at {float(end):g} s and starts at {float(start):g} s")
         if start < 0 or (length is not None and start >= length):
-            told = "" if length is None else f", which lasts {float(length):.2f} s"
-            raise ImageError(f"{path} has nothing at {float(start):g} s{told}")
+            lasts = "" if length is None else f"lasts {float(length):.2f} s and "
+            raise ImageError(f"{path} {lasts}has nothing at {float(start):g} s")
         self.scale = scale
         self.start = start
         self._end, self._every = end, every

@@ -103,7 +103,7 @@ class JobStatus:
     models: tuple[str, ...]
     iterations: int
     every_iteration: bool
-    """Whether pictures of the flow take `iteration`: of pairs, not of clips."""
+    """Whether pictures of the flow take `iteration`: of pairs that fit the memory, not of clips."""
     max_flow: float
     """Longest motion so far in pixels: the length that pictures show in full colour."""
     truth: bool
@@ -125,6 +125,8 @@ class Job:
     done: set[Task] = field(default_factory=set)
     iteration: int = 0
     """Of the task at hand."""
+    in_parts: bool = False
+    """Whether memory was short, so that there was no flow to keep between refinements."""
     error: str | None = None
     timed_out: bool = False
     stop: str | None = None
@@ -172,7 +174,7 @@ class Job:
             done_pairs=self.finished_pairs(),
             models=wish.models,
             iterations=wish.iters,
-            every_iteration=wish.every_iteration,
+            every_iteration=wish.every_iteration and not self.in_parts,
             max_flow=round(self.max_flow, 4),
             truth=footage.truth,
             seconds=round(self.seconds, 3),

@@ -10,6 +10,7 @@ import torch
 from gmaflow.errors import FlowError, suggest
 from gmaflow.inference import FlowEstimator, Precision
 from gmaflow.inference.device import pick_device
+from gmaflow.inference.memory import as_bytes
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weights
 
 
@@ -32,9 +33,10 @@ class ModelShelf:
         model: What the files hold where they do not say; without files, the model to begin with.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`.
+        max_memory: How much to plan with, as `FlowEstimator` takes it; by default what is free.
 
     Raises:
-        FlowError: There is no such device, or weights cannot be read.
+        FlowError: There is no such device or amount, or weights cannot be read.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class ModelShelf:
         model: str | None = None,
         device: str = "auto",
         precision: Precision = "auto",
+        max_memory: str | None = None,
     ) -> None:
         self.device: torch.device = pick_device(device)
         self._precision: Precision = precision
+        self._max_memory = None if max_memory is None else as_bytes(max_memory)
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
         # What was given is read at once, so that a wrong file is told before anything is served.
@@ -84,7 +88,10 @@ class ModelShelf:
         with self._lock:
             if name not in self._estimators:
                 self._estimators[name] = FlowEstimator(
-                    checkpoint, device=self.device, precision=self._precision
+                    checkpoint,
+                    device=self.device,
+                    precision=self._precision,
+                    max_memory=self._max_memory,
                 )
             return self._estimators[name]
 

@@ -43,8 +43,15 @@ def run_task(
         if time.monotonic() - started > seconds:
             raise TookTooLongError
         if job.wish.every_iteration and refinement.number < refinement.total:
-            folder.save_iteration(task.pair, task.model, refinement.number, refinement.flow())
-        job.iteration = refinement.number
+            keep(refinement)
+        job.iteration = job.wish.iters * refinement.number // refinement.total
+
+    def keep(refinement: Refinement) -> None:
+        flow = refinement.flow()
+        if flow is None:
+            job.in_parts = True
+        else:
+            folder.save_iteration(task.pair, task.model, refinement.number, flow)
 
     estimator = estimator.with_iters(job.wish.iters)
     images = folder.frame(task.pair), folder.frame(task.pair + 1)

@@ -12,6 +12,7 @@ from starlette.datastructures import UploadFile
 
 from gmaflow.errors import ImageError
 from gmaflow.example import load_example
+from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
 from gmaflow.serving.jobs import Footage, Size
@@ -79,11 +80,16 @@ def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
     # One more than is used tells whether something is left out.
     frames = read_frames(path, end=most + 1)
     count, original, damage = 0, None, None
+    last: ImageArray | None = None
+    cuts: list[int] = []
     try:
         for frame in frames:
             count += 1
             original = size_of(load_image(frame, name="a frame of the clip"))
             if count <= most:
+                if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
+                    cuts.append(count)
+                last = frame
                 folder.save_frame(count - 1, resize(frame, working_size(original, limits)))
     except ImageError as err:
         if count < 2:
@@ -96,6 +102,9 @@ def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
         notes.append(f"only the first {most} frames are used")
     if damage is not None:
         notes.append(f"only the first {count} frames can be read")
+    if cuts:
+        where = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
+        notes.append(f"another scene begins with frame {where}: flow across a cut means nothing")
     size = working_size(original, limits)
     return Footage("clip", folder, min(count, most), size, original, tuple(notes))
 

@@ -8,8 +8,8 @@ const PACE = 250; // milliseconds for each refinement when played
 
 let timer = null;
 
-// The server keeps the refinements of two images, not those of a clip.
-const hasSteps = (assets) => Boolean(assets && !assets.partial && assets.job.kind === "pair");
+// The server keeps the refinements of two images, not those of a clip or where memory is short.
+const hasSteps = (assets) => Boolean(assets && !assets.partial && assets.job.every_iteration);
 
 // Show the flow after so many refinements; the last is the result itself.
 export async function goToStep(wanted) {
@@ -56,7 +56,7 @@ let forming = false;
 
 // While a pair is computed, show its flow as it forms.
 async function form({ job, assets }) {
-  if (forming || !assets?.partial || assets.job.id !== job?.id || job.kind !== "pair") return;
+  if (forming || !assets?.partial || assets.job.id !== job?.id || !job.every_iteration) return;
   const step = Math.round(job.progress * job.models.length * job.iterations);
   if (step < 1 || step >= job.iterations) return;
   forming = true;

@@ -45,8 +45,11 @@ def find_look(
         raise RefusedError(404, f"there is no pair {pair}; the last is {job.footage.pairs - 1}")
     if iteration is not None and not 1 <= iteration <= job.wish.iters:
         raise RefusedError(404, f"there is no iteration {iteration}; the last is {job.wish.iters}")
-    if iteration not in (None, job.wish.iters) and not job.wish.every_iteration:
-        raise RefusedError(404, "the iterations of a clip are not kept; send two of its frames")
+    if iteration not in (None, job.wish.iters):
+        if not job.wish.every_iteration:
+            raise RefusedError(404, "the iterations of a clip are not kept; send two of its frames")
+        if job.in_parts:
+            raise RefusedError(404, "in parts, for want of memory, there are no iterations to see")
     return Look(job, Task(pair, job.wish.models.index(model)), max_flow, iteration)
 
 
