@@ -38,6 +38,7 @@ def test_a_sweep_doubles_the_pixels() -> None:
     [
         ({"sizes": ("440",)}, "'440' is no size; give height x width such as 440x1024"),
         ({"sizes": ("8x8",)}, "8x8 is too small; give at least 16x16"),
+        ({"sizes": ("99999x440",)}, "99999x440 is too large; give at most 16384x16384"),
         ({"sizes": ()}, "nothing to measure"),
         ({"models": ("gam",)}, "no model is called 'gam'"),
         ({"against": "torchvision"}, "against 'torchvision' is not known; give published"),

@@ -18,6 +18,8 @@ from gmaflow.weights import find_config
 AGAINST = ("", "published", "reference")
 """Nothing, or the published way of computing, by either name."""
 SWEEP_STEPS = 5
+MAX_SIDE = 16384
+"""No camera's frames are larger, and images to measure with must be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,8 @@ def read_size(text: str) -> tuple[int, int]:
     height, width = int(parts[0]), int(parts[1])
     if min(height, width) < MIN_SIDE:
         raise FlowError(f"{text} is too small; give at least {MIN_SIDE}x{MIN_SIDE}")
+    if max(height, width) > MAX_SIDE:
+        raise FlowError(f"{text} is too large; give at most {MAX_SIDE}x{MAX_SIDE}")
     return height, width
 
 
