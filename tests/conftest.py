@@ -1,7 +1,8 @@
 """What several tests share: small images, seeded networks, and the real material where it is."""
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,19 @@ settings.load_profile("any-speed")
 if not torch.cuda.is_available():
     # Triton reads it when it is first imported, and runs kernels on the CPU.
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    """Let no thread of ours outlive the file that started it.
+
+    beartype, which checks our functions in tests, draws from Python's global random numbers. A
+    thread that goes on would do so in the middle of another file's Hypothesis tests, which takes
+    them for tests that are not repeatable.
+    """
+    yield
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("gmaflow")]
+    assert not left, f"threads still running at the end of the file: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -132,7 +132,7 @@ def running(
         urls: list[str] = []
         allowed = Limits(**limits)  # type: ignore[arg-type]
         server = make_server(listener, shelf, allowed, ready=urls.append)
-        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="gmaflow-server")
         thread.start()
         eventually(lambda: bool(urls))
         try:
@@ -143,8 +143,8 @@ def running(
             thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site(shelf: ModelShelf) -> Iterator[Running]:
-    """A server with the usual limits."""
+    """A server with the usual limits, gone when the file's tests are done."""
     with running(shelf) as server:
         yield server

@@ -46,7 +46,7 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
             if hasattr(source, "close"):
                 source.close()
 
-    thread = Thread(target=fetch, name="read-ahead", daemon=True)
+    thread = Thread(target=fetch, name="gmaflow-read-ahead", daemon=True)
     thread.start()
     try:
         while True:
@@ -92,7 +92,7 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
             raise errors[0]
         todo.put(one)
 
-    thread = Thread(target=work, name="write-behind", daemon=True)
+    thread = Thread(target=work, name="gmaflow-write-behind", daemon=True)
     thread.start()
     try:
         yield later
