@@ -24,7 +24,9 @@ class Recording:
                 work(self._input)
         torch.cuda.current_stream(example.device).wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # A stream of its own, not torch's for all recordings: what runs at the same time as another
+        # recording must not share its scratch memory for products of matrices, kept by stream.
+        with torch.cuda.graph(self._graph, stream=side):
             self._outputs = work(self._input)
 
     def __call__(self, values: Tensor) -> list[Tensor]:

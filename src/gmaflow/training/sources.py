@@ -6,7 +6,7 @@ is the number of the step and nothing else.
 
 import os
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -20,6 +20,7 @@ from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.places import Place
+from gmaflow.training.side_stream import SideStream
 
 if TYPE_CHECKING:
     from gmaflow.data import Augmentation, AugmentedDataset, FlowDataset
@@ -79,14 +80,19 @@ class SceneSource:
         self.batch, self.pairs = config.batch, config.pairs
         self.share = world.share(config.batch, parts=config.accumulate)
         self.offset = world.rank * self.share
+        self.beside = SideStream(renderer.device)
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches of the steps from `start` on."""
         for step in count(start):
-            first = step * self.batch + self.offset
-            numbers = np.arange(first, first + self.share)
-            numbers = numbers % self.pairs if self.pairs else numbers
-            yield from_scenes(self.renderer.render_pairs(numbers))
+            yield self.beside.make(partial(self.render, step))
+
+    def render(self, step: int) -> Batch:
+        """Return this process's share of a step's batch."""
+        first = step * self.batch + self.offset
+        numbers = np.arange(first, first + self.share)
+        numbers = numbers % self.pairs if self.pairs else numbers
+        return from_scenes(self.renderer.render_pairs(numbers))
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:

@@ -1,0 +1,41 @@
+"""Work beside the steps: on a GPU the next batch is made while the last step still computes."""
+
+from collections import deque
+from collections.abc import Callable
+
+import torch
+
+from gmaflow.training.batch import Batch
+
+AHEAD = 2
+"""Batches that the CPU may be ahead of the GPU: enough that the GPU never waits, few to keep."""
+
+
+class SideStream:
+    """A second queue of work for the GPU; elsewhere work is done at once.
+
+    Where a step's kernels do not fill the GPU, there is room for those of another stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._handed_over: deque[torch.cuda.Event] = deque()
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def make(self, batch: Callable[[], Batch]) -> Batch:
+        """Return what the function makes; the caller's stream waits for it, the caller does not."""
+        if self._stream is None:
+            return batch()
+        while len(self._handed_over) >= AHEAD:
+            self._handed_over.popleft().synchronize()
+        with torch.cuda.stream(self._stream):
+            made = batch()
+        steps = torch.cuda.current_stream(self._stream.device)
+        steps.wait_stream(self._stream)
+        for tensor in made:
+            # Its memory is this stream's, which must not use it again before the step has read it.
+            tensor.record_stream(steps)
+        self._handed_over.append(steps.record_event())
+        return made
