@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 
 SIZE = (96, 128)
-KINDS = ("chairs", "things", "film", "drive")
+KINDS = ("chairs", "things", "film", "chase", "drive")
 
 
 @pytest.fixture(scope="session")

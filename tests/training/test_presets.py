@@ -41,8 +41,8 @@ def test_what_is_optional_is_off(name: str) -> None:
 
 
 def test_ours_render_their_scenes() -> None:
-    for name in ("scenes-pretrain", "scenes-finetune"):
-        assert preset(name).data == "scenes:mix"
+    assert preset("scenes-pretrain").data == "scenes:mix"
+    assert preset("scenes-finetune").data == "scenes:fast-mix"
     config = preset("scenes-pretrain")
     assert (config.batch, config.crop, config.lr) == (16, (368, 496), 4e-4)
 

@@ -56,7 +56,7 @@ def list_presets(options: ListOptions) -> None:
         print(json.dumps(about, indent=2))  # noqa: T201
         return
     for name, info in CATALOG.items():
-        print(f"{name:<8}{info.about}; {info.size[0]}x{info.size[1]}")  # noqa: T201
+        print(f"{name:<10}{info.about}; {info.size[0]}x{info.size[1]}")  # noqa: T201
 
 
 def render(options: RenderOptions) -> None:

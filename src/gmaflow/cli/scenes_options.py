@@ -78,7 +78,7 @@ class RenderOptions:
     count: int
     """How many pairs."""
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "mix"
-    """chairs, things, film, drive or mix."""
+    """One of those that gmaflow scenes list names."""
     size: Size = "368x496"
     """Height and width of the frames."""
     seed: int = 0
@@ -106,7 +106,7 @@ class ShowOptions:
     output: Output
     """The picture to write."""
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "mix"
-    """chairs, things, film, drive, mix or all."""
+    """One of those that gmaflow scenes list names, or all."""
     count: int = 8
     """How many pairs of each preset."""
     size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
@@ -130,7 +130,7 @@ class StatsOptions:
     """
 
     preset: Annotated[str, tyro.conf.arg(metavar="NAME")] = "all"
-    """chairs, things, film, drive, mix or all."""
+    """One of those that gmaflow scenes list names, or all."""
     count: int = 100
     """How many pairs of each preset."""
     against: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()

@@ -20,6 +20,10 @@ CATALOG = {
     "chairs": PresetInfo("cut-outs that move over one picture, like FlyingChairs", (384, 512)),
     "things": PresetInfo("many objects, fast, turning and near, like FlyingThings3D", (540, 960)),
     "film": PresetInfo("characters and sets with blur, fog and defocus, like Sintel", (436, 1024)),
+    "chase": PresetInfo("film with large things that move fast, in fog and blur", (436, 1024)),
     "drive": PresetInfo("streets from a moving car, like KITTI", (375, 1242)),
-    "mix": PresetInfo("all four, 15 : 25 : 35 : 25; what to train on", (368, 496)),
+    "mix": PresetInfo(
+        "chairs, things, film, drive as 15 : 25 : 35 : 25; what to train on", (368, 496)
+    ),
+    "fast-mix": PresetInfo("all five as 15 : 20 : 25 : 20 : 20; what to finish on", (368, 768)),
 }

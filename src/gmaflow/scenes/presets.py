@@ -118,6 +118,18 @@ _FILM = Traits(
     noise=0.3, compression=0.1, colour_change=0.25,
 )  # fmt: skip
 
+_CHASE = Traits(
+    open_set=0.45, ground_set=0.45, street_set=0.1, screens=0.35, tilt=0.4,
+    camera_motion=10.0, camera_spread=1.1, camera_roll=0.15, speed=0.6,
+    still_pair=0.02, still_camera=0.15,
+    fewest=2.0, most=7.0, smallest=0.22, largest=1.0,
+    object_motion=35.0, object_spread=0.9, still_object=0.15,
+    roll=0.15, turn=0.2, approach=0.12, bend=0.4, strain=0.35, limb=0.4, twin=0.1,
+    cutout=0.4, thin=0.15, plain=0.12, repeated=0.08, soft=0.25,
+    shadow=0.5, shine=0.3, fog=0.45, defocus=0.45, motion_blur=0.8, blur=0.15,
+    noise=0.3, compression=0.1, colour_change=0.3,
+)  # fmt: skip
+
 _DRIVE = Traits(
     open_set=0.0, ground_set=0.15, street_set=0.85, screens=0.75, tilt=0.05,
     camera_motion=5.0, camera_spread=0.9, camera_roll=0.03, speed=0.75,
@@ -134,12 +146,20 @@ PRESETS: dict[str, dict[str, float]] = {
     "chairs": {"chairs": 1.0},
     "things": {"things": 1.0},
     "film": {"film": 1.0},
+    "chase": {"chase": 1.0},
     "drive": {"drive": 1.0},
     "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
+    "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
 }
 """Each preset as shares of the kinds of scenes in `KINDS`."""
 
-KINDS = {"chairs": _CHAIRS, "things": _THINGS, "film": _FILM, "drive": _DRIVE}
+KINDS = {
+    "chairs": _CHAIRS,
+    "things": _THINGS,
+    "film": _FILM,
+    "chase": _CHASE,
+    "drive": _DRIVE,
+}
 
 
 def check_preset(preset: str) -> None:

@@ -52,7 +52,7 @@ def draw_air(
     grey = dice.between(0.3, 0.95)
     colour = np.clip(grey[:, None] + 0.06 * dice.normal(3), 0, 1)
     # Half of the light is lost somewhere between the nearest thing and the backdrop.
-    half_way = dice.log_between(0.25 * near + 0.75 * near, far)
+    half_way = dice.log_between(near, far)
     fog = np.where(dice.chance(traits.fog), 0.7 / half_way, 0.0)
     focus = 1 / dice.log_between(near, far)
     aperture = np.where(
