@@ -56,6 +56,7 @@ def test_presets_can_be_shown(run: Run) -> None:
         (("chairs", "--crop", "100", "100"), "multiples of 8"),
         (("chairs", "--root", "nowhere"), "nowhere is not a folder"),
         (("finetune", "--data", "folder:nowhere"), "nowhere"),
+        (("finetune",), "--data folder:my/frames"),
         (("scenes-pretrain", "--init", "nowhere.pth"), "does not exist"),
         (("scenes-pretrain", "--device", "abacus"), "abacus"),
         (("scenes-pretrain", "--resume"), "holds no run to resume"),

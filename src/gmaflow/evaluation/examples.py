@@ -178,8 +178,8 @@ def open_examples(
     if not examples:
         raise DatasetError(
             f"{info.title} has no truth in {split or info.splits[0]}, so nothing can be judged by "
-            "it; `gmaflow submit` writes what the benchmarks' servers judge, and --unsupervised "
-            "judges by the frames alone"
+            "it; `gmaflow submit` writes what the benchmarks' servers judge, and `gmaflow evaluate "
+            "--unsupervised` judges by the frames alone"
         )
     notes = (f"{without} pairs without truth are left out",) if without else ()
     chosen = " ".join([info.title, split or info.splits[0]])

@@ -170,7 +170,8 @@ def plan_work(
     least = min(plan.need for plan in candidates(computation, 1, side))
     raise FlowError(
         f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they take {as_gigabytes(least)}: give more (--max-memory), or make them smaller"
+        f"tiles they take {as_gigabytes(least)}: give more (--max-memory, max_memory=), or make "
+        "them smaller"
     )
 
 
@@ -202,7 +203,7 @@ class PlanLog:
             log.warning(
                 "%dx%d does not fit the memory and is estimated in tiles of %dx%d: attention is "
                 "then local, and motion that leaves a tile is guessed; more memory "
-                "(--max-memory), or smaller images, help",
+                "(--max-memory, max_memory=), or smaller images, help",
                 *shape[-2:],
                 *plan.tile,
             )
