@@ -15,6 +15,7 @@ from gmaflow.errors import DatasetError
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
+from gmaflow.version import __version__
 
 SCENES = "scenes"
 SCENE_PASSES = ("final", "clean")
@@ -60,7 +61,7 @@ def identify_files(paths: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class SceneSource:
-    """A rendered pair; it is the same for one preset, seed, size and number."""
+    """A rendered pair; in one version it is the same for one preset, seed, size and number."""
 
     preset: str
     seed: int
@@ -88,7 +89,8 @@ class SceneSource:
 
     def identity(self) -> str:
         """Name what the renderer was told."""
-        return json.dumps([SCENES, self.preset, self.seed, self.size, self.number, self.final])
+        told = (self.preset, self.seed, self.size, self.number, self.final)
+        return json.dumps([SCENES, __version__, *told])
 
 
 @dataclass(frozen=True, kw_only=True)
