@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, suggest
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
@@ -197,7 +197,7 @@ def render_examples(
         DatasetError: there is no such preset or pass, or no pair was asked for.
     """
     if preset not in PRESETS:
-        raise DatasetError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+        raise DatasetError(f"there is no preset {preset!r}; {suggest(preset, PRESETS)}")
     if count < 1:
         raise DatasetError(f"{count} scenes were asked for; give at least 1")
     wrong = [name for name in passes if name not in SCENE_PASSES]
