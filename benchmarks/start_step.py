@@ -9,7 +9,7 @@ One run goes straight through. Two more take up the half precision weights of it
 `--init WEIGHTS --start-step N` does: with the learning rate rising anew, and at full rate at once.
 """
 
-import sys
+import argparse
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gmaflow.io import write_image
+from gmaflow.io import ensure_can_write, write_image
 from gmaflow.training import RunOptions, TrainConfig, train
 from gmaflow.training.checkpoints import read_state
 from gmaflow.training.run_folder import RunFolder
@@ -60,6 +60,7 @@ def error_curve(folder: RunFolder, label: str, *, dashed: bool) -> Series:
 
 def main(picture: Path) -> None:
     """Train three times and draw."""
+    ensure_can_write(picture, overwrite=True)  # minutes of work would be lost
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as parent:
 
@@ -83,4 +84,7 @@ def main(picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("picture", type=Path, help="where to draw the curves, a .png")
+    main(parser.parse_args().picture)

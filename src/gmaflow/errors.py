@@ -14,7 +14,12 @@ keeps its traceback.
 """
 
 import difflib
-from collections.abc import Iterable
+import logging
+import sys
+from collections.abc import Callable, Iterable
+
+BAD_INPUT = 2
+"""The exit code of programs whose caller gave what cannot be used."""
 
 
 class FlowError(ValueError):
@@ -54,3 +59,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
+
+
+def run_as_program(main: Callable[[list[str]], None]) -> None:
+    """Run a module's `main` on the command line's arguments, for those beside `gmaflow` itself."""
+    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    try:
+        main(sys.argv[1:])
+    except FlowError as err:
+        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
+        sys.exit(BAD_INPUT)

@@ -88,6 +88,8 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     assert json.loads(outcome.out)["estimated"] == 1
     assert (out / "frame1.flo").exists()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert "wrote 0 of 3 pairs" in (again := run(*call, "--resume").out)
+    assert "3 were there already" in again
 
 
 def test_resume_finishes_what_more_was_asked_for(run: Run, fast: list[str], tmp_path: Path) -> None:

@@ -47,21 +47,22 @@ def write_sintel(
     frames: int = 3,
     split: str = "training",
     passes: tuple[str, ...] = ("clean", "final"),
+    size: tuple[int, int] = SIZE,
 ) -> Path:
     """Sintel's layout, with noise for images and occlusion masks; test has no truth."""
     rng = np.random.default_rng(0)
     for scene in scenes:
         for n in range(1, frames + 1):
             for variant in passes:
-                image = rng.integers(0, 256, (*SIZE, 3), dtype=np.uint8)
+                image = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
                 path = root / split / variant / scene / f"frame_{n:04d}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_image(path, image)
             if split == "test" or n == frames:
                 continue
-            flow = rng.normal(size=(*SIZE, 2)).astype(np.float32)
+            flow = rng.normal(size=(*size, 2)).astype(np.float32)
             write_flow(root / "training/flow" / scene / f"frame_{n:04d}.flo", flow)
-            mask = np.zeros((*SIZE, 3), np.uint8)
+            mask = np.zeros((*size, 3), np.uint8)
             mask[:, :10] = 255
             path = root / "training/occlusions" / scene / f"frame_{n:04d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -80,6 +80,30 @@ def test_other_weights_settings_or_files_are_judged_anew(
     assert run(estimator) == 1
 
 
+def test_what_free_memory_decided_is_judged_anew(
+    tmp_path: Path,
+    estimator: FlowEstimator,
+    counting: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = write_sintel(tmp_path / "sintel", frames=2, passes=("clean",), size=(400, 720))
+
+    def run(some: FlowEstimator) -> int:
+        before = counting.calls
+        list(Judge(some, tmp_path).judge(examples_of(root)))
+        return counting.calls - before
+
+    with monkeypatch.context() as short:
+        short.setattr("gmaflow.inference.memory.free_memory", lambda _device: 94e6)
+        assert run(estimator) == 1
+        assert "in tiles of" in caplog.text
+    assert run(estimator) == 1  # the tiles' errors are not taken for those of the whole image
+    assert run(estimator) == 0
+    limited = random_estimator(max_memory="75MB")
+    assert [run(limited), run(limited)] == [1, 0]  # tiles that were asked for are kept
+
+
 def stop_after(judged: Iterator[Judged], count: int) -> None:
     for _ in range(count):
         next(judged)

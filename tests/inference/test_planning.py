@@ -13,11 +13,11 @@ import torch
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
-from gmaflow.inference.planning import PLANS, Computation, bytes_needed, plan_batch, plan_work
+from gmaflow.inference.planning import PLANS, Computation, PlanLog, bytes_needed, plan_work
 from gmaflow.inference.tiles import SMALLEST_TILE
 from gmaflow.model import MODELS, MemoryPlan
 from tests.conftest import random_images
-from tests.inference.test_estimator import checkpoint
+from tests.inference.test_estimator import arrays, checkpoint
 
 GB = 1e9
 GMA, RAFT, SMALL = (Computation(MODELS[name]) for name in ("gma", "raft", "raft-small"))
@@ -79,12 +79,24 @@ def test_too_little_is_refused_with_what_it_takes() -> None:
 
 
 def test_tiles_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    shape = (1, 3, 1000, 1000)
+    plan = plan_work(GMA, batch=1, height=1000, width=1000, budget=0.4 * GB)
+    plan_log = PlanLog()
     for _ in range(2):
-        plan_batch(GMA, shape, budget=0.4 * GB)
+        plan_log.tell(plan, (1, 3, 1000, 1000))
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "1000x1000 does not fit the memory and is estimated in tiles" in caplog.text
+
+
+def test_a_plan_is_told_at_first_and_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gmaflow")
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    one, other = arrays(32, 40)
+    for flows in (estimator.sequence([one, other] * 2), estimator.sequence([one, other])):
+        assert len(list(flows)) > 0
+    assert [record.getMessage()[:19] for record in caplog.records] == ["1 pair(s) of 32x40 "]
+    estimator.bidirectional(one, other)
+    assert len(caplog.records) == 2
 
 
 def test_an_estimator_keeps_to_its_memory(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +107,9 @@ def test_an_estimator_keeps_to_its_memory(caplog: pytest.LogCaptureFixture) -> N
     assert "in tiles of" in caplog.text
     assert found.flow.shape == (1, 2, 400, 720)
     assert found.coarse.shape == (1, 2, 50, 90)
-    assert not torch.equal(found.flow, whole.batch(*images).flow)
+    exact = whole.batch(*images)
+    assert (found.in_tiles, exact.in_tiles) == (True, False)
+    assert not torch.equal(found.flow, exact.flow)
 
 
 def test_one_pair_at_a_time_is_the_same_flow() -> None:

@@ -108,14 +108,14 @@ def test_a_batch_that_does_not_fit_says_what_would(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(TrainStep, "run", too_large)
-    with pytest.raises(TrainingError, match=r"32x40 .* raft-small does not fit .* --accumulate 2"):
+    with pytest.raises(TrainingError, match=r"32x40 .* raft-small does not fit .* accumulate=2"):
         train(tiny_config(), options(tmp_path / "run"))
 
 
 def test_other_errors_keep_their_face() -> None:
     with pytest.raises(RuntimeError, match="shapes"), explaining_shortage(tiny_config()):
         raise RuntimeError("shapes differ")
-    with pytest.raises(TrainingError, match="--batch 1"), explaining_shortage(tiny_config()):
+    with pytest.raises(TrainingError, match="batch=1"), explaining_shortage(tiny_config()):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
 

@@ -3,13 +3,12 @@
 Keys are the settings: `sizes=440x1024,1088x1920 models=raft,gma against=published output=a.json`.
 """
 
-import logging
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gmaflow.benchmarking import BenchConfig, as_text, bench, output_files, write_files
-from gmaflow.errors import FlowError
+from gmaflow.errors import run_as_program
 from gmaflow.training.overrides import describe, override, read_settings
 
 
@@ -50,9 +49,4 @@ def tell(text: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
-    try:
-        main(sys.argv[1:])
-    except FlowError as err:
-        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+    run_as_program(main)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from gmaflow.errors import FlowError, suggest
+from gmaflow.errors import BAD_INPUT, FlowError, suggest
 from gmaflow.version import __version__
 
 VERBS = {
@@ -38,7 +38,6 @@ examples:
   gmaflow video in.mp4 -o flow.mp4              flow of a video
   gmaflow serve                                 drop images on a page in your browser"""
 
-BAD_INPUT = 2
 INTERRUPTED = 130
 
 

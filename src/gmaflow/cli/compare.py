@@ -87,7 +87,9 @@ def main(args: list[str]) -> None:
     for note in comparison.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
     console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
-    console.print(f"wrote {options.output / COMPARISON_PAGE}", highlight=False, soft_wrap=True)
+    console.print(
+        f"wrote {options.output / COMPARISON_PAGE}", highlight=False, markup=False, soft_wrap=True
+    )
 
 
 def unique_names(weights: tuple[str, ...]) -> list[str]:

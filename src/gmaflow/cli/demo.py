@@ -71,14 +71,12 @@ def main(args: list[str]) -> None:
 
 def compare(example: "Example", estimator: "FlowEstimator") -> tuple["np.ndarray", float]:
     """Draw the estimate beside the truth; also return the mean end-point error."""
-    import numpy as np
-
     from gmaflow import viz
     from gmaflow.weights import describe
 
     both = estimator.bidirectional(example.image1, example.image2)
     estimate, truth = both.forward.array, example.flow.array
-    error = float(np.linalg.norm(estimate - truth, axis=2).mean())
+    error = both.forward.mean_error(example.flow)
     scale = example.flow.statistics().max_length
     name = describe(estimator.config)
     picture = viz.panel(

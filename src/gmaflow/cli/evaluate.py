@@ -1,6 +1,5 @@
 """`gmaflow evaluate`: how good the flow is, on data whose true motion is known."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -112,13 +111,15 @@ def main(args: list[str]) -> None:
     for table in (main_table(evaluation), region_table(evaluation)):
         console.print(table)
     for note in evaluation.notes:
-        console.print(f"note: {note}", highlight=False)
-    console.print(f"wrote {options.output / REPORT}", highlight=False, soft_wrap=True)
+        console.print(f"note: {note}", highlight=False, markup=False)
+    console.print(f"wrote {options.output / REPORT}", highlight=False, markup=False, soft_wrap=True)
 
 
 def main_table(evaluation: "Evaluation") -> "Table":
     """Return the overall figures of each pass, for the terminal."""
     from rich.table import Table
+
+    from gmaflow.evaluation import written
 
     table = Table(title=f"{evaluation.data.title}: {evaluation.about.model}", title_justify="left")
     for name in ("", "pairs", "EPE", "1px %", "3px %", "5px %", "Fl %"):
@@ -126,8 +127,8 @@ def main_table(evaluation: "Evaluation") -> "Table":
     for title, regions in evaluation.columns():
         found = regions["all"]
         shares = (found.px1, found.px3, found.px5, found.fl)
-        written = (number(share, 2) for share in shares)
-        table.add_row(title, str(found.images), number(found.epe, 3), *written)
+        cells = (written(found.epe), *(written(share, 2) for share in shares))
+        table.add_row(title, str(found.images), *cells)
     return table
 
 
@@ -135,7 +136,7 @@ def region_table(evaluation: "Evaluation") -> "Table":
     """Return the end-point error of each region, for the terminal."""
     from rich.table import Table
 
-    from gmaflow.evaluation import REGIONS
+    from gmaflow.evaluation import REGIONS, written
 
     columns = list(evaluation.columns())
     # Beside many columns the meanings would be squeezed to nothing; the report has them.
@@ -148,13 +149,7 @@ def region_table(evaluation: "Evaluation") -> "Table":
     for region, meaning in REGIONS.items():
         if any(region in regions for _, regions in columns):
             errors = (
-                number(regions[region].epe, 3) if region in regions else ""
-                for _, regions in columns
+                written(regions[region].epe) if region in regions else "" for _, regions in columns
             )
             table.add_row(region, *errors, *([meaning] if explained else []))
     return table
-
-
-def number(value: float, digits: int) -> str:
-    """Write a figure; a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"

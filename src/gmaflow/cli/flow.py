@@ -87,4 +87,5 @@ def sentence(report: dict[str, object]) -> str:
     assert isinstance(skipped, list)
     if skipped:
         say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
-    return f"wrote {report['estimated']} of {report['pairs']} pairs to {written} ({how})"
+    there = f", {report['already_there']} were there already" if report["already_there"] else ""
+    return f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there} ({how})"

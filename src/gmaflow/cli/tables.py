@@ -87,7 +87,8 @@ def main(args: list[str]) -> None:
         console.print(as_rich(table))
     for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    console.print(f"wrote {options.output / 'tables.md'}, .tex and .json", highlight=False)
+    wrote = f"wrote {options.output / 'tables.md'}, .tex and .json"
+    console.print(wrote, highlight=False, markup=False, soft_wrap=True)
 
 
 def open_runs(options: TablesOptions) -> "list[Run]":

@@ -21,6 +21,7 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     from rich.table import Table
 
     from gmaflow.data import open_dataset
+    from gmaflow.evaluation import written
     from gmaflow.evaluation.unsupervised import NAMES, average, judge_footage
     from gmaflow.evaluation.unsupervised_report import MEANING, spoken, write_page
     from gmaflow.io import atomic_write
@@ -51,11 +52,9 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     table = Table("figure", "mean", "", title=f"{title}: {len(dataset)} pair(s)")
     for name, (unit, meaning) in MEANING.items():
         value = asdict(mean)[name]
-        table.add_row(
-            spoken(name), "-" if math.isnan(value) else f"{value:.3f}", f"{meaning} ({unit})"
-        )
+        table.add_row(spoken(name), written(value), f"{meaning} ({unit})")
     console = Console()
     console.print(table)
     if mean.static_camera:
         console.print("most of the picture rests: the camera seems to stand still")
-    console.print(f"wrote {page}", highlight=False, soft_wrap=True)
+    console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)

@@ -141,7 +141,8 @@ def work_through(
 
 def sentence(report: dict[str, object]) -> str:
     """Return a report as a person would say it."""
-    parts = ["{frames} frames of {show}".format(**report)]
+    frames = "1 frame" if report["frames"] == 1 else f"{report['frames']} frames"
+    parts = [f"{frames} of {report['show']}"]
     if isinstance(report["max_flow"], float):
         parts.append(f"full scale at {report['max_flow']:.3g} px")
     cuts = report["cuts"]

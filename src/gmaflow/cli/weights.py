@@ -121,9 +121,16 @@ def show(options: ShowOptions) -> None:
 
 
 def as_text(value: object) -> str:
-    """Write a value, or several by name, for a table."""
+    """Write a value, or several by name, for a table: a line for each."""
     if isinstance(value, dict):
-        return "\n".join(f"{key}: {entry}" for key, entry in value.items())
+        return "\n".join(f"{key}: {as_line(entry)}" for key, entry in value.items())
+    return str(value)
+
+
+def as_line(value: object) -> str:
+    """Write a value, or several by name, in a line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {entry}" for key, entry in value.items())
     return str(value)
 
 

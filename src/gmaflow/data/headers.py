@@ -4,8 +4,9 @@ import re
 import struct
 from pathlib import Path
 
-from gmaflow.errors import DatasetError, FlowFileError
+from gmaflow.errors import DatasetError
 from gmaflow.io import read_flow, read_image
+from gmaflow.io.flo5 import import_h5py
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"IEND\xaeB`\x82"
@@ -80,10 +81,7 @@ def _ppm(path: Path) -> tuple[int, int]:
 
 
 def _flo5(path: Path) -> tuple[int, int]:
-    try:
-        import h5py
-    except ModuleNotFoundError as err:
-        raise FlowFileError("reading .flo5 needs h5py: pip install 'gmaflow[data]'") from err
+    h5py = import_h5py("reading")
     try:
         with h5py.File(path, "r") as file:  # finds out by itself whether the file is cut off
             height, width, _ = file["flow"].shape

@@ -63,7 +63,7 @@ class FlowPair:
         invalid: a mask of pixels whose truth is doubtful.
         foreground: a mask of moving objects.
         sparse: whether the truth has gaps all over, as a laser scanner's has.
-        flow_stride: every so-manieth pixel of the truth belongs to a pixel of the image.
+        flow_stride: rows and columns of the truth for each of the image; the first of them counts.
         camera: left or right.
         direction: forward in time or backward.
     """

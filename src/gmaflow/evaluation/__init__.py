@@ -17,7 +17,7 @@ from gmaflow.evaluation.metrics import Averaging, ErrorSums, Figures, averaging_
 from gmaflow.evaluation.paper_rows import Run, measure_runs, open_trials
 from gmaflow.evaluation.paper_tables import PaperTable, make_tables
 from gmaflow.evaluation.regions import REGIONS, find_regions
-from gmaflow.evaluation.report import write_report
+from gmaflow.evaluation.report import write_report, written
 from gmaflow.evaluation.submission import SubmissionReport, list_jobs, submit
 from gmaflow.evaluation.table_text import as_latex, as_markdown, as_plain, is_final
 
@@ -64,4 +64,5 @@ __all__ = [
     "submit",
     "write_comparison",
     "write_report",
+    "written",
 ]

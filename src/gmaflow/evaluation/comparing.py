@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -130,45 +131,56 @@ def compare(
     """
     if len(estimators) < 2:
         raise FlowError("one network cannot be compared; give the weights of two or more")
-    contenders = []
-    for name, estimator in estimators.items():
-        keys: list[str] = []
-        tables: dict[Start, list[np.ndarray]] = {}
-
-        def note(
-            judged: Judged,
-            name: str = name,
-            keys: list[str] = keys,
-            tables: dict[Start, list[np.ndarray]] = tables,
-        ) -> None:
-            if judged.start == "cold":
-                keys.append(judged.key)
-            tables.setdefault(judged.start, []).append(judged.result.sums.table)
-            progress(name, judged)
-
-        evaluation = evaluate(
+    contenders = [
+        _contend(
+            name,
             estimator,
             data,
             folder / name,
             weights=(files or {}).get(name, name),
             warm_start=warm_start,
-            progress=note,
+            progress=partial(progress, name),
         )
-        contenders.append(
-            Contender(
-                name=name,
-                estimator=estimator,
-                evaluation=evaluation,
-                keys=keys,
-                tables={start: np.stack(each) for start, each in tables.items()},
-            )
-        )
+        for name, estimator in estimators.items()
+    ]
     comparison = Comparison(
         data=data, contenders=tuple(contenders), lines=tuple(_lines(data, contenders))
     )
     with atomic_write(folder / COMPARISON) as temporary:
         temporary.write_text(json.dumps(as_json(comparison), indent=2) + "\n")
     return comparison
+
+
+def _contend(
+    name: str,
+    estimator: FlowEstimator,
+    data: ExampleSet,
+    folder: Path,
+    *,
+    weights: str,
+    warm_start: bool,
+    progress: Callable[[Judged], None],
+) -> Contender:
+    """Evaluate one network, and keep the sums of every pair."""
+    keys: list[str] = []
+    tables: dict[Start, list[np.ndarray]] = {}
+
+    def note(judged: Judged) -> None:
+        if judged.start == "cold":
+            keys.append(judged.key)
+        tables.setdefault(judged.start, []).append(judged.result.sums.table)
+        progress(judged)
+
+    evaluation = evaluate(
+        estimator, data, folder, weights=weights, warm_start=warm_start, progress=note
+    )
+    return Contender(
+        name=name,
+        estimator=estimator,
+        evaluation=evaluation,
+        keys=keys,
+        tables={start: np.stack(each) for start, each in tables.items()},
+    )
 
 
 def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:

@@ -1,5 +1,6 @@
 """A comparison as a page for people, with the paper's qualitative figure."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -70,12 +71,12 @@ def write_comparison(
 
 def percent(found: Improvement) -> str:
     """Write an improvement, with its sign."""
-    return "-" if found.percent != found.percent else f"{found.percent:+.1f} %"
+    return "-" if math.isnan(found.percent) else f"{found.percent:+.1f} %"
 
 
 def interval(found: Improvement) -> str:
     """Write the interval of an improvement; a star says that its sign is certain."""
-    if found.low != found.low:
+    if math.isnan(found.low):
         return "-"
     return f"{found.low:+.1f} to {found.high:+.1f}{' *' if found.certain else ''}"
 

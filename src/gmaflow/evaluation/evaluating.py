@@ -40,6 +40,9 @@ class About:
     precision: str
     device: str
     padding: str
+    backend: str
+    max_memory: float | None
+    """Bytes; None: what was free."""
     warm_start: bool
 
     @classmethod
@@ -53,6 +56,8 @@ class About:
             precision=str(estimator.dtype).removeprefix("torch."),
             device=str(estimator.device),
             padding=estimator.padding,
+            backend=estimator.backend,
+            max_memory=estimator.max_memory,
             warm_start=warm_start,
         )
 

@@ -11,10 +11,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, suggest
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
+from gmaflow.version import __version__
 
 SCENES = "scenes"
 SCENE_PASSES = ("final", "clean")
@@ -60,7 +61,7 @@ def identify_files(paths: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class SceneSource:
-    """A rendered pair; it is the same for one preset, seed, size and number."""
+    """A rendered pair; in one version it is the same for one preset, seed, size and number."""
 
     preset: str
     seed: int
@@ -88,7 +89,8 @@ class SceneSource:
 
     def identity(self) -> str:
         """Name what the renderer was told."""
-        return json.dumps([SCENES, self.preset, self.seed, self.size, self.number, self.final])
+        told = (self.preset, self.seed, self.size, self.number, self.final)
+        return json.dumps([SCENES, __version__, *told])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +180,8 @@ def open_examples(
     if not examples:
         raise DatasetError(
             f"{info.title} has no truth in {split or info.splits[0]}, so nothing can be judged by "
-            "it; `gmaflow submit` writes what the benchmarks' servers judge, and --unsupervised "
-            "judges by the frames alone"
+            "it; `gmaflow submit` writes what the benchmarks' servers judge, and `gmaflow evaluate "
+            "--unsupervised` judges by the frames alone"
         )
     notes = (f"{without} pairs without truth are left out",) if without else ()
     chosen = " ".join([info.title, split or info.splits[0]])
@@ -195,7 +197,7 @@ def render_examples(
         DatasetError: there is no such preset or pass, or no pair was asked for.
     """
     if preset not in PRESETS:
-        raise DatasetError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+        raise DatasetError(f"there is no preset {preset!r}; {suggest(preset, PRESETS)}")
     if count < 1:
         raise DatasetError(f"{count} scenes were asked for; give at least 1")
     wrong = [name for name in passes if name not in SCENE_PASSES]

@@ -104,7 +104,8 @@ class Judge:
         seconds = time.perf_counter() - begin
         height, width = flow.array.shape[:2]
         result = StoredResult(measure(flow.array, sample), (height, width), seconds)
-        self.store.put(key, result.as_json())
+        if can_be_kept(flow, self.estimator):
+            self.store.put(key, result.as_json())
         return Judged(
             example=example, start=start, key=key, result=result, flow=flow, sample=sample
         )
@@ -124,6 +125,14 @@ def identify(estimator: FlowEstimator) -> str:
         # Within little memory there are tiles, and the flow is another.
         *([] if estimator.max_memory is None else [f"within {estimator.max_memory:g} bytes"]),
     )
+
+
+def can_be_kept(flow: Flow, estimator: FlowEstimator) -> bool:
+    """Tell whether `identify` tells all that the flow depends on.
+
+    Where there is no limit, it is what happens to be free that makes tiles.
+    """
+    return not flow.in_tiles or estimator.max_memory is not None
 
 
 def fingerprint(network: FlowNetwork) -> str:

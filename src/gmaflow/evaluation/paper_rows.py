@@ -166,8 +166,8 @@ def measure_runs(
         raise FlowError(f"no run is a row of the tables: {'; '.join(run.about for run in runs)}")
     if not trials:
         raise FlowError(
-            "none of the tables' data sets is there; name the folder of one, such as --sintel "
-            "FOLDER, or add --scenes 50 to judge by rendered scenes"
+            "none of the tables' data sets is there; name the folder of one (--sintel FOLDER), or "
+            "judge by rendered scenes (--scenes 50)"
         )
     measured: dict[str, Measured] = {}
     for run in wanted:

@@ -15,7 +15,7 @@ from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
 from gmaflow.evaluation.cache import ResultStore
 from gmaflow.evaluation.examples import identify_files
-from gmaflow.evaluation.judging import digest, identify
+from gmaflow.evaluation.judging import can_be_kept, digest, identify
 from gmaflow.inference import BidirectionalFlow, FlowEstimator
 from gmaflow.io import read_image
 
@@ -130,8 +130,10 @@ def judge_footage(
         kept = store.get(key)
         if kept is None:
             image1, image2 = read_image(pair.image1), read_image(pair.image2)
-            found = judge_pair(image1, image2, estimator.bidirectional(image1, image2))
-            store.put(key, asdict(found))
+            both = estimator.bidirectional(image1, image2)
+            found = judge_pair(image1, image2, both)
+            if can_be_kept(both.forward, estimator):
+                store.put(key, asdict(found))
         else:
             found = Judgement(**{name: kept[name] for name in NAMES})
         judged.append(JudgedPair(pair, found, key))

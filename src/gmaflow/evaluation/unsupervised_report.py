@@ -10,6 +10,7 @@ from gmaflow import viz
 from gmaflow.errors import FlowFileError
 from gmaflow.evaluation import html
 from gmaflow.evaluation.evaluating import SHOWN
+from gmaflow.evaluation.judging import can_be_kept
 from gmaflow.evaluation.report import written
 from gmaflow.evaluation.unsupervised import JudgedPair, average
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
@@ -98,6 +99,7 @@ def _shown_flow(
         return combine(read_flow(ahead), read_flow(back))
     except FlowFileError:
         both = estimator.bidirectional(image1, image2)
-        both.forward.save(ahead)
-        both.backward.save(back)
+        if can_be_kept(both.forward, estimator):
+            both.forward.save(ahead)
+            both.backward.save(back)
         return both

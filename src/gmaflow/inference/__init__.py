@@ -3,7 +3,8 @@
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, as_backend
 from gmaflow.inference.device import Precision, as_precision
-from gmaflow.inference.estimator import BatchEstimate, FlowEstimator, estimate
+from gmaflow.inference.engine import BatchEstimate
+from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image

@@ -4,7 +4,7 @@ The reference way is `FlowNetwork` itself, under autocast in half precision. The
 `FastNetwork`: with kernels and recordings on CUDA, in plain torch on a CPU.
 """
 
-from typing import Literal, Protocol, cast, get_args, runtime_checkable
+from typing import Literal, Protocol, Unpack, cast, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, MatchOptions, Prediction
 from gmaflow.model.kernels import has_kernels
 
 Backend = Literal["auto", "reference", "fast"]
@@ -26,11 +26,7 @@ class Runner(Protocol):
         self,
         image1: Float[Tensor, "b 3 H W"],
         image2: Float[Tensor, "b 3 H W"],
-        *,
-        iters: int,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-        plan: MemoryPlan,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
         ...
@@ -43,11 +39,7 @@ class Runner(Protocol):
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
-        *,
-        iters: int,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-        plan: MemoryPlan,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
         ...
@@ -64,22 +56,11 @@ class ReferenceRunner:
         self,
         image1: Float[Tensor, "b 3 H W"],
         image2: Float[Tensor, "b 3 H W"],
-        *,
-        iters: int,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-        plan: MemoryPlan,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`."""
         with self._autocast(image1):
-            return self.network(
-                image1,
-                image2,
-                iters=iters,
-                flow_init=flow_init,
-                plan=plan,
-                on_iteration=on_iteration,
-            )
+            return self.network(image1, image2, **how)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -90,22 +71,11 @@ class ReferenceRunner:
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
-        *,
-        iters: int,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-        plan: MemoryPlan,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
         with self._autocast(features2):
-            return self.network.match(
-                first,
-                features2,
-                iters=iters,
-                flow_init=flow_init,
-                plan=plan,
-                on_iteration=on_iteration,
-            )
+            return self.network.match(first, features2, **how)
 
     def _autocast(self, like: Tensor) -> torch.autocast:
         half = self.dtype != torch.float32

@@ -33,7 +33,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     if picked.type not in there:
         raise FlowError(f"device {str(device)!r} is not supported; give auto, cpu, cuda or mps")
     if not there[picked.type]:
-        raise FlowError(f"device {str(device)!r} is not there; use --device cpu, or auto")
+        raise FlowError(f"device {str(device)!r} is not there; give cpu, or auto")
     return picked
 
 

@@ -5,7 +5,8 @@ Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,12 +16,23 @@ from gmaflow.errors import FlowError
 from gmaflow.inference.backend import ReferenceRunner, Runner
 from gmaflow.inference.frames import Frame, both_directions
 from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence
-from gmaflow.inference.planning import Computation, WorkPlan, plan_batch
+from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.refinement import Watch
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
 from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
 
 log = logging.getLogger(__name__)
+
+
+class BatchEstimate(NamedTuple):
+    """Flow of a batch of pairs, as tensors."""
+
+    flow: Float[Tensor, "b 2 H W"]
+    """In pixels, at the images' size."""
+    coarse: Float[Tensor, "b 2 h w"]
+    """On the padded 1/8 grid, in its pixels."""
+    in_tiles: bool = False
+    """Whether memory was too short for anything but tiles; see `Flow.in_tiles`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class Engine:
     """What to keep in memory; by default whatever fits."""
     max_memory: float | None = None
     """Bytes to plan with; by default what is free."""
+    plan_log: PlanLog = field(default_factory=PlanLog)
 
     def on_images(
         self,
@@ -43,9 +56,10 @@ class Engine:
         padded2: Float[Tensor, "b 3 H W"],
         start: Float[Tensor, "b 2 h w"] | None,
         watch: Watch | None = None,
-    ) -> Prediction:
+    ) -> BatchEstimate:
         """Estimate a batch of pairs, in parts where memory is short."""
         plan = self.plan_for(padded1.shape)
+        self._tell(plan, padded1.shape)
         parts = count_parts(padded1.shape, pairs=plan.pairs, tile=plan.tile)
 
         def compute(runner: Runner) -> Prediction:
@@ -69,7 +83,8 @@ class Engine:
                 at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
             )
 
-        return self._finite(compute)
+        found = self._finite(compute)
+        return BatchEstimate(found.flow, found.low, plan.in_tiles(padded1.shape))
 
     def on_frames(
         self,
@@ -79,7 +94,7 @@ class Engine:
         watch: Watch | None = None,
         *,
         both_ways: bool,
-    ) -> Prediction:
+    ) -> BatchEstimate:
         """Estimate one pair, forward or both ways as a batch of two."""
         shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
         plan = self.plan_for(shape)
@@ -87,6 +102,7 @@ class Engine:
             images = [frame1.padded, frame2.padded]
             first, second = (images, images[::-1]) if both_ways else (images[:1], images[1:])
             return self.on_images(torch.cat(first), torch.cat(second), start, watch)
+        self._tell(plan, shape)
 
         def compute(runner: Runner) -> Prediction:
             first, second = (
@@ -108,7 +124,8 @@ class Engine:
                     on_iteration=None if watch is None else watch.of_whole(self.iters),
                 )
 
-        return self._finite(compute)
+        found = self._finite(compute)
+        return BatchEstimate(found.flow, found.low)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
         """Encode images once, for all the pairs they are part of; None where they need tiles."""
@@ -119,6 +136,9 @@ class Engine:
 
     def plan_for(self, shape: tuple[int, ...]) -> WorkPlan:
         """Return how a batch of that shape is estimated."""
+        batch, _, height, width = shape
+        if self.plan is not None:
+            return WorkPlan(self.plan, batch, (height, width))
         computation = Computation(
             self.network.config,
             half=self.dtype != torch.float32,
@@ -126,7 +146,12 @@ class Engine:
             device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
-        return plan_batch(computation, shape, budget=budget, fixed=self.plan)
+        return plan_work(computation, batch=batch, height=height, width=width, budget=budget)
+
+    def _tell(self, plan: WorkPlan, shape: tuple[int, ...]) -> None:
+        """Tell how a batch is estimated, unless whoever asks has decided it."""
+        if self.plan is None:
+            self.plan_log.tell(plan, shape)
 
     def _finite(self, compute: Callable[[Runner], Prediction]) -> Prediction:
         """Compute in the chosen precision, or in float32 where that overflows."""

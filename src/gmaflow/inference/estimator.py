@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from gmaflow.errors import FlowError, WeightsError
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
-from gmaflow.inference.engine import Engine, check_iters
+from gmaflow.inference.engine import BatchEstimate, Engine, check_iters
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.frames import Frame, FrameLike
 from gmaflow.inference.images import (
@@ -31,17 +30,8 @@ from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
-from gmaflow.model import MemoryPlan, NetworkConfig, Prediction
+from gmaflow.model import MemoryPlan, NetworkConfig
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
-
-
-class BatchEstimate(NamedTuple):
-    """Flow of a batch of pairs, as tensors."""
-
-    flow: Float[Tensor, "b 2 H W"]
-    """In pixels, at the images' size."""
-    coarse: Float[Tensor, "b 2 h w"]
-    """On the padded 1/8 grid, in its pixels."""
 
 
 class FlowEstimator:
@@ -270,14 +260,17 @@ class FlowEstimator:
         return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
 
     @staticmethod
-    def _cropped(found: Prediction, padding: Padding) -> BatchEstimate:
-        return BatchEstimate(padding.crop(found.flow), found.low)
+    def _cropped(found: BatchEstimate, padding: Padding) -> BatchEstimate:
+        return found._replace(flow=padding.crop(found.flow))
 
     @staticmethod
     def _to_flows(estimate: BatchEstimate) -> list[Flow]:
         fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
         coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        return [Flow(array, coarse=low) for array, low in zip(fine, coarse, strict=True)]
+        return [
+            Flow(array, coarse=low, in_tiles=estimate.in_tiles)
+            for array, low in zip(fine, coarse, strict=True)
+        ]
 
 
 def estimate(

@@ -36,6 +36,8 @@ class Flow:
     """Where the flow is known; None: everywhere, as in all estimates."""
     coarse: Float32[np.ndarray, "h8 w8 2"] | None = None
     """The network's own flow on its padded 1/8 grid, which a warm start begins from."""
+    in_tiles: bool = False
+    """Whether it was estimated in tiles, for want of memory: with more, it would be another."""
 
     @property
     def length(self) -> Float32[np.ndarray, "h w"]:

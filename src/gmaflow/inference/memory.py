@@ -118,5 +118,5 @@ def out_of_memory_as_sentence(shape: tuple[int, ...]) -> Iterator[None]:
         batch, _, height, width = shape
         raise FlowError(
             f"not enough memory for {batch} pair(s) of {height}x{width}; make the images smaller, "
-            "or use a device with more memory (--device cpu)"
+            "or use a device with more memory, such as cpu"
         ) from err

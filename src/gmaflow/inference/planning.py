@@ -8,7 +8,6 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.memory import as_gigabytes
@@ -105,6 +104,10 @@ class WorkPlan:
         """Tell whether a batch of that shape is estimated at once."""
         return (self.pairs, self.tile) == (shape[0], shape[-2:])
 
+    def in_tiles(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether a batch of that shape is cut into tiles, which changes the flow."""
+        return self.tile != shape[-2:]
+
     def told(self) -> str:
         """Return the plan as a person would say it."""
         kept = ["streamed", "stored"]
@@ -148,31 +151,6 @@ def bytes_needed(
     return footprint.fixed + max(footprint.encoding * pixels, held, refining)
 
 
-def plan_batch(
-    computation: Computation,
-    shape: tuple[int, ...],
-    *,
-    budget: float,
-    fixed: MemoryPlan | None = None,
-) -> WorkPlan:
-    """Plan the work on a batch of padded images, and tell the log.
-
-    Args:
-        computation: What is computed, and how.
-        shape: Of the batch.
-        budget: Bytes that may be taken.
-        fixed: What to keep in memory whatever it takes; by default what fits.
-    """
-    batch, _, height, width = shape
-    if fixed is not None:
-        return WorkPlan(fixed, batch, (height, width))
-    plan = plan_work(computation, batch=batch, height=height, width=width, budget=budget)
-    log.info("%s", plan.told())
-    if plan.tile != (height, width):
-        warn_of_tiles(f"{height}x{width}", "x".join(map(str, plan.tile)))
-    return plan
-
-
 def plan_work(
     computation: Computation, *, batch: int, height: int, width: int, budget: float
 ) -> WorkPlan:
@@ -192,7 +170,8 @@ def plan_work(
     least = min(plan.need for plan in candidates(computation, 1, side))
     raise FlowError(
         f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they take {as_gigabytes(least)}: give more (--max-memory), or make them smaller"
+        f"tiles they take {as_gigabytes(least)}: give more (--max-memory, max_memory=), or make "
+        "them smaller"
     )
 
 
@@ -206,12 +185,25 @@ def candidates(computation: Computation, batch: int, tile: tuple[int, int]) -> I
             yield WorkPlan(memory, pairs, tile, need)
 
 
-@cache
-def warn_of_tiles(size: str, tile: str) -> None:
-    """Say once for each size what tiles change."""
-    log.warning(
-        "%s does not fit the memory and is estimated in tiles of %s: attention is then local, and "
-        "motion that leaves a tile is guessed; more memory (--max-memory), or smaller images, help",
-        size,
-        tile,
-    )
+class PlanLog:
+    """Tells the log how batches are estimated: at first, and when that changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._warned: set[tuple[int, ...]] = set()
+
+    def tell(self, plan: WorkPlan, shape: tuple[int, ...]) -> None:
+        """Tell how a batch of that shape is estimated; warn once for each size of tiles."""
+        told = plan.told()
+        if told != self._last:
+            log.info("%s", told)
+        self._last = told
+        if plan.in_tiles(shape) and shape[-2:] not in self._warned:
+            self._warned.add(shape[-2:])
+            log.warning(
+                "%dx%d does not fit the memory and is estimated in tiles of %dx%d: attention is "
+                "then local, and motion that leaves a tile is guessed; more memory "
+                "(--max-memory, max_memory=), or smaller images, help",
+                *shape[-2:],
+                *plan.tile,
+            )

@@ -16,7 +16,6 @@ from gmaflow.io.images import (
 from gmaflow.io.overlap import read_ahead, write_behind
 from gmaflow.io.sound import Sound, has_sound
 from gmaflow.io.video import (
-    VIDEO_SUFFIXES,
     VideoInfo,
     check_video_size,
     probe_video,
@@ -31,7 +30,6 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "PICTURE_SUFFIXES",
     "VIDEO_OUTPUTS",
-    "VIDEO_SUFFIXES",
     "FlowArrays",
     "Sound",
     "TimedFrame",

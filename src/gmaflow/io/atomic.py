@@ -22,7 +22,7 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
     path = Path(path)
     _refuse_what_is_no_file(path)
     if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists; add --overwrite to replace it")
+        raise OutputError(f"{path} exists; add --overwrite to replace it (overwrite=True)")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ _BROKEN = (OSError, RuntimeError, ValueError, TypeError, LookupError, Arithmetic
 
 def read_flo5(path: Path) -> FlowArrays:
     """Read a .flo5 file."""
-    h5py = _h5py("reading")
+    h5py = import_h5py("reading")
     try:
         with h5py.File(path, "r") as file:
             return known_part(_read_dataset(path, file, h5py))
@@ -27,7 +27,7 @@ def read_flo5(path: Path) -> FlowArrays:
 
 def write_flo5(path: Path, flow: FlowArrays) -> None:
     """Write a .flo5 file, compressed as Spring's are."""
-    h5py = _h5py("writing")
+    h5py = import_h5py("writing")
     array = np.where(flow.valid[..., None], flow.array, np.float32(np.nan))
     with h5py.File(path, "w") as file:
         file.create_dataset("flow", data=array, compression="gzip", compression_opts=5)
@@ -51,7 +51,8 @@ def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, 
     return array
 
 
-def _h5py(doing: str) -> ModuleType:
+def import_h5py(doing: str) -> ModuleType:
+    """Import h5py, or say how to get it."""
     try:
         import h5py
     except ModuleNotFoundError as err:

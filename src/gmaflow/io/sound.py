@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gmaflow.io.paths import PathLike
@@ -65,12 +64,7 @@ class Sound:
         self._packets = container.demux(self._source)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._opened.__exit__(None, None, None)
 
     def attach(self, container: "av.container.OutputContainer") -> None:

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import av.video.frame
     import av.video.stream
 
-VIDEO_SUFFIXES = frozenset(
-    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".ogv"}
-)
 DEFAULT_FPS, LARGEST_RATE = Fraction(25), 1000
 
 # FFmpeg goes by content: a playlist called clip.mp4 would make it open other files and addresses.

@@ -46,18 +46,18 @@ def correlate(
     The plain ways compute in float32, whatever the features are.
     """
     window = Window(radius, num_levels)
+    fused = store and has_kernels(features1.device)
+    # float16 rather than bfloat16 in half precision: correlations need the digits, and features of
+    # a normalised network are far from its limits.
+    half = fused and features1.dtype != torch.float32
+    dtype = torch.float16 if half else torch.float32
     with torch.autocast(features1.device.type, enabled=False):
-        if store and has_kernels(features1.device):
+        rows1 = (features1.to(dtype) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
+        rows2 = pyramid_rows(features2.to(dtype), num_levels=num_levels)
+        if fused:
             from gmaflow.model.fused_correlation import FusedCorrelation
 
-            # float16 rather than bfloat16 in half precision: correlations need the digits, and
-            # features of a normalised network are far from its limits.
-            dtype = torch.float32 if features1.dtype == torch.float32 else torch.float16
-            rows1 = (features1.to(dtype) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
-            rows2 = pyramid_rows(features2.to(dtype), num_levels=num_levels)
             return FusedCorrelation.build(rows1, rows2, window)
-        rows1 = (features1.float() / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
-        rows2 = pyramid_rows(features2.float(), num_levels=num_levels)
         if store:
             return StoredCorrelation(rows1 @ rows2.transpose(1, 2), window)
         return StreamedCorrelation(rows1.contiguous(), rows2.contiguous(), window)

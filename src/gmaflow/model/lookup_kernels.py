@@ -14,8 +14,11 @@ FAR = tl.constexpr(1e6)
 
 
 @triton.jit
-def _place(coords, pixel, level, num_pixels, height, width, LEVELS: tl.constexpr):
-    """Return the guess on a level, and where the level lies in the pyramid."""
+def place_on_level(coords, pixel, level, num_pixels, height, width, LEVELS: tl.constexpr):
+    """Return a pixel's target (x, y) on a level, the cells before the level, its rows and columns.
+
+    A pyramid's levels lie one after the other, the finest first.
+    """
     item, within = pixel // num_pixels, pixel % num_pixels
     scale = 1.0 / (1 << level).to(tl.float32)
     x = tl.load(coords + item * 2 * num_pixels + within) * scale
@@ -51,7 +54,9 @@ def _lookup(
 ):
     side: tl.constexpr = 2 * RADIUS + 1
     pixel, level = tl.program_id(0), tl.program_id(1)
-    x, y, before, rows, columns = _place(coords, pixel, level, num_pixels, height, width, LEVELS)
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
     lane = tl.arange(0, LANES)
     wanted = lane < side * side
@@ -91,7 +96,9 @@ def _lookup_backward(
     side: tl.constexpr = 2 * RADIUS + 1
     reach: tl.constexpr = side + 1
     pixel, level = tl.program_id(0), tl.program_id(1)
-    x, y, before, rows, columns = _place(coords, pixel, level, num_pixels, height, width, LEVELS)
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
     right, down = x - corner_x, y - corner_y
     lane = tl.arange(0, LANES)

@@ -6,7 +6,7 @@ Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
 from jaxtyping import Float
@@ -36,6 +36,15 @@ STORE_ALL = MemoryPlan()
 
 OnIteration = Callable[[int, Tensor, Tensor], None]
 """Told after each iteration its number from 1, the flow on the 1/8 grid and the recurrent state."""
+
+
+class MatchOptions(TypedDict, total=False):
+    """What `FlowNetwork.forward` and every other way to run a network can be told; see there."""
+
+    iters: int
+    flow_init: Float[Tensor, "b 2 h w"] | None
+    plan: MemoryPlan
+    on_iteration: OnIteration | None
 
 
 class Prediction(NamedTuple):

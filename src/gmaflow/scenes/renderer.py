@@ -64,11 +64,6 @@ class SceneBatch:
         """Pixels of the first frame that are not visible in the second."""
         return self.occluded_in | self.occluded_out
 
-    @property
-    def backward_occluded(self) -> Bool[Tensor, "b h w"]:
-        """Pixels of the second frame that are not visible in the first."""
-        return self.backward_occluded_in | self.backward_occluded_out
-
 
 class SceneRenderer:
     """Renders pairs of a preset by number; pair i is the same in whatever batch it comes.

@@ -62,7 +62,7 @@ class ModelShelf:
             if name not in self._checkpoints:
                 self._checkpoints[name] = find_checkpoint(name)
         if not self._checkpoints:
-            raise FlowError("no weights ship with gmaflow; give --weights FILE")
+            raise FlowError("no weights ship with gmaflow; give a file of weights (--weights)")
         self.default = next(iter(self._checkpoints))
 
     def models(self) -> list[Model]:

@@ -8,10 +8,10 @@ from pathlib import Path
 from threading import Condition, Thread
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.memory import give_back_freed
 from gmaflow.serving.attending import AttentionCache
 from gmaflow.serving.jobs import Footage, Job, JobStatus, State, Task, Wish
 from gmaflow.serving.limits import Limits
-from gmaflow.serving.memory import return_free_memory
 from gmaflow.serving.refusals import BUG, RefusedError, gone, too_busy
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.shelf import ModelShelf
@@ -171,7 +171,7 @@ class Workshop:
                 job.state, job.iteration = State.RUNNING, 0
             self._one_task(job)
             if not len(self._turns):
-                return_free_memory()
+                give_back_freed()  # a burst may have left gigabytes with the C library
 
     def _one_task(self, job: Job) -> None:
         """Do a job's next task; whatever goes wrong ends the job, never the worker."""

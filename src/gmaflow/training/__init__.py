@@ -1,5 +1,6 @@
 """Samples to weights: presets, the loss, one step, the loop, and runs that can be trusted.
 
+from pathlib import Path
 from gmaflow.training import RunOptions, preset, train
 
 train(preset("scenes-pretrain"), RunOptions(output=Path("runs/mine")))

@@ -3,11 +3,9 @@
 Keys are the settings of the run and of its config: `steps=100 batch=2 output=runs/a resume=true`.
 """
 
-import logging
-import sys
 from dataclasses import fields
 
-from gmaflow.errors import FlowError, TrainingError, suggest
+from gmaflow.errors import TrainingError, run_as_program, suggest
 from gmaflow.training import RunOptions, TrainConfig, preset, train
 from gmaflow.training.distributed import is_first_process
 from gmaflow.training.overrides import describe, override, read_settings
@@ -39,9 +37,4 @@ def main(args: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
-    try:
-        main(sys.argv[1:])
-    except FlowError as err:
-        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+    run_as_program(main)

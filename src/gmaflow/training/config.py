@@ -35,7 +35,8 @@ class TrainConfig:
 
     # What it learns from.
     data: str = "scenes:mix"
-    """scenes:PRESET, stage:STAGE (the paper's mixtures), set:NAME[:PASS] or folder:PATH."""
+    """scenes:PRESET, stage:STAGE (the paper's mixtures), set:NAME[:PASS] or folder:PATH; a run
+    does not start without."""
     root: str = ""
     """Folder of the data set, or of several; by default what the environment says."""
     textures: str = ""
@@ -104,7 +105,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _ = self.network  # refuses what cannot be a network
         as_precision(self.precision)
-        for name in (self.data, *self.validate_on):
+        for name in (*filter(None, [self.data]), *self.validate_on):
             Place.parse(name)
         if any(name.startswith("stage:") for name in self.validate_on):
             raise TrainingError("a stage's mixture is for training; validate on set:NAME instead")
@@ -180,13 +181,13 @@ class TrainConfig:
 
     def _check_shares(self) -> None:
         bounds = {
-            "lr": 0 < self.lr < 1,
-            "weight_decay": 0 <= self.weight_decay < 1,
-            "gamma": 0 < self.gamma <= 1,
-            "clip": self.clip > 0,
-            "occluded_from": 0 <= self.occluded_from < 1,
-            "ema": 0 <= self.ema < 1,
+            "lr": (0 < self.lr < 1, "more than 0, less than 1"),
+            "weight_decay": (0 <= self.weight_decay < 1, "0 or more, less than 1"),
+            "gamma": (0 < self.gamma <= 1, "more than 0, at most 1"),
+            "clip": (self.clip > 0, "more than 0"),
+            "occluded_from": (0 <= self.occluded_from < 1, "0 or more, less than 1"),
+            "ema": (0 <= self.ema < 1, "0 or more, less than 1"),
         }
-        for name, within in bounds.items():
+        for name, (within, wanted) in bounds.items():
             if not within:
-                raise TrainingError(f"{name}={getattr(self, name)} is out of range; see --help")
+                raise TrainingError(f"{name}={getattr(self, name)} is out of range; give {wanted}")

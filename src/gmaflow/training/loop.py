@@ -58,6 +58,11 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
     Raises:
         FlowError: Something is missing or does not fit, or the run cannot go on.
     """
+    if not config.data:
+        raise TrainingError(
+            "nothing to learn from is named; give a folder of frames, each with a flow file of the "
+            "same stem beside it (--data folder:my/frames, in Python data=), or scenes:mix"
+        )
     with joined_world(options.device) as (world, device):
         if world.is_first and not options.quiet:
             recorded = is_recorded(options, world, device)
@@ -136,7 +141,7 @@ def refuse_to_drift(job: Job, config: TrainConfig, step: int) -> None:
     if in_row >= config.max_skipped:
         raise TrainingError(
             f"the last {in_row} steps up to {step} had a loss or gradient that was not finite, and "
-            "changed nothing; resume from the last checkpoint with a lower --lr in a new run, or "
+            "changed nothing; resume from the last checkpoint with a lower lr in a new run, or "
             "train in fp32"
         )
 
@@ -169,10 +174,10 @@ def explaining_shortage(config: TrainConfig) -> Iterator[None]:
         if not known:
             raise
         parts = 2 * config.accumulate
-        less = [f"--batch {config.batch // 2}"] if config.batch > 1 else []
+        less = [f"batch={config.batch // 2}"] if config.batch > 1 else []
         if config.batch % parts == 0:
-            less.insert(0, f"--accumulate {parts} (the same batch in {parts} parts)")
-        less += ["a smaller --crop", "fewer --iters"]
+            less.insert(0, f"accumulate={parts} (the same batch in {parts} parts)")
+        less += ["a smaller crop", "fewer iters"]
         height, width = config.crop
         raise TrainingError(
             f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "

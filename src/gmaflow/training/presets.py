@@ -67,7 +67,7 @@ def scenes_finetune() -> TrainConfig:
 def finetune() -> TrainConfig:
     """Your own pairs: add --data folder:PATH, and --init with the weights to begin from."""
     return TrainConfig(
-        data="folder:.",
+        data="",  # only whoever trains knows the folder
         steps=5000,
         batch=6,
         crop=(320, 448),

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -38,12 +37,7 @@ class Reporter:
         self.progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.progress.stop()
         if self.events is not None:
             self.events.close()
@@ -65,7 +59,9 @@ class Reporter:
             self.progress.update(self.task, description=text)
             return
         left = "" if name else f", {self.time_left(step)} left"
-        self.console.print(f"step {step}: {name + ': ' if name else ''}{text}{left}")
+        told = f"step {step}: {name + ': ' if name else ''}{text}{left}"
+        # One line whatever the width: in a file of the log there is none.
+        self.console.print(told, markup=False, soft_wrap=True)
 
     def time_left(self, step: int) -> str:
         """Return how long the rest will take, as hours, minutes and seconds."""
@@ -76,7 +72,7 @@ class Reporter:
 
 def say(text: str) -> None:
     """Tell people something beside the progress."""
-    Console(stderr=True).print(text, highlight=False, markup=False)
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> str:

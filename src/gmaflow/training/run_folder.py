@@ -46,14 +46,14 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path} is a file; a run needs a folder")
         if resume and overwrite:
-            raise TrainingError("--resume goes on and --overwrite starts anew; give one of them")
+            raise TrainingError("resume goes on and overwrite starts anew; give one of them")
         if resume:
             self._check_same(config)
         elif self.is_run():
             if not overwrite:
                 raise OutputError(
-                    f"{self.path} holds a run; add --resume to go on with it, --overwrite to "
-                    "start anew, or choose another folder"
+                    f"{self.path} holds a run; add --resume (resume=True) to go on with it, "
+                    "--overwrite (overwrite=True) to start anew, or choose another folder"
                 )
         elif self.path.exists() and any(self.path.iterdir()):
             raise OutputError(f"{self.path} holds other files; choose a new or empty folder")
@@ -141,7 +141,7 @@ class RunFolder:
 
     def _check_same(self, config: TrainConfig) -> None:
         if not self.is_run():
-            raise TrainingError(f"{self.path} holds no run to resume; leave --resume out")
+            raise TrainingError(f"{self.path} holds no run to resume; start one without --resume")
         try:
             stored = from_json((self.path / "config.json").read_text("utf-8"))
         except (TrainingError, OSError, UnicodeDecodeError) as err:

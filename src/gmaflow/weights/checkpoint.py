@@ -148,7 +148,7 @@ def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
     if model is not None and model != config:
         raise WeightsError(
             f"the file holds {describe(config)}, but {describe(model)} was asked for; leave "
-            "--model out to take the file's"
+            "the model out to take the file's"
         )
     check_same_tensors(tensors, empty_state(config))
     return Checkpoint(config=config, tensors=as_float32(tensors), card=card)
@@ -161,7 +161,7 @@ def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
     if config.aggregates and model is None:
         log.warning(
             "%s: content, content + position and position-only checkpoints hold the same tensors; "
-            "taking it for gma (content), --model gma-p or gma-p-only says otherwise",
+            "taking it for gma (content), name the model gma-p or gma-p-only if it is one of those",
             path.name,
         )
     tensors = as_float32(from_published(theirs, config))

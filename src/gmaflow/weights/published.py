@@ -128,8 +128,8 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
         return config
     if (model.small, model.aggregates) != (config.small, config.aggregates):
         raise WeightsError(
-            f"this is a checkpoint of {family(config)}, not of {family(model)}; leave --model out "
-            "or name the one that fits"
+            f"this is a checkpoint of {family(config)}, not of {family(model)}; leave the model "
+            "out, or name the one that fits"
         )
     return replace(config, attention=model.attention, residual=model.residual)
 

@@ -46,6 +46,6 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         return load_checkpoint(weights, model=config)
     there_are = f"there are {', '.join(shipped)}" if shipped else "none ship with gmaflow yet"
     raise WeightsError(
-        f"no trained weights for {name}: {there_are}; give --weights FILE (.safetensors, or a "
+        f"no trained weights for {name}: {there_are}; give a file of weights (.safetensors, or a "
         "published .pth)"
     )

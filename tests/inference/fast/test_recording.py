@@ -144,6 +144,18 @@ def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
     assert (tape.tried, tape.replayed) == (1, 0)
 
 
+def test_a_first_guess_is_read_anew_in_every_replay(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape)
+    first, second = (network.encode_frame(image) for image in random_images(1, 32, 40))
+    for shift in range(4):
+        guess = torch.full((1, 2, 4, 5), float(shift))
+        expected = network.match(first, second.features, iters=2, flow_init=guess)
+        found = recorded.match(first, second.features, iters=2, flow_init=guess)
+        assert torch.equal(found.flow, expected.flow)
+    assert tape.replayed == 3
+
+
 def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork) -> None:
     tape = Tape()
     recorded = RecordedNetwork(network, tape)

@@ -7,16 +7,16 @@ GPU to run it. A CUDA graph keeps the launches of one kind of call (its size, it
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, Unpack
 
 from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.inference.fast.graphs import CudaGraphs, Graphs, Replay, Run, Tensors
 from gmaflow.inference.fast.network import FastNetwork
-from gmaflow.model import EncodedFrame, MemoryPlan, OnIteration, Prediction
-from gmaflow.model.network import STORE_ALL
+from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 
 log = logging.getLogger(__name__)
 
@@ -61,31 +61,10 @@ class RecordedNetwork:
         self,
         image1: Float[Tensor, "b 3 H W"],
         image2: Float[Tensor, "b 3 H W"],
-        *,
-        iters: int = 12,
-        flow_init: Float[Tensor, "b 2 h w"] | None = None,
-        plan: MemoryPlan = STORE_ALL,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
-
-        def run(image1: Tensor, image2: Tensor, *start: Tensor) -> Tensors:
-            flow_init = start[0] if start else None
-            found = self.network(
-                image1,
-                image2,
-                iters=iters,
-                flow_init=flow_init,
-                plan=plan,
-                on_iteration=on_iteration,
-            )
-            return found.flow, found.low
-
-        start = () if flow_init is None else (flow_init,)
-        flow, low = self._call(
-            run, (image1, image2, *start), self._kind("pair", iters, plan, on_iteration)
-        )
-        return Prediction([flow], low)
+        return self._estimate("pair", self.network, (image1, image2), how)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -95,44 +74,41 @@ class RecordedNetwork:
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
-        *,
-        iters: int = 12,
-        flow_init: Float[Tensor, "b 2 h w"] | None = None,
-        plan: MemoryPlan = STORE_ALL,
-        on_iteration: OnIteration | None = None,
+        **how: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
 
-        def run(
-            features1: Tensor, hidden: Tensor, context: Tensor, features2: Tensor, *start: Tensor
-        ) -> Tensors:
-            first = EncodedFrame(features1, hidden, context)
-            flow_init = start[0] if start else None
-            found = self.network.match(
-                first,
-                features2,
-                iters=iters,
-                flow_init=flow_init,
-                plan=plan,
-                on_iteration=on_iteration,
-            )
+        def match(*tensors: Tensor, **how: Unpack[MatchOptions]) -> Prediction:
+            *first, features2 = tensors
+            return self.network.match(EncodedFrame(*first), features2, **how)
+
+        return self._estimate("match", match, (*first, features2), how)
+
+    def _estimate(
+        self,
+        what: str,
+        estimate: Callable[..., Prediction],
+        inputs: Tensors,
+        how: MatchOptions,
+    ) -> Prediction:
+        """Estimate from tensors, of which the first guess is one where there is any."""
+        settings = {name: value for name, value in how.items() if name != "flow_init"}
+        flow_init = how.get("flow_init")
+        guess = () if flow_init is None else (flow_init,)
+
+        def run(*tensors: Tensor) -> Tensors:
+            given, start = tensors[: len(inputs)], tensors[len(inputs) :]
+            found = estimate(*given, **settings, flow_init=start[0] if start else None)
             return found.flow, found.low
 
-        start = () if flow_init is None else (flow_init,)
-        flow, low = self._call(
-            run, (*first, features2, *start), self._kind("match", iters, plan, on_iteration)
-        )
+        # Whoever watches wants to be called each time: that cannot be recorded.
+        watched = how.get("on_iteration") is not None
+        kind = None if watched else (what, *sorted(settings.items()))
+        flow, low = self._call(run, (*inputs, *guess), kind)
         return Prediction([flow], low)
 
-    @staticmethod
-    def _kind(
-        what: str, iters: int, plan: MemoryPlan, on_iteration: OnIteration | None
-    ) -> Kind | None:
-        """Return what a call has in common with others; None if somebody watches this one."""
-        return (what, iters, plan) if on_iteration is None else None
-
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
-        """Run a function of tensors: as it is, recorded, or from its recording."""
+        """Run a function of tensors: as it is (where `what` is None), recorded, or replayed."""
         with self._lock, self.graphs.working_on(inputs[0].device):
             if what is None:
                 return run(*inputs)

@@ -4,8 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FAR = tl.constexpr(1e6)
-"""Beyond any frame; keeps conversion to whole numbers defined."""
+from gmaflow.model.lookup_kernels import place_on_level
 
 
 @triton.jit
@@ -43,16 +42,9 @@ def _stream(
     """
     side: tl.constexpr = 2 * RADIUS + 1
     pixel, level = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    item, within = pixel // num_pixels, pixel % num_pixels
-    scale = 1.0 / (1 << level).to(tl.float32)
-    x = tl.load(coords + item * 2 * num_pixels + within) * scale
-    y = tl.load(coords + item * 2 * num_pixels + num_pixels + within) * scale
-    x = tl.minimum(tl.maximum(x, -FAR), FAR)
-    y = tl.minimum(tl.maximum(y, -FAR), FAR)
-    before = 0
-    for finer in tl.static_range(LEVELS):
-        before += tl.where(finer < level, (height >> finer) * (width >> finer), 0)
-    rows, columns = height >> level, width >> level
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
     left, top = tl.floor(x), tl.floor(y)
     right, down = x - left, y - top
 
@@ -64,7 +56,7 @@ def _stream(
     inside_y = (lane <= side) & (cell_y >= 0) & (cell_y < rows)
     spread = tl.where(lane[:, None] == lane[None, :], 1 - down, 0.0)
     spread += tl.where(lane[:, None] + 1 == lane[None, :], down, 0.0)
-    cells = rows2 + (item * num_cells + before) * channels
+    cells = rows2 + (pixel // num_pixels * num_cells + before) * channels
     target = out + pixel * out_step + level * side * side
     cell_x = left.to(tl.int32) - RADIUS
     here = _column(cells, own, cell_x, cell_y, inside_y, columns, channel, channels)
