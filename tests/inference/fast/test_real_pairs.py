@@ -1,4 +1,4 @@
-"""Half precision on real pairs, against float32 of the same weights."""
+"""The fast back end on real pairs, against the reference back end in float32."""
 
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,20 @@ def estimators(weights: Path | None) -> tuple[FlowEstimator, FlowEstimator]:
     half = FlowEstimator(weights, device="cuda", precision="fp16", backend="fast")
     whole = FlowEstimator(weights, device="cuda", precision="fp32", backend="reference")
     return whole, half
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [pair for pair in OTHERS if "RubberWhale" in pair.image1 or "00001_img1" in pair.image1],
+    ids=lambda pair: pair.image1,
+)
+def test_on_a_cpu_it_is_the_same_flow(pair: Pair, material: Path) -> None:
+    folder = material / "realflow"
+    fast, reference = (
+        FlowEstimator(device="cpu", backend=backend)(folder / pair.image1, folder / pair.image2)
+        for backend in ("fast", "reference")
+    )
+    assert np.linalg.norm(fast.array - reference.array, axis=2).max() < 1e-3
 
 
 @pytest.mark.gpu

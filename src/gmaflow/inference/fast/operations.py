@@ -26,6 +26,8 @@ Targets: TypeAlias = tuple[Tensor, Tensor]
 Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
 """Coordinates to the correlations around them, `[b, h, w, channels]`."""
 
+SUMMED_ROWS = 1024
+"""Added up in float32 before float64 takes over."""
 SOFTMAX_BYTES = 32 * 2**20
 """Softmax works on this much at once, so that there never is a second attention matrix."""
 EPSILON = 1e-5
@@ -214,9 +216,24 @@ def normalize(rows: Float[Tensor, "p c"]) -> None:
 
     torch's instance norm takes six times as long on channels-last maps, and makes another map.
     """
-    mean, variance = torch.batch_norm_update_stats(rows, None, None, momentum=0.0)
-    scale = (variance.float() + EPSILON).rsqrt()
-    torch.addcmul(-mean.float() * scale, rows, scale, out=rows)
+    mean, variance = measure(rows)
+    scale = (variance + EPSILON).rsqrt()
+    torch.addcmul(-mean * scale, rows, scale, out=rows)
+
+
+def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[Tensor, " c"]]:
+    """Return mean and variance of every channel.
+
+    On a CPU torch adds row after row: a hundred thousand of them lose three digits, which the
+    layers that follow make a hundredth of a pixel of. So it adds few at a time.
+    """
+    parts = rows.split(SUMMED_ROWS if rows.device.type == "cpu" else len(rows))
+    found = [torch.batch_norm_update_stats(part, None, None, momentum=0.0) for part in parts]
+    means, variances = (torch.stack(values).double() for values in zip(*found, strict=True))
+    shares = torch.tensor([len(part) for part in parts], device=rows.device).double() / len(rows)
+    mean = shares @ means
+    variance = shares @ (variances + (means - mean).square())
+    return mean.float(), variance.float()
 
 
 def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
