@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from PIL import Image
 
 from gmaflow.errors import FlowError
@@ -86,8 +87,8 @@ def test_an_open_size_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeCheck
     checkpoint = make_checkpoint("gma-p")
     save_checkpoint(weights, checkpoint)
     # In a process without the hook that checks annotations: to it, open sides are no ints.
-    command = [sys.executable, "-m", "gmaflow", "export", "-o", path, "--weights", weights]
-    subprocess.run([*command, "--dynamic", "--iters", "1"], check=True, capture_output=True)
+    command = f"{sys.executable} -m gmaflow export --dynamic --iters 1".split()
+    subprocess.run([*command, "-o", path, "--weights", weights], check=True, capture_output=True)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for size in ((128, 128), (131, 205), (264, 184)):
         images = byte_images(1, *size)
@@ -96,6 +97,8 @@ def test_an_open_size_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeCheck
         np.testing.assert_allclose(found, estimated(checkpoint, images, 1), atol=1e-3)
     shapes = [port.shape[2:] for port in (*session.get_inputs(), *session.get_outputs())]
     assert shapes == [["height", "width"]] * 3
+    with pytest.raises(Fail):
+        run_onnx(session, (byte_images(1, 128, 128)[0], byte_images(1, 128, 136)[1]))
 
 
 def test_torch_runs_it_without_gmaflow(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:

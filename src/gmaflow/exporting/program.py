@@ -36,8 +36,10 @@ class FlowProgram(nn.Module):
         # slice could not be left open.
         rows = positions_in_padded(height, padding.top)
         columns = positions_in_padded(width, padding.left)
-        # First of all to floats: some runtimes know nothing else to do with bytes.
-        padded1, padded2 = (pick(image.float() / 255, rows, columns) for image in (image1, image2))
+        # To floats first of all: some runtimes know nothing else to do with bytes. Joined, so that
+        # images of two sizes are refused where the program has no other way to say so.
+        both = torch.cat([image1.float(), image2.float()]) / 255
+        padded1, padded2 = pick(both, rows, columns).chunk(2)
         flow = self.network(padded1, padded2, iters=self.iters).flow
         return pick(flow, torch.arange(height) + padding.top, torch.arange(width) + padding.left)
 
