@@ -47,6 +47,6 @@ def main(args: list[str]) -> None:
 
     check_output(options.output, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
-    say("gmaflow: tracing, writing and checking; this takes about a minute")
+    say("gmaflow: tracing, writing and checking; this takes a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
     print(as_json(report) if options.json else as_text(report))  # noqa: T201
