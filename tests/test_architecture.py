@@ -20,6 +20,7 @@ LAYERS = (
     "evaluation",
     "training",
     "benchmarking",
+    "exporting",
     "serving",
     "cli",
 )

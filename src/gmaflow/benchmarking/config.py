@@ -12,14 +12,13 @@ from gmaflow.benchmarking.cases import Case, Way
 from gmaflow.errors import FlowError
 from gmaflow.inference import as_backend, as_precision
 from gmaflow.inference.memory import as_bytes
-from gmaflow.model import MIN_SIDE, MODELS, PUBLISHED_MIN_SIDE, STRIDE
+from gmaflow.inference.sizes import read_size
+from gmaflow.model import MODELS, PUBLISHED_MIN_SIDE, STRIDE
 from gmaflow.weights import find_config
 
 AGAINST = ("", "published", "reference")
 """Nothing, or the published way of computing, by either name."""
 SWEEP_STEPS = 5
-MAX_SIDE = 16384
-"""No camera's frames are larger, and images to measure with must be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,23 +124,6 @@ class BenchConfig:
 def known() -> str:
     """Name the models."""
     return f"models of {', '.join(MODELS)}"
-
-
-def read_size(text: str) -> tuple[int, int]:
-    """Read a height and width.
-
-    Raises:
-        FlowError: It is none.
-    """
-    parts = text.split("x")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
-        raise FlowError(f"{text!r} is no size; give height x width such as 440x1024")
-    height, width = int(parts[0]), int(parts[1])
-    if min(height, width) < MIN_SIDE:
-        raise FlowError(f"{text} is too small; give at least {MIN_SIDE}x{MIN_SIDE}")
-    if max(height, width) > MAX_SIDE:
-        raise FlowError(f"{text} is too large; give at most {MAX_SIDE}x{MAX_SIDE}")
-    return height, width
 
 
 def growing_sizes(largest: tuple[int, int]) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ VERBS = {
     "tables": "lay training runs into the paper's tables of variants and ablations",
     "submit": "write what the servers of Sintel, KITTI and Spring want",
     "bench": "measure speed and memory, beside a plain peer if wanted",
+    "export": "write a network as a file that other programs run (ONNX, torch.export)",
     "serve": "serve a page and an HTTP API",
     "weights": "list, show or convert network weights",
 }

@@ -140,9 +140,10 @@ class Attention(nn.Module):
         by_column = torch.einsum("baijd,jkd->baijk", grid, offset_table(self.column_offsets, width))
         position_queries = torch.cat([by_row, by_column], dim=-1).flatten(2, 3).to(queries.dtype)
 
-        rows = torch.eye(height, dtype=keys.dtype, device=keys.device).repeat_interleave(width, 0)
-        columns = torch.eye(width, dtype=keys.dtype, device=keys.device).repeat(height, 1)
-        position_keys = torch.cat([rows, columns], dim=-1).expand(*keys.shape[:2], -1, -1)
+        rows = torch.eye(height, dtype=keys.dtype, device=keys.device)[:, None]
+        columns = torch.eye(width, dtype=keys.dtype, device=keys.device)[None]
+        own = [rows.expand(-1, width, -1), columns.expand(height, -1, -1)]
+        position_keys = torch.cat(own, dim=-1).flatten(0, 1).expand(*keys.shape[:2], -1, -1)
 
         if self.kind == "position":
             return position_queries, position_keys

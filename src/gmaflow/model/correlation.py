@@ -126,7 +126,7 @@ class Window:
     def around(self, coords: Float[Tensor, "b 2 h w"]) -> "Neighbourhood":
         """Find the whole positions around `coords`, given at the size of the finest level."""
         level = torch.arange(self.num_levels, device=coords.device)
-        heights, widths = (side // 2**level for side in coords.shape[-2:])
+        heights, widths = (torch.full_like(level, side) // 2**level for side in coords.shape[-2:])
         cells = heights * widths
         before = cells.cumsum(0) - cells
 

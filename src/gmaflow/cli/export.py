@@ -1,0 +1,52 @@
+"""`gmaflow export`: the network as a file that other programs run."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gmaflow.cli.options import parse
+from gmaflow.exporting.config import ExportConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Write a network as a file that other programs run: ONNX, or a program of torch.export.
+
+    The program takes two RGB images as uint8 [batch, 3, height, width] and gives their flow in
+    pixels, float32 [batch, 2, height, width]; scaling and padding are inside. The file is run once
+    by ONNX Runtime or by torch alone, and is left only if its flow is the estimator's.
+
+    Examples:
+      gmaflow export -o gma.onnx --size 480x640
+      gmaflow export -o gma.onnx --dynamic
+      gmaflow export -o gma.pt2 --weights gma-sintel.pth --iters 32
+    """
+
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
+    """The file to write: .onnx, or .pt2 for torch.export.load."""
+    weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
+    config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
+    overwrite: bool = False
+    """Replace the file if it exists."""
+    json: bool = False
+    """Print a JSON object instead of sentences."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(ExportOptions, args, verb="export")
+
+    from gmaflow.cli.app import say
+    from gmaflow.exporting import as_json, as_text, check_output, export
+    from gmaflow.weights import find_checkpoint
+
+    check_output(options.output, overwrite=options.overwrite)
+    checkpoint = find_checkpoint(options.weights, model=options.model)
+    say("gmaflow: tracing, writing and checking; this takes a minute or more")
+    report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
+    print(as_json(report) if options.json else as_text(report))  # noqa: T201

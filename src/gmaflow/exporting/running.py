@@ -1,0 +1,90 @@
+"""Export a network: trace, write, read again, compare, and only then leave the file."""
+
+from pathlib import Path
+
+from gmaflow.exporting.checking import check_room, compare
+from gmaflow.exporting.config import ExportConfig
+from gmaflow.exporting.formats import Contract, Format, format_of, quiet_exporters, runtime_of
+from gmaflow.exporting.program import FlowProgram, trace
+from gmaflow.exporting.report import ExportReport, ports
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.version import __version__
+from gmaflow.weights import Checkpoint, describe
+
+TRIED_SIZES = ((384, 512), (203, 322))
+"""Where the size is left open: two others than the one it was traced with, one of them odd."""
+
+
+def export(
+    checkpoint: Checkpoint, path: Path | str, config: ExportConfig, *, overwrite: bool = False
+) -> ExportReport:
+    """Write a network as a program that runs without gmaflow, and check that it is right.
+
+    Args:
+        checkpoint: The network.
+        path: The file to write, `.onnx` or `.pt2`.
+        config: What images the program takes, and how it computes.
+        overwrite: Replace the file if it exists.
+
+    Raises:
+        FlowError: The file cannot be written, or what it would hold cannot be checked or is wrong.
+    """
+    path = Path(path)
+    wanted = check_output(path, overwrite=overwrite)
+    size = config.fixed_size
+    sizes = TRIED_SIZES if size is None else (size,)
+    for tried in sizes:
+        check_room(checkpoint.config, batch=config.batch, size=tried)
+    inputs, outputs = ports(batch=config.batch, size=size)
+    contract = Contract(inputs, outputs, about(checkpoint, config))
+
+    with atomic_write(path) as temporary:
+        program = FlowProgram(checkpoint.build(), iters=config.iters)
+        with quiet_exporters():
+            traced = trace(program, batch=config.batch, size=size)
+        temporary.write_bytes(wanted.encode(traced, contract))
+        run = wanted.load(temporary)
+        estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
+        differences = tuple(
+            compare(run, estimator, batch=config.batch, size=tried) for tried in sizes
+        )
+    return ExportReport(
+        file=path,
+        format=wanted.name,
+        bytes=path.stat().st_size,
+        model=describe(checkpoint.config),
+        iters=config.iters,
+        inputs=inputs,
+        outputs=outputs,
+        checked_with=runtime_of(wanted),
+        differences=differences,
+    )
+
+
+def check_output(path: Path, *, overwrite: bool) -> Format:
+    """Refuse a file that will not be written, before any work is done for it.
+
+    Raises:
+        FlowError: Its format is not known or not installed, or it is there already.
+    """
+    wanted = format_of(path)
+    ensure_can_write(path, overwrite)
+    return wanted
+
+
+def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
+    """Return what a file tells of the network in it."""
+    card = checkpoint.card
+    return {
+        "made_by": f"gmaflow {__version__}",
+        "model": describe(checkpoint.config),
+        "iterations": str(config.iters),
+        "weights": card.title,
+        "trained_on": card.trained_on,
+        "licence": card.licence,
+        "use": (
+            "Give two RGB images as uint8 [batch, 3, height, width]; scaling and padding are "
+            "inside. The flow is in pixels at the images' size."
+        ),
+    }

@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+import torch
+
+from gmaflow.exporting.program import FlowProgram, positions_in_padded
+from tests.exporting.conftest import MakeCheckpoint, byte_images, estimated
+
+
+@pytest.mark.parametrize("size", [(40, 56), (33, 50), (16, 17)])
+def test_it_is_the_estimator_on_bytes(
+    size: tuple[int, int], make_checkpoint: MakeCheckpoint
+) -> None:
+    checkpoint = make_checkpoint("gma")
+    images = byte_images(2, *size)
+    program = FlowProgram(checkpoint.build(), iters=2)
+    flow = program(*map(torch.from_numpy, images)).numpy()
+    assert flow.shape == (2, 2, *size)
+    np.testing.assert_allclose(flow, estimated(checkpoint, images, 2), atol=1e-3)
+
+
+def test_padding_repeats_the_border_on_both_sides() -> None:
+    assert positions_in_padded(5, 1).tolist() == [0, 0, 1, 2, 3, 4, 4, 4]
+    assert positions_in_padded(8, 0).tolist() == list(range(8))

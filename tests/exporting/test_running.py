@@ -1,0 +1,133 @@
+"""Files as others run them: by ONNX Runtime, and by a torch that knows nothing of gmaflow."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
+from PIL import Image
+
+from gmaflow.errors import FlowError
+from gmaflow.exporting import ExportConfig, as_text, export
+from gmaflow.version import __version__
+from gmaflow.weights import Checkpoint, save_checkpoint
+from tests.exporting.conftest import MakeCheckpoint, byte_images, estimated
+
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "export.md"
+RUN_ALONE = """
+import sys
+sys.modules["gmaflow"] = None  # importing it fails
+import numpy, torch
+images = numpy.load("images.npz")
+program = torch.export.load("flow.pt2").module()
+flow = program(*(torch.from_numpy(images[name]) for name in ("image1", "image2")))
+numpy.save("flow.npy", flow.detach().numpy())
+"""
+
+
+def run_onnx(
+    session: onnxruntime.InferenceSession, images: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    return np.asarray(
+        session.run(["flow"], dict(zip(("image1", "image2"), images, strict=True)))[0]
+    )
+
+
+def test_a_batch_of_a_fixed_size_by_onnx_runtime(
+    tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
+    path = tmp_path / "flow.onnx"
+    checkpoint = make_checkpoint("raft-small")
+    report = export(checkpoint, path, ExportConfig(size="44x60", iters=1, batch=2))
+    assert report.bytes == path.stat().st_size
+    assert report.checked_with == f"onnxruntime {onnxruntime.__version__}"
+    assert report.largest_difference < 1e-3
+    told = as_text(report)
+    assert f"wrote {path}: raft-small, 1 iterations, ONNX" in told
+    assert "in   image1: uint8 [2, 3, 44, 60]" in told
+    assert "at 44x60, it differs from the estimator by" in told
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    images = byte_images(2, 44, 60)
+    np.testing.assert_allclose(
+        run_onnx(session, images), estimated(checkpoint, images, 1), atol=1e-3
+    )
+    assert list(tmp_path.iterdir()) == [path]
+
+    model = onnx.load(path)
+    onnx.checker.check_model(model)
+    assert {(entry.domain, entry.version) for entry in model.opset_import} == {("", 18)}
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    assert about["made_by"] == f"gmaflow {__version__}"
+    assert (about["model"], about["iterations"]) == ("raft-small", "1")
+    assert "uint8" in about["use"]
+    assert "RGB in 0..255" in model.graph.input[0].doc_string
+
+
+def test_the_guide_is_true(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+    """Its program runs as it stands, on a file of gma and two images."""
+    export(make_checkpoint("gma"), tmp_path / "gma.onnx", ExportConfig(size="40x57", iters=1))
+    for name, image in zip(("frame1.png", "frame2.png"), byte_images(1, 40, 57), strict=True):
+        Image.fromarray(image[0].transpose(1, 2, 0)).save(tmp_path / name)
+    program = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)[0]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "(1, 2, 40, 57)" in done.stdout
+
+
+def test_an_open_size_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+    path, weights = tmp_path / "flow.onnx", tmp_path / "weights.safetensors"
+    checkpoint = make_checkpoint("gma-p")
+    save_checkpoint(weights, checkpoint)
+    # In a process without the hook that checks annotations: to it, open sides are no ints.
+    command = f"{sys.executable} -m gmaflow export --dynamic --iters 1".split()
+    subprocess.run([*command, "-o", path, "--weights", weights], check=True, capture_output=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for size in ((128, 128), (131, 205), (264, 184)):
+        images = byte_images(1, *size)
+        found = run_onnx(session, images)
+        assert found.shape == (1, 2, *size)
+        np.testing.assert_allclose(found, estimated(checkpoint, images, 1), atol=1e-3)
+    shapes = [port.shape[2:] for port in (*session.get_inputs(), *session.get_outputs())]
+    assert shapes == [["height", "width"]] * 3
+    with pytest.raises(Fail):
+        run_onnx(session, (byte_images(1, 128, 128)[0], byte_images(1, 128, 136)[1]))
+
+
+def test_torch_runs_it_without_gmaflow(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+    path = tmp_path / "flow.pt2"
+    checkpoint = make_checkpoint("gma")
+    report = export(checkpoint, path, ExportConfig(size="40x57", iters=1))
+    assert report.checked_with.startswith("torch ")
+    image1, image2 = byte_images(1, 40, 57)
+    np.savez(tmp_path / "images.npz", image1=image1, image2=image2)
+    subprocess.run([sys.executable, "-c", RUN_ALONE], cwd=tmp_path, check=True)
+    wanted = estimated(checkpoint, (image1, image2), 1)
+    np.testing.assert_allclose(np.load(tmp_path / "flow.npy"), wanted, atol=1e-3)
+
+    extra = {"about.json": ""}
+    torch.export.load(path, extra_files=extra)
+    about = json.loads(extra["about.json"])
+    assert about["model"] == "gma"
+    assert about["image1"].startswith("image1: uint8 [1, 3, 40, 57]")
+
+
+def test_a_program_that_computes_nonsense_is_not_left(
+    tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
+    good = make_checkpoint("raft-small")
+    tensors = {name: torch.full_like(value, float("nan")) for name, value in good.tensors.items()}
+    with pytest.raises(FlowError, match="flow that is not finite"):
+        export(
+            Checkpoint(config=good.config, tensors=tensors),
+            tmp_path / "flow.pt2",
+            ExportConfig(size="40x56", iters=1),
+        )
+    assert not list(tmp_path.iterdir())
