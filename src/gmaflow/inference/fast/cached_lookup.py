@@ -15,7 +15,7 @@ NOTHING = 16
 """Cells after the last level that correlate with nothing: what lies outside is read there. One
 would do; so many keep rows aligned."""
 PIXELS = 512
-"""Looked up at once; their windows are some 2 MB."""
+"""Looked up at once by each thread; their windows are some 2 MB."""
 
 
 class CachedLookup:
@@ -53,10 +53,11 @@ class CachedLookup:
         batch, _, height, width = coords.shape
         side = 2 * self.radius + 1
         out = coords.new_empty(batch, height * width, len(self.scale), side, side)
+        at_once = PIXELS * torch.get_num_threads()
         for item in range(batch):
             points = coords[item].flatten(1)
-            for first in range(0, height * width, PIXELS):
-                some = slice(first, first + PIXELS)
+            for first in range(0, height * width, at_once):
+                some = slice(first, first + at_once)
                 self._look_up(self.volume[item, some], points[:, some], out[item, some])
         return out.view(batch, height, width, -1)
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float16, Int64
 from torch import Tensor
 
 ROWS = 128
-"""Converted at once."""
+"""Converted at once by each thread."""
 COLUMNS = 1024
 """Of the matrix that lie together in memory: caches hold so many of all rows that are converted at
 once, and as many of the values."""
@@ -36,10 +36,11 @@ class CompactAttention:
     ) -> "CompactAttention":
         """Compare scaled queries with keys, without ever having the matrix in float32."""
         *leading, pixels, _ = queries.shape
+        rows = rows_at_once()
         blocks = empty_blocks(leading, pixels)
         denominators = queries.new_empty(*leading, pixels, 1)
-        for first in range(0, pixels, ROWS):
-            some = slice(first, first + ROWS)
+        for first in range(0, pixels, rows):
+            some = slice(first, first + rows)
             scores = queries[..., some, :] @ keys.mT
             scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
             torch.sum(scores, dim=-1, keepdim=True, out=denominators[..., some, :])
@@ -56,13 +57,18 @@ class CompactAttention:
         """Return for each pixel the mean of all values, weighted by attention."""
         batch, heads, pixels, _ = values.shape
         out = torch.zeros_like(values, memory_format=torch.contiguous_format)
-        space = values.new_empty(min(ROWS, pixels) * min(COLUMNS, pixels))
+        space = values.new_empty(min(rows_at_once(), pixels) * min(COLUMNS, pixels))
         for item in range(batch):
             for head in range(heads):
                 parts = values[item, head].split(COLUMNS)
                 for block, part in zip(self.blocks, parts, strict=True):
                     add_product(block[item, head], part, out[item, head], space)
         return out.div_(self.denominators)
+
+
+def rows_at_once() -> int:
+    """Return how many rows are converted at once."""
+    return ROWS * torch.get_num_threads()
 
 
 def empty_blocks(leading: list[int], pixels: int) -> tuple[Float16[Tensor, "*leading p _"], ...]:
@@ -83,6 +89,7 @@ def add_product(
     space: Float[Tensor, " _"],
 ) -> None:
     """Add `block @ values`, converted a few rows at a time in the space given."""
-    for some, target in zip(block.split(ROWS), out.split(ROWS), strict=True):
+    rows = rows_at_once()
+    for some, target in zip(block.split(rows), out.split(rows), strict=True):
         converted = space[: some.numel()].view(some.shape).copy_(some)
         target.addmm_(converted, values)

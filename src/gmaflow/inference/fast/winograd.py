@@ -16,14 +16,13 @@ from fractions import Fraction
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 OUTPUTS = 4
 """Made at once along an axis: more need fewer multiplications, and lose more digits."""
 
-TILES = 64
+TILES = 128
 """Worked on at once: what the caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
@@ -106,38 +105,67 @@ class Winograd:
 
     def __call__(self, x: Float[Tensor, "b h w i"], bias: Float[Tensor, " o"] | None) -> Tensor:
         """Return the convolution, `[b, h, w, o]`."""
-        batch, height, width, channels = x.shape
+        batch, height, width, _ = x.shape
         rows, columns = -(-height // self.tile[0]), -(-width // self.tile[1])
-        tiles = self._tiles(x, rows, columns)
-        out = x.new_empty(batch, rows, self.tile[0], columns, self.tile[1], self.outputs)
-        points = len(self.input)
-        step = max(1, TILES // columns)
-        for item in range(batch):
+        out = x.new_empty(batch, height, width, self.outputs)
+        step = min(rows, max(1, TILES // columns))
+        strip = self._strip(x, step, columns)
+        for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
-                some = tiles[:, :, item, first : first + step]
-                count = some.shape[2]
-                values = self.input @ some.reshape(points, -1)
-                products = values.view(points, count * columns, channels) @ self.kernels
-                found = (self.out @ products.view(points, -1)).view(*self.tile, count, columns, -1)
-                target = out[item, first : first + step]
-                ordered = found.permute(2, 0, 3, 1, 4)
-                if bias is None:
-                    target.copy_(ordered)
-                else:
-                    torch.add(ordered, bias, out=target)
-        whole = out.view(batch, rows * self.tile[0], columns * self.tile[1], self.outputs)
-        return whole[:, :height, :width].contiguous()
+                last = min(first + step, rows)
+                tiles = self._tiles(strip, image, first, columns)[:, :, : last - first]
+                some = target[first * self.tile[0] : last * self.tile[0]]
+                self._convolve(tiles, bias, some)
+        return out
 
-    def _tiles(self, x: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
-        """Return overlapping tiles, `[n, n, b, rows, columns, i]`, a view of the padded map."""
-        batch, height, width, channels = x.shape
-        below = rows * self.tile[0] - height + self.padding[0]
-        right = columns * self.tile[1] - width + self.padding[1]
-        padded = F.pad(x, (0, 0, self.padding[1], right, self.padding[0], below))
-        item, row, column, channel = padded.stride()
-        return padded.as_strided(
-            (*self.seen, batch, rows, columns, channels),
-            (row, column, item, row * self.tile[0], column * self.tile[1], channel),
+    def _convolve(
+        self,
+        tiles: Float[Tensor, "n k r c i"],
+        bias: Float[Tensor, " o"] | None,
+        out: Float[Tensor, "h w o"],
+    ) -> None:
+        """Convolve some rows of tiles; what they give beyond the map is left out."""
+        *_, rows, columns, channels = tiles.shape
+        points = len(self.input)
+        values = self.input @ tiles.reshape(points, -1)
+        products = values.view(points, rows * columns, channels) @ self.kernels
+        del values  # before there is more
+        found = (self.out @ products.view(points, -1)).view(*self.tile, rows, columns, -1)
+        ordered = found.permute(2, 0, 3, 1, 4)
+        height, width, _ = out.shape
+        if (height, width) == (rows * self.tile[0], columns * self.tile[1]):
+            out = out.view(ordered.shape)
+        else:
+            ordered = ordered.reshape(rows * self.tile[0], columns * self.tile[1], -1)
+            ordered = ordered[:height, :width]
+        if bias is None:
+            out.copy_(ordered)
+        else:
+            torch.add(ordered, bias, out=out)
+
+    def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
+        """Return space for what some rows of tiles see, zeros."""
+        height, width = (
+            count * tile + seen - tile
+            for count, tile, seen in zip((rows, columns), self.tile, self.seen, strict=True)
+        )
+        return like.new_zeros(height, width, like.shape[-1])
+
+    def _tiles(
+        self, strip: Float[Tensor, "r s i"], image: Float[Tensor, "h w i"], first: int, columns: int
+    ) -> Tensor:
+        """Fill the strip; return overlapping tiles, `[n, n, rows, columns, i]`, a view of it."""
+        top = first * self.tile[0] - self.padding[0]
+        begin, end = max(top, 0), min(top + len(strip), len(image))
+        left, width = self.padding[1], image.shape[1]
+        strip[: begin - top].zero_()
+        strip[end - top :].zero_()
+        strip[begin - top : end - top, left : left + width] = image[begin:end]
+        rows = (len(strip) - self.seen[0]) // self.tile[0] + 1
+        row, column, channel = strip.stride()
+        return strip.as_strided(
+            (*self.seen, rows, columns, strip.shape[-1]),
+            (row, column, row * self.tile[0], column * self.tile[1], channel),
         )
 
 
