@@ -30,7 +30,7 @@ def main(args: list[str]) -> None:
     """
     if args and args[0] in ("-h", "--help"):
         settings = f"{describe(BenchConfig())}\n{describe(Destination())}"
-        print(f"{__doc__}\nsettings:\n{settings}")  # noqa: T201
+        print(f"{__doc__}\nsettings:\n{settings}")
         return
     texts = read_settings(args)
     own = {field.name for field in fields(Destination)}
@@ -40,12 +40,12 @@ def main(args: list[str]) -> None:
     files = output_files(config, output, overwrite=place.overwrite)
     result = bench(config, tell=tell)
     write_files(result, files)
-    print(as_text(result))  # noqa: T201
+    print(as_text(result))
 
 
 def tell(text: str) -> None:
     """Say what is being measured, beside the tables."""
-    print(text, file=sys.stderr)  # noqa: T201
+    print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def run(args: list[str]) -> None:
         FlowError: There is no such verb, or the verb refuses its input.
     """
     if args and args[0] in ("-V", "--version"):
-        print(f"gmaflow {__version__}")  # noqa: T201
+        print(f"gmaflow {__version__}")
         return
     verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
     if verb is not None:
@@ -99,8 +99,8 @@ def pick(
         width = max(9, *(len(name) + 2 for name in choices))
         listed = "\n".join(f"  {name:<{width}}{summary}" for name, summary in choices.items())
         kind = what.upper()
-        print(f"usage: {command} {kind} ...\n{about}\n{what}s:\n{listed}\n{more}")  # noqa: T201
-        print(f"\n{command} {kind} --help tells the rest.")  # noqa: T201
+        print(f"usage: {command} {kind} ...\n{about}\n{what}s:\n{listed}\n{more}")
+        print(f"\n{command} {kind} --help tells the rest.")
         return None, []
     if args[0] not in choices:
         raise FlowError(f"there is no {what} {args[0]!r}; {suggest(args[0], choices)}")
@@ -109,4 +109,4 @@ def pick(
 
 def say(text: str) -> None:
     """Tell a person, beside the output proper."""
-    print(text, file=sys.stderr)  # noqa: T201
+    print(text, file=sys.stderr)

@@ -46,6 +46,6 @@ def main(args: list[str]) -> None:
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
     write_files(result, files)
-    print(as_json(result) if options.json else as_text(result))  # noqa: T201
+    print(as_json(result) if options.json else as_text(result))
     if files:
         say(f"wrote {', '.join(map(str, files))}")

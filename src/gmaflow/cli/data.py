@@ -79,17 +79,15 @@ def list_sets(options: ListOptions) -> None:
             }
             for name, info in DATASETS.items()
         }
-        print(json.dumps(about, indent=2))  # noqa: T201
+        print(json.dumps(about, indent=2))
         return
     for name, info in DATASETS.items():
         found = roots[name]
         parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
         root = str(found[0]) if found else f"not set; {root_variable(info)} may name it"
-        print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")  # noqa: T201
-        print(f"{'':<12}root: {root}\n{'':<12}from: {info.source}")  # noqa: T201
-    print(  # noqa: T201
-        f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}."
-    )
+        print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
+        print(f"{'':<12}root: {root}\n{'':<12}from: {info.source}")
+    print(f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}.")
 
 
 def check(options: CheckOptions) -> None:
@@ -99,7 +97,7 @@ def check(options: CheckOptions) -> None:
     with progress_bar("reading" if options.deep else "looking") as progress:
         report = check_dataset(options.name, options.root, deep=options.deep, progress=progress)
     if options.json:
-        print(json.dumps(as_json(report), indent=2))  # noqa: T201
+        print(json.dumps(as_json(report), indent=2))
     else:
         show(report)
     if not report.complete:
@@ -148,11 +146,11 @@ def show(report: "CheckReport") -> None:
     lines = [f"missing: {path}" for path in report.missing]
     lines += [f"broken: {problem}" for problem in report.problems]
     for line in lines[:_SHOWN]:
-        print(line)  # noqa: T201
+        print(line)
     if len(lines) > _SHOWN:
-        print(f"... and {len(lines) - _SHOWN:,} more; --json names all")  # noqa: T201
+        print(f"... and {len(lines) - _SHOWN:,} more; --json names all")
     how = "read from end to end" if report.deep else "looked at; --deep reads them from end to end"
-    print(f"{report.num_files:,} files were {how}")  # noqa: T201
+    print(f"{report.num_files:,} files were {how}")
     state = "complete" if report.complete else "not complete"
     source = "" if report.complete else f"; it is had from {report.info.source}"
-    print(f"{report.info.title} in {report.root} is {state}{source}")  # noqa: T201
+    print(f"{report.info.title} in {report.root} is {state}{source}")

@@ -61,10 +61,10 @@ def main(args: list[str]) -> None:
     write_image(options.output / PICTURE, picture)
     if options.json:
         report = {"picture": str(options.output / PICTURE), "mean_error": error}
-        print(json.dumps(report, indent=2))  # noqa: T201
+        print(json.dumps(report, indent=2))
         return
     show_in_terminal(picture)
-    print(  # noqa: T201
+    print(
         f"wrote {options.output / PICTURE}: the estimate is {error:.2f} px off the truth on average"
     )
 

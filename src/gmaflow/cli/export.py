@@ -49,4 +49,4 @@ def main(args: list[str]) -> None:
     checkpoint = find_checkpoint(options.weights, model=options.model)
     say("gmaflow: tracing, writing and checking; this takes a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
-    print(as_json(report) if options.json else as_text(report))  # noqa: T201
+    print(as_json(report) if options.json else as_text(report))

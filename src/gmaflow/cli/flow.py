@@ -31,7 +31,7 @@ def main(args: list[str]) -> None:
     else:
         raise FlowError(f"{len(options.inputs)} inputs were given; give two images, or one folder")
     report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))  # noqa: T201
+    print(json.dumps(report, indent=2) if options.json else sentence(report))
 
 
 def run_pair(options: FlowOptions) -> dict[str, object]:

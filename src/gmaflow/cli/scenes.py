@@ -53,10 +53,10 @@ def list_presets(options: ListOptions) -> None:
             name: {"about": info.about, "imitates": list(info.size), "kinds": PRESETS[name]}
             for name, info in CATALOG.items()
         }
-        print(json.dumps(about, indent=2))  # noqa: T201
+        print(json.dumps(about, indent=2))
         return
     for name, info in CATALOG.items():
-        print(f"{name:<10}{info.about}; {info.size[0]}x{info.size[1]}")  # noqa: T201
+        print(f"{name:<10}{info.about}; {info.size[0]}x{info.size[1]}")
 
 
 def render(options: RenderOptions) -> None:
@@ -98,10 +98,10 @@ def render(options: RenderOptions) -> None:
         "seconds": round(time.perf_counter() - begun, 2),
     }
     if options.json:
-        print(json.dumps(report, indent=2))  # noqa: T201
+        print(json.dumps(report, indent=2))
         return
     kept = f", {written.kept} were there" if written.kept else ""
-    print(  # noqa: T201
+    print(
         f"wrote {options.output}: {written.rendered} pairs of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
@@ -130,7 +130,7 @@ def show(options: ShowOptions) -> None:
                 names.append(f"{preset} {number}")
                 show_progress(len(pairs), len(presets) * options.count)
     write_image(options.output, contact_sheet(pairs, names))
-    print(f"wrote {options.output}: {len(pairs)} pairs of {', '.join(presets)}")  # noqa: T201
+    print(f"wrote {options.output}: {len(pairs)} pairs of {', '.join(presets)}")
 
 
 def sheet_size(preset: str) -> tuple[int, int]:

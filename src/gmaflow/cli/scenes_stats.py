@@ -42,11 +42,11 @@ def stats(options: StatsOptions) -> None:
             "rendered": [one.as_json() for one in rendered],
             "real": [one.as_json() for one in real],
         }
-        print(json.dumps(report, indent=2))  # noqa: T201
+        print(json.dumps(report, indent=2))
         return
     show(rendered, real)
     if options.output is not None:
-        print(f"wrote {options.output}")  # noqa: T201
+        print(f"wrote {options.output}")
 
 
 def full_size(options: StatsOptions, preset: str) -> tuple[int, int]:
@@ -99,13 +99,13 @@ def show(rendered: Sequence[MotionStatistics], real: Sequence[MotionStatistics])
     """Print the numbers for people."""
     lengths = ("mean", "50 %", "90 %", "99 %", "99.9 %", "longest")
     width = 2 + max(len(one.name) for one in (*rendered, *real))
-    print("motion in pixels: the mean, and what so many % of the pixels do not exceed;")  # noqa: T201
-    print("then, in % of the pixels, what does not move, is hidden, leaves the frame")  # noqa: T201
+    print("motion in pixels: the mean, and what so many % of the pixels do not exceed;")
+    print("then, in % of the pixels, what does not move, is hidden, leaves the frame")
     headings = (f"{heading:>8}" for heading in (*lengths, "still", "hidden", "out"))
-    print(f"{'':<{width}}{'pairs':>6}{''.join(headings)}")  # noqa: T201
+    print(f"{'':<{width}}{'pairs':>6}{''.join(headings)}")
     for one in (*rendered, *real):
         motions = (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)
         shares = (one.still, one.occluded_in, one.occluded_out)
         cells = [f"{motion:8.1f}" for motion in motions]
         cells += [f"{'-':>8}" if share is None else f"{100 * share:8.1f}" for share in shares]
-        print(f"{one.name:<{width}}{one.pairs:>6,}{''.join(cells)}")  # noqa: T201
+        print(f"{one.name:<{width}}{one.pairs:>6,}{''.join(cells)}")

@@ -127,7 +127,7 @@ def main(args: list[str]) -> None:
 
 def welcome(url: str, opens: bool) -> None:
     """Tell a person where the server is, and show it."""
-    print(f"gmaflow serves at {url} (Ctrl-C stops it)", flush=True)  # noqa: T201
+    print(f"gmaflow serves at {url} (Ctrl-C stops it)", flush=True)
     if opens:
         import webbrowser
 

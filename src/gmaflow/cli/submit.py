@@ -66,13 +66,13 @@ def main(args: list[str]) -> None:
     if not report.complete:
         say(f"gmaflow: {options.output} cannot be handed in yet")
         sys.exit(INCOMPLETE)
-    print(benchmark.instructions.format(folder=options.output))  # noqa: T201
+    print(benchmark.instructions.format(folder=options.output))
 
 
 def show(report: "SubmissionReport") -> None:
     """Print what a submission came to."""
     count = report.written + report.kept
-    print(  # noqa: T201
+    print(
         f"{count} of {report.published} files: {report.written} written, {report.kept} were there"
     )
     for problem in report.problems[:_SHOWN]:
@@ -80,4 +80,4 @@ def show(report: "SubmissionReport") -> None:
     if len(report.problems) > _SHOWN:
         say(f"gmaflow: ... and {len(report.problems) - _SHOWN} more")
     if report.complete:
-        print("all of them were read back, and their sizes are right")  # noqa: T201
+        print("all of them were read back, and their sizes are right")

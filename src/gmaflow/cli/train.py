@@ -63,7 +63,7 @@ def main(args: list[str]) -> None:
 
     done = train(options.config, options)
     if is_first_process():
-        print(done.told())  # noqa: T201
+        print(done.told())
     if done.stopped == "interrupted":
         sys.exit(INTERRUPTED)
 
@@ -72,4 +72,4 @@ def show(options: TrainOptions) -> None:
     """Print the settings."""
     from gmaflow.training.overrides import describe, to_json
 
-    print(to_json(options.config) if options.json else describe(options.config))  # noqa: T201
+    print(to_json(options.config) if options.json else describe(options.config))

@@ -42,7 +42,7 @@ def main(args: list[str]) -> None:
     started = time.perf_counter()
     report = run(options)
     report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))  # noqa: T201
+    print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report["interrupted"]:
         raise KeyboardInterrupt
 

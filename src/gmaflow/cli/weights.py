@@ -85,7 +85,7 @@ def list_models(options: ListOptions) -> None:
     shipped = shipped_weights()
     if options.json:
         weights = {name: str(shipped[name]) if name in shipped else None for name in MODELS}
-        print(json.dumps(weights, indent=2))  # noqa: T201
+        print(json.dumps(weights, indent=2))
         return
     table = Table("model", "attention compares", "weights that ship")
     for name, config in MODELS.items():
@@ -111,7 +111,7 @@ def show(options: ShowOptions) -> None:
         "card": asdict(checkpoint.card),
     }
     if options.json:
-        print(json.dumps(about, indent=2))  # noqa: T201
+        print(json.dumps(about, indent=2))
         return
     table = Table(show_header=False)
     about["parameters"] = f"{checkpoint.num_parameters:,}"
@@ -143,4 +143,4 @@ def convert(options: ConvertOptions) -> None:
     checkpoint = find_checkpoint(options.source, model=options.model)
     save_checkpoint(options.target, checkpoint, half=options.half)
     size = options.target.stat().st_size / 2**20
-    print(f"wrote {options.target}: {describe(checkpoint.config)}, {size:.1f} MiB")  # noqa: T201
+    print(f"wrote {options.target}: {describe(checkpoint.config)}, {size:.1f} MiB")

@@ -20,7 +20,7 @@ def main(args: list[str]) -> None:
     """
     if not args or args[0] in ("-h", "--help"):
         listed = "\n".join(f"  {name:<16}{summary(name)}" for name in PRESETS)
-        print(f"{__doc__}\npresets:\n{listed}\n\nsettings:\n{describe(TrainConfig())}")  # noqa: T201
+        print(f"{__doc__}\npresets:\n{listed}\n\nsettings:\n{describe(TrainConfig())}")
         return
     config = preset(args[0])
     texts = read_settings(args[1:])
@@ -33,7 +33,7 @@ def main(args: list[str]) -> None:
     config = override(config, {k: v for k, v in texts.items() if k not in run_keys})
     done = train(config, options)
     if is_first_process():
-        print(done.told())  # noqa: T201
+        print(done.told())
 
 
 if __name__ == "__main__":
