@@ -6,12 +6,12 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import parse
+from gmaflow.cli.options import WeightsOptions, parse
 from gmaflow.exporting.config import ExportConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(WeightsOptions):
     """Write a network as a file that other programs run: ONNX, or a program of torch.export.
 
     The program takes two RGB images as uint8 [batch, 3, height, width] and gives their flow in
@@ -26,10 +26,6 @@ class ExportOptions:
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
     """The file to write: .onnx, or .pt2 for torch.export.load."""
-    weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
     overwrite: bool = False
     """Replace the file if it exists."""

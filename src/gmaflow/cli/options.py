@@ -55,13 +55,19 @@ class PlaceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
-    """Which network."""
+class WeightsOptions:
+    """Which weights."""
 
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(WeightsOptions):
+    """Which network."""
+
     iters: int = 12
     """Refinements: more are slower and better."""
 

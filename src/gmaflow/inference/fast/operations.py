@@ -225,12 +225,15 @@ def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[
     """Return mean and variance of every channel.
 
     On a CPU torch adds row after row: a hundred thousand of them lose three digits, which the
-    layers that follow make a hundredth of a pixel of. So it adds few at a time.
+    layers that follow make a hundredth of a pixel of. So it adds few at a time there.
     """
-    parts = rows.split(SUMMED_ROWS if rows.device.type == "cpu" else len(rows))
+    parts = rows.split(SUMMED_ROWS) if rows.device.type == "cpu" else (rows,)
     found = [torch.batch_norm_update_stats(part, None, None, momentum=0.0) for part in parts]
+    if len(found) == 1:  # on CUDA always: what follows could not be recorded
+        mean, variance = found[0]
+        return mean.float(), variance.float()
     means, variances = (torch.stack(values).double() for values in zip(*found, strict=True))
-    shares = torch.tensor([len(part) for part in parts], device=rows.device).double() / len(rows)
+    shares = torch.tensor([len(part) for part in parts]).double() / len(rows)
     mean = shares @ means
     variance = shares @ (variances + (means - mean).square())
     return mean.float(), variance.float()
