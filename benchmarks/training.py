@@ -4,6 +4,7 @@ PYTHONPATH=src python benchmarks/training.py --textures FOLDER
 
 Prints the table of docs/training.md. Every row is a process of its own, so that no memory and
 nothing compiled is left from the row before; all but the last begin with an empty compiler's cache.
+The peer of the step alone is the same step kernel by kernel, as `--eager` runs it.
 """
 
 import argparse
@@ -11,14 +12,13 @@ import json
 import os
 import platform
 import shlex
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from itertools import pairwise, repeat
+from itertools import repeat
 from pathlib import Path
 
 import torch
@@ -32,48 +32,61 @@ from gmaflow.training.recorded import RecordedStep
 
 STEP_ALONE = "folder:."
 """Of this data nothing is read: one grey batch serves for all steps."""
+WARM_UP = 5
+"""Steps that do not count."""
+EAGER, RECORDED = "the step alone, eager", "the step alone"
 ROWS = {
-    "the step alone": (STEP_ALONE, 8, 12),
-    "scenes rendered as it trains": ("scenes:mix", 16, 6),
-    "the same with 12 iterations": ("scenes:mix", 16, 12),
+    EAGER: (STEP_ALONE, 8, 12),
+    RECORDED: (STEP_ALONE, 8, 12),
+    "scenes rendered as it trains": ("scenes:mix", 16, 12),
     "the same, started again": ("scenes:mix", 16, 12),
 }
 
 Learn = Callable[[Batch, StepPlan], StepResult]
 
 
-def begin(config: TrainConfig, device: torch.device) -> tuple[Learn, Iterator[Batch]]:
+def begin(
+    config: TrainConfig, device: torch.device, *, eager: bool
+) -> tuple[Learn, Iterator[Batch]]:
     """Make steps and batches ready, as `gmaflow train` does."""
     if config.data != STEP_ALONE:
         with tempfile.TemporaryDirectory() as folder:
             job = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return job.learn, job.source.batches(0)
-    fast = device.type == "cuda"
+    fast = device.type == "cuda" and not eager
     with compiling_ahead(config, device) if fast else nullcontext():
         step = TrainStep(FlowNetwork(config.network).to(device), config)
     batches = repeat(Batch.blank(config.batch, config.crop, device))
     return RecordedStep(step) if fast else step, batches
 
 
-def measure(config: TrainConfig, device: torch.device, repeats: int) -> dict[str, float]:
+def measure(
+    config: TrainConfig, device: torch.device, repeats: int, *, eager: bool
+) -> dict[str, float]:
     """Train for a few steps; return when the first was done, what each took, and the memory."""
-    cuda = torch.cuda if device.type == "cuda" else None
-    learn, batches = begin(config, device)
+    learn, batches = begin(config, device, eager=eager)
     plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
-    moments = []
-    for _ in range(repeats + 1):
-        learn(next(batches), plan)
-        if cuda:
-            cuda.synchronize(device)
-        moments.append(time.time())
-    each = [after - before for before, after in pairwise(moments)]
+    first = finish(learn, batches, plan, device, steps=1)
+    begun = finish(learn, batches, plan, device, steps=WARM_UP)
+    ended = finish(learn, batches, plan, device, steps=repeats)
+    cuda = torch.cuda if device.type == "cuda" else None
     return {
-        "first": moments[0],
-        "median": 1000 * statistics.median(each),
-        "worst": 1000 * max(each),
+        "first": first,
+        "step": 1000 * (ended - begun) / repeats,
         "allocated": cuda.max_memory_allocated(device) / 1e9 if cuda else float("nan"),
         "reserved": cuda.max_memory_reserved(device) / 1e9 if cuda else float("nan"),
     }
+
+
+def finish(
+    learn: Learn, batches: Iterator[Batch], plan: StepPlan, device: torch.device, *, steps: int
+) -> float:
+    """Do some steps and return when the device was done with them, not waiting in between."""
+    for _ in range(steps):
+        learn(next(batches), plan)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.time()
 
 
 def print_table(options: argparse.Namespace) -> None:
@@ -82,10 +95,9 @@ def print_table(options: argparse.Namespace) -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     print(f"{name}, {os.cpu_count()} CPU cores, torch {torch.__version__},")
     print(f"Python {platform.python_version()}: `python {shlex.join(sys.argv)}`\n")
-    print(
-        "| | batch | crop | iterations | step, ms | worst | allocated, GB | reserved | start, s |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| | batch | crop | iterations | step, ms | allocated, GB | reserved | start, s |")
+    print("|---|---|---|---|---|---|---|---|")
+    took = {}
     with tempfile.TemporaryDirectory() as caches:
         for number, (row, (_, batch, iters)) in enumerate(ROWS.items()):
             used = number - 1 if row.endswith("again") else number
@@ -93,10 +105,12 @@ def print_table(options: argparse.Namespace) -> None:
             found = measure_apart(row, Path(caches, str(used)))
             print(
                 f"| {row} | {batch} | {options.crop[0]}x{options.crop[1]} | {iters} "
-                f"| {found['median']:.1f} | {found['worst']:.1f} | {found['allocated']:.1f} "
-                f"| {found['reserved']:.1f} | {found['first'] - began:.0f} |",
+                f"| {found['step']:.1f} | {found['allocated']:.1f} | {found['reserved']:.1f} "
+                f"| {found['first'] - began:.0f} |",
                 flush=True,
             )
+            took[row] = found["step"]
+    print(f"\nThe eager step takes {took[EAGER] / took[RECORDED]:.2f} times as long.")
 
 
 def measure_apart(row: str, cache: Path) -> dict[str, float]:
@@ -132,7 +146,8 @@ def main() -> None:
         precision=options.precision,
         textures=options.textures,
     )
-    print(json.dumps(measure(config, torch.device(options.device), options.repeats)))
+    device, eager = torch.device(options.device), options.row == EAGER
+    print(json.dumps(measure(config, device, options.repeats, eager=eager)))
 
 
 if __name__ == "__main__":

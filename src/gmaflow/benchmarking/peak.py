@@ -35,7 +35,8 @@ class Peak:
     reserved: float | None
     """What torch held of a GPU for it; nothing on a CPU."""
     first_s: float
-    """Seconds from the loaded program to the first result, kernels compiled on the way included."""
+    """Seconds to the first result of a program that has yet to load its weights and to compile
+    the kernels that it does not find in its cache."""
 
 
 def peak_of(case: Case) -> Peak | None:
@@ -69,9 +70,12 @@ def measure(case: Case) -> Peak | None:
 
 def measure_cuda(case: Case, device: torch.device) -> Peak:
     """Ask torch's allocator."""
+    started = time.perf_counter()
     work = case.prepare()
     torch.cuda.reset_peak_memory_stats(device)
-    first_s = seconds_of_first(work, device)
+    work()
+    wait(device)
+    first_s = time.perf_counter() - started
     work()  # training makes its optimizer's state, and graphs are recorded, in the second call
     wait(device)
     return Peak(
@@ -86,22 +90,14 @@ def measure_cpu(case: Case) -> Peak:
     # A small pair first: libraries that load late are part of the program, not of the work.
     if case.way != "training":
         replace(case, height=LOADED_SIZE, width=LOADED_SIZE, iters=1, max_memory="").prepare()()
+    started = time.perf_counter()
     work = case.prepare()
     give_back_freed()
     before = status("VmRSS")
     RESET.write_text(RESET_PEAK)
-    first_s = seconds_of_first(work, torch.device("cpu"))
-    taken = status("VmHWM") - before
-    return Peak(taken=taken, reserved=None, first_s=first_s)
-
-
-def seconds_of_first(work: object, device: torch.device) -> float:
-    """Return how long the first call takes."""
-    assert callable(work)
-    started = time.perf_counter()
     work()
-    wait(device)
-    return time.perf_counter() - started
+    first_s = time.perf_counter() - started
+    return Peak(taken=status("VmHWM") - before, reserved=None, first_s=first_s)
 
 
 def status(name: str) -> float:

@@ -104,8 +104,15 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
 def measure_size(
     config: BenchConfig, size: tuple[int, int], device: torch.device, tell: Tell
 ) -> list[Measured]:
-    """Measure all cases of one size in turn, then the memory of each by itself."""
+    """Measure the memory of each case of one size by itself, then the times of all in turn."""
     cases = {f"{case.model} {case.way}": case for case in config.cases(size)}
+    peaks: dict[str, Peak | None] = {}
+    for name, case in () if config.skip_memory else cases.items():
+        tell(f"{case.size}: measuring memory of {name}")
+        try:
+            peaks[name] = peak_of(case)
+        except FlowError as err:  # the times are worth keeping
+            tell(f"not measured: {err}")
     works = {}
     for name, case in cases.items():
         tell(f"{case.size}: loading {name}")
@@ -116,13 +123,6 @@ def measure_size(
     )
     works.clear()
     release(device)
-    peaks: dict[str, Peak | None] = {}
-    for name, case in () if config.skip_memory else cases.items():
-        tell(f"{case.size}: measuring memory of {name}")
-        try:
-            peaks[name] = peak_of(case)
-        except FlowError as err:  # the times are worth keeping
-            tell(f"not measured: {err}")
     return [
         Measured(
             case=case,
