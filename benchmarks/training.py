@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
 
@@ -25,10 +24,9 @@ import torch
 
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, RunOptions, StepPlan, StepResult, TrainConfig, TrainStep
-from gmaflow.training.compiling_ahead import compiling_ahead
+from gmaflow.training.compiling_ahead import compiled_step
 from gmaflow.training.distributed import ALONE
 from gmaflow.training.preparing import prepare
-from gmaflow.training.recorded import RecordedStep
 
 STEP_ALONE = "folder:."
 """Of this data nothing is read: one grey batch serves for all steps."""
@@ -53,11 +51,9 @@ def begin(
         with tempfile.TemporaryDirectory() as folder:
             job = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return job.learn, job.source.batches(0)
-    fast = device.type == "cuda" and not eager
-    with compiling_ahead(config, device) if fast else nullcontext():
-        step = TrainStep(FlowNetwork(config.network).to(device), config)
+    step = TrainStep(FlowNetwork(config.network).to(device), config)
     batches = repeat(Batch.blank(config.batch, config.crop, device))
-    return RecordedStep(step) if fast else step, batches
+    return step if eager or device.type != "cuda" else compiled_step(step), batches
 
 
 def measure(

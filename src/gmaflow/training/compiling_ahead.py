@@ -1,10 +1,11 @@
-"""Compiling ahead: other processes fill the compiler's cache while this one reads textures.
+"""Compiling ahead: other processes compile while this one does, and fill the compiler's cache.
 
 Most of compiling is Python on one core, part after part. Here every part has a process that runs a
-step in which that part alone is compiled, and ends. What it compiled stays in torch's cache on the
-disk, where the training finds it. The training waits for them, so that it has the device to itself,
-but does not depend on them: what none of them compiled, it compiles. A mark in the cache says that
-a run's parts are all there, and no process is started.
+step in which that part alone is compiled, and ends; the longest is compiled by the training itself
+meanwhile. What they compiled stays in torch's cache on the disk, where the training finds it. The
+training waits for them, so that it has the device to itself, but does not depend on them: what none
+of them compiled, it compiles. A mark in the cache says that a run's parts are all there, and no
+process is started.
 """
 
 import os
@@ -27,7 +28,7 @@ from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.overrides import from_json, to_json
 from gmaflow.training.places import Place
-from gmaflow.training.recorded import PARTS, CompiledParts
+from gmaflow.training.recorded import PARTS, CompiledParts, RecordedStep
 from gmaflow.training.step import TrainStep
 from gmaflow.version import __version__
 
@@ -38,7 +39,20 @@ CORES_EACH = 2
 DEVICE_SHARE = 0.8
 """Of the device's memory, for all of them together; the rest is for textures and weights."""
 
+OWN_PART = PARTS[0]
+"""What the training compiles itself: it takes longest, and need not be loaded again then."""
+
 _COMMAND = "from gmaflow.training.compiling_ahead import main; main()"
+
+
+def compiled_step(step: TrainStep) -> RecordedStep:
+    """Return a step to be recorded, all of whose parts have been compiled."""
+    recorded = RecordedStep(step)
+    batch = Batch.blank(step.config.batch, step.config.crop, step.device)
+    with compiling_ahead(step.config, step.device):
+        recorded.compile(batch, [OWN_PART])
+    recorded.compile(batch)
+    return recorded
 
 
 @contextmanager
@@ -76,9 +90,10 @@ def mark_of(config: TrainConfig, device: torch.device) -> Path:
 
 
 def names_for(config: TrainConfig) -> list[str]:
-    """List what is to be compiled for a run, those first that take longest."""
+    """List what others are to compile for a run, those first that take longest."""
+    parts = [name for name in PARTS if name != OWN_PART]
     scenes = Place.parse(config.data).kind == "scenes"
-    return ["photograph", "compose", *PARTS, "look", "covers", "follow"] if scenes else [*PARTS]
+    return ["photograph", "compose", *parts, "look", "covers", "follow"] if scenes else parts
 
 
 def divide(names: list[str], processes: int) -> list[list[str]]:
@@ -139,6 +154,6 @@ def compile_parts(
         renderer.compile_ahead(config.batch, names)
     if set(names) & set(PARTS):
         step = TrainStep(FlowNetwork(config.network).to(device), config)
-        with CompiledParts(step.computing, names=names, backend=backend).used():
-            # The second refinement gets its state from the first: in another layout, perhaps.
+        with CompiledParts(step.computing, backend=backend).used(names):
+            # Two refinements, as in `RecordedStep.compile`.
             step.run(Batch.blank(config.batch, config.crop, device), 2)

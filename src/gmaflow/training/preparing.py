@@ -1,9 +1,12 @@
 """Making ready: everything is checked before a file is touched."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -11,16 +14,20 @@ from gmaflow.errors import TrainingError, WeightsError
 from gmaflow.model import FlowNetwork
 from gmaflow.training.batch import Batch
 from gmaflow.training.checkpoints import TrainState, restore_random
-from gmaflow.training.compiling_ahead import compiling_ahead
+from gmaflow.training.compiling_ahead import compiled_step
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World
-from gmaflow.training.recorded import RecordedStep
 from gmaflow.training.run_folder import RunFolder
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.sources import Source, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
 from gmaflow.weights import find_checkpoint
+
+AT_ONCE = 0.5
+"""Seconds within which a folder that is missing is noticed; reading textures takes longer."""
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +73,16 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     """
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
+    step = TrainStep(make_network(config).to(device), config, world=world)
+    learn: Callable[[Batch, StepPlan], StepResult] = step
     fast = is_recorded(options, world, device)
-    with compiling_ahead(config, device) if fast else nullcontext():
-        source = open_source(config, device, world, compiled=fast)
-        validation = Validation(config, device, world)
-        step = TrainStep(make_network(config).to(device), config, world=world)
+    opening = partial(open_data, config, device, world, compiled=fast)
+    if fast:
+        with done_beside(opening) as opened:
+            learn = compiled_step(step)
+        source, validation = opened.result()
+    else:
+        source, validation = opening()
     state = folder.checkpoints.newest() if options.resume else None
     if state is not None:
         take_up(step, state, folder)
@@ -83,13 +95,31 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
             folder.write_config(config)
             folder.rewind(state.step)
     best = None if state is None else state.best
-    learn = RecordedStep(step) if fast else step
     return Job(folder, step, learn, source, validation, start, best)
 
 
 def is_recorded(options: RunOptions, world: World, device: torch.device) -> bool:
     """Tell whether a run's steps are compiled and recorded."""
     return device.type == "cuda" and world.size == 1 and not options.eager
+
+
+def open_data(
+    config: TrainConfig, device: torch.device, world: World, *, compiled: bool
+) -> tuple[Source, Validation]:
+    """Open what a run learns from and what it validates on."""
+    source = open_source(config, device, world, compiled=compiled)
+    return source, Validation(config, device, world)
+
+
+@contextmanager
+def done_beside(work: Callable[[], Made]) -> "Iterator[Future[Made]]":
+    """Do some work in a thread while the block runs; what it refuses at once is raised at once."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="gmaflow-beside") as thread:
+        made = thread.submit(work)
+        wait([made], timeout=AT_ONCE)
+        if made.done():
+            made.result()
+        yield made
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

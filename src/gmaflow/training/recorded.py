@@ -36,6 +36,12 @@ class RecordedStep:
         self._parts = CompiledParts(step.computing)
         self._recordings: dict[int, Recording] = {}
 
+    def compile(self, batch: Batch, names: Collection[str] = PARTS) -> None:
+        """Compile parts before the first step asks for them; nothing is learned from the batch."""
+        with self._parts.used(names), tuned_convolutions(), unchanged(self.step):
+            # The second refinement gets its state from the first: in another layout, perhaps.
+            self.step.run(batch, 2)
+
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The result is overwritten by the next step."""
         self.step.prepare(plan)
@@ -50,19 +56,17 @@ class Recording:
 
     def __init__(self, step: TrainStep, batch: Batch, iters: int) -> None:
         self._batch = Batch(*(tensor.clone() for tensor in batch))
-        # The runs before the recording learn, too: what they change is put back.
-        before = {name: value.clone() for name, value in step.state().items()}
-        side = torch.cuda.Stream(step.device)
-        side.wait_stream(torch.cuda.current_stream(step.device))
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                step.run(self._batch, iters)
-        torch.cuda.current_stream(step.device).wait_stream(side)
-        step.optimizer.zero_grad(set_to_none=True)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = step.run(self._batch, iters)
-        step.load_state(before)
+        with unchanged(step):
+            side = torch.cuda.Stream(step.device)
+            side.wait_stream(torch.cuda.current_stream(step.device))
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    step.run(self._batch, iters)
+            torch.cuda.current_stream(step.device).wait_stream(side)
+            step.optimizer.zero_grad(set_to_none=True)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._result = step.run(self._batch, iters)
 
     def __call__(self, batch: Batch) -> StepResult:
         """Replay the step on a batch."""
@@ -72,23 +76,23 @@ class Recording:
         return self._result
 
 
+@contextmanager
+def unchanged(step: TrainStep) -> Iterator[None]:
+    """Put back what runs change that only make ready: they learn, too."""
+    before = {name: value.clone() for name, value in step.state().items()}
+    yield
+    step.load_state(before)
+
+
 class CompiledParts:
     """The encoders, one refinement, the upsampling's head and the loss, compiled at first use.
 
     Args:
         network: Whose parts they are.
-        names: Those of `PARTS` to compile; the others stay as they are. Which they are changes none
-            of them: a compiled part returns what the plain one does, in the same layout.
         backend: torch's compiler.
     """
 
-    def __init__(
-        self,
-        network: FlowNetwork,
-        *,
-        names: Collection[str] = PARTS,
-        backend: str = "inductor",
-    ) -> None:
+    def __init__(self, network: FlowNetwork, *, backend: str = "inductor") -> None:
         places: dict[str, tuple[object, str]] = {
             "refinement": (network, "refine"),
             "features": (network, "encode"),
@@ -98,23 +102,29 @@ class CompiledParts:
         if isinstance(network.upsample, ConvexUpsampler):
             places["upsampling"] = (network.upsample.weights, "forward")
         # Sizes never change; the compiler would guess that they do when it sees a second one.
-        self._parts = [
-            (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
+        self._parts = {
+            name: (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
             for name, place in places.items()
-            if name in names
+        }
+        self._adapted: list[tuple[object, str, object]] = [
+            (layer, "forward", partial(instance_norm, eps=layer.eps))
+            for layer in network.modules()
+            if isinstance(layer, nn.InstanceNorm2d)
         ]
-        for layer in network.modules():
-            if isinstance(layer, nn.InstanceNorm2d):
-                self._parts.append((layer, "forward", partial(instance_norm, eps=layer.eps)))
         # Its backward pass gathers what the compiler, which looks at one call, cannot see.
         whole = torch.compiler.disable(SharedFactor.times)
-        self._parts.append((SharedFactor, "times", whole))
+        self._adapted.append((SharedFactor, "times", whole))
 
     @contextmanager
-    def used(self) -> Iterator[None]:
-        """Put the compiled parts in their places for a while."""
+    def used(self, names: Collection[str] = PARTS) -> Iterator[None]:
+        """Put compiled parts in their places for a while; those not named stay as they are.
+
+        Which they are changes none of them: a compiled part returns what the plain one does, in the
+        same layout.
+        """
+        parts = [part for name, part in self._parts.items() if name in names]
         with ExitStack() as stack:
-            for owner, name, part in self._parts:
+            for owner, name, part in (*parts, *self._adapted):
                 stack.enter_context(replaced(owner, name, part))
             yield
 
