@@ -156,12 +156,14 @@ class Engine:
     def _finite(self, compute: Callable[[Runner], Prediction]) -> Prediction:
         """Compute in the chosen precision, or in float32 where that overflows."""
         found = compute(self.runner)
-        if self.dtype != torch.float32 and not found.flow.isfinite().all():
+        if found.flow.isfinite().all():
+            return found
+        if self.dtype != torch.float32:
             log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
             found = compute(ReferenceRunner(self.network, torch.float32))
-        if not found.flow.isfinite().all():
-            raise FlowError("these weights give flow that is not finite; are they damaged?")
-        return found
+            if found.flow.isfinite().all():
+                return found
+        raise FlowError("these weights give flow that is not finite; are they damaged?")
 
 
 def check_iters(iters: int) -> int:
