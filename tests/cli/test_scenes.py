@@ -77,10 +77,10 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
     [
         (("--preset", "flim"), "there is no preset 'flim'; did you mean film?"),
         (("--preset", "sintel"), "there is no preset 'sintel'; there are chairs, things"),
-        (("--size", "368"), "the size '368' is not HEIGHTxWIDTH"),
-        (("--size", "axb"), "the size 'axb' is not HEIGHTxWIDTH"),
+        (("--size", "368"), "'368' is no size; give height x width"),
+        (("--size", "axb"), "'axb' is no size"),
         (("--size", "16x96"), "frames of 16x96 cannot be rendered; give a height and a width from"),
-        (("--size", "99999x99999"), "frames of 99999x99999 cannot be rendered"),
+        (("--size", "9999x9999"), "frames of 9999x9999 cannot be rendered"),
         (("--count", "0"), "--count is 0; give 1 or more"),
         (("--start", "-1"), "--start is -1; give the number of a pair, 0 or more"),
         (("--device", "abacus"), "device 'abacus' is not known"),

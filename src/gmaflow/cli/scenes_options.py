@@ -1,6 +1,5 @@
 """The options of `gmaflow scenes`, and what they mean."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -158,12 +157,10 @@ def parse_size(text: str) -> tuple[int, int]:
     Raises:
         FlowError: it is none, or scenes of that size cannot be rendered.
     """
+    from gmaflow.inference.sizes import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
-    found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
-    if found is None:
-        raise FlowError(f"the size {text!r} is not HEIGHTxWIDTH; give one such as 368x496")
-    height, width = int(found[1]), int(found[2])
+    height, width = read_size(text)
     if min(height, width) < SMALLEST or max(height, width) > LARGEST:
         raise FlowError(
             f"frames of {height}x{width} cannot be rendered; give a height and a width from "

@@ -1,5 +1,7 @@
 """Sizes as people write them."""
 
+import re
+
 from gmaflow.errors import FlowError
 from gmaflow.model import MIN_SIDE
 
@@ -13,10 +15,10 @@ def read_size(text: str) -> tuple[int, int]:
     Raises:
         FlowError: It is none.
     """
-    parts = text.split("x")
-    if len(parts) != 2 or not all(part.isdecimal() for part in parts):
+    found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
+    if found is None:
         raise FlowError(f"{text!r} is no size; give height x width such as 440x1024")
-    height, width = int(parts[0]), int(parts[1])
+    height, width = int(found[1]), int(found[2])
     if min(height, width) < MIN_SIDE:
         raise FlowError(f"{text} is too small; give at least {MIN_SIDE}x{MIN_SIDE}")
     if max(height, width) > MAX_SIDE:
