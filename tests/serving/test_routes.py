@@ -201,6 +201,14 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
         assert "of memory are not enough for images of 120x160" in failed["error"]
 
 
+def test_where_only_tiles_fit_this_is_said(weight_files: tuple[str, str]) -> None:
+    memory = least_memory("raft-small", 192, 448)
+    with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
+        status = site.wait(site.start(iters="1", size=(192, 640)))
+        assert status["state"] == "done"
+        assert "computed in tiles" in status["notes"][-1]
+
+
 def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> None:
     with running(shelf, work_pixels=40 * 56 // 4) as site:
         url = site.start(iters="1")

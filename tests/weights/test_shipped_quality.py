@@ -5,11 +5,14 @@ import pytest
 
 from gmaflow.example import Example, load_example
 from gmaflow.inference import FlowEstimator
+from gmaflow.weights import shipped_weights
+
+SHIFT, MARGIN = (7, 5), 24
 
 
-@pytest.fixture(scope="module")
-def estimator() -> FlowEstimator:
-    return FlowEstimator(device="cpu")
+@pytest.fixture(scope="module", params=sorted(shipped_weights()))
+def estimator(request: pytest.FixtureRequest) -> FlowEstimator:
+    return FlowEstimator(request.param, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,15 @@ def test_a_static_pair_is_still(estimator: FlowEstimator, example: Example) -> N
 def test_a_change_of_brightness_moves_nothing(estimator: FlowEstimator, example: Example) -> None:
     darker = (0.8 * example.image1 + 10).astype(np.uint8)
     assert estimator(example.image1, darker).length.mean() < 0.1
+
+
+def test_a_shifted_picture_moves_by_the_shift(estimator: FlowEstimator, example: Example) -> None:
+    (dx, dy), (height, width) = SHIFT, (256, 320)
+    first = example.image1[dy : dy + height, dx : dx + width]
+    second = example.image1[:height, :width]
+    inside = slice(MARGIN, -MARGIN)
+    found = estimator(first, second).array[inside, inside]
+    assert np.linalg.norm(found - SHIFT, axis=2).mean() < 0.35
 
 
 def test_the_example_is_far_better_than_no_motion(

@@ -42,6 +42,8 @@ class ServeOptions:
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference: the network as it is written."""
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
     """Keep to so much memory for a pair, in tiles if it must be; by default to what is free."""
     allow_name: Annotated[
@@ -110,7 +112,7 @@ def main(args: list[str]) -> None:
     from gmaflow.serving.running import bind, serve
 
     with bind(options.host, options.port) as listener:
-        from gmaflow.inference import as_precision
+        from gmaflow.inference import as_backend, as_precision
         from gmaflow.serving.shelf import ModelShelf
 
         shelf = ModelShelf(
@@ -118,6 +120,7 @@ def main(args: list[str]) -> None:
             model=options.model,
             device=options.device,
             precision=as_precision(options.precision),
+            backend=as_backend(options.backend),
             max_memory=options.max_memory,
         )
         limits = options.limits(shelf.device.type)

@@ -78,6 +78,9 @@ class Task:
     model: int
 
 
+IN_TILES = "computed in tiles for want of memory: attention saw one tile at a time"
+
+
 @dataclass(frozen=True)
 class JobStatus:
     """What a client is told of a job."""
@@ -92,7 +95,7 @@ class JobStatus:
     step: str
     error: str | None
     notes: tuple[str, ...]
-    """What was changed about the input, in sentences: scaled down, cut short."""
+    """What was changed, in sentences: scaled down, cut short, computed in tiles."""
     width: int
     height: int
     original_width: int
@@ -127,6 +130,8 @@ class Job:
     """Of the task at hand."""
     in_parts: bool = False
     """Whether memory was short, so that there was no flow to keep between refinements."""
+    in_tiles: bool = False
+    """Whether memory was too short for anything but tiles, of a pair at least."""
     error: str | None = None
     timed_out: bool = False
     stop: str | None = None
@@ -165,7 +170,7 @@ class Job:
             progress=round(min(1.0, part / total), 4),
             step=self._step(),
             error=self.error,
-            notes=footage.notes,
+            notes=(*footage.notes, IN_TILES) if self.in_tiles else footage.notes,
             width=footage.size.width,
             height=footage.size.height,
             original_width=footage.original.width,

@@ -8,7 +8,7 @@ from threading import Lock
 import torch
 
 from gmaflow.errors import FlowError, suggest
-from gmaflow.inference import FlowEstimator, Precision
+from gmaflow.inference import Backend, FlowEstimator, Precision
 from gmaflow.inference.device import pick_device
 from gmaflow.inference.memory import as_bytes
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weights
@@ -33,6 +33,7 @@ class ModelShelf:
         model: What the files hold where they do not say; without files, the model to begin with.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`.
+        backend: `auto`, `fast`, `reference`.
         max_memory: How much to plan with, as `FlowEstimator` takes it; by default what is free.
 
     Raises:
@@ -46,10 +47,12 @@ class ModelShelf:
         model: str | None = None,
         device: str = "auto",
         precision: Precision = "auto",
+        backend: Backend = "auto",
         max_memory: str | None = None,
     ) -> None:
         self.device: torch.device = pick_device(device)
         self._precision: Precision = precision
+        self._backend: Backend = backend
         self._max_memory = None if max_memory is None else as_bytes(max_memory)
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
@@ -91,6 +94,7 @@ class ModelShelf:
                     checkpoint,
                     device=self.device,
                     precision=self._precision,
+                    backend=self._backend,
                     max_memory=self._max_memory,
                 )
             return self._estimators[name]

@@ -58,5 +58,6 @@ def run_task(
     estimate = estimator.bidirectional if job.wish.bidirectional else estimator
     found = estimate(*images, watch=watch)
     flow = found.forward if isinstance(found, BidirectionalFlow) else found
+    job.in_tiles = job.in_tiles or flow.in_tiles
     folder.save(task.pair, task.model, found)
     job.max_flow = max(job.max_flow, largest_length(flow.array))
