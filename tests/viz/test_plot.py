@@ -50,6 +50,14 @@ def test_a_dashed_curve_has_gaps() -> None:
     assert 0.4 < len(dashed) / len(solid) < 0.7
 
 
+def test_points_that_are_few_are_seen() -> None:
+    def ink(n: int) -> int:
+        flat = Series("a", np.linspace(1, 9, n), np.full(n, 3.0), color=RED)
+        return len(pixels(line_plot([flat]), RED))
+
+    assert ink(12) > 1.2 * ink(13)
+
+
 def test_words_appear_where_they_are_asked_for() -> None:
     bare = line_plot([ramp()])
     for words in ({"title": "t"}, {"x_label": "pixels"}, {"y_label": "share"}):

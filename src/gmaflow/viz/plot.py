@@ -29,6 +29,7 @@ _COLORS: tuple[Color, ...] = (
 _GRID = (226, 226, 230)
 _SHARP = 3  # drawn this many times larger, then reduced: Pillow's own lines are jagged
 _SMALLEST = (160, 240)
+_FEW = 12  # points of a curve that are worth a dot each: those were measured, the line was not
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +139,9 @@ def _curves(
         for path in (points, sample):
             for piece in _dashes(path, text / 2) if one.dashed else [path]:
                 _stroke(draw, piece, color, 2)
+        if len(points) <= _FEW:
+            for point in points:
+                _dot(draw, point, color, text / 4)
     _stroke(
         draw,
         [(frame.left, frame.top), (frame.left, frame.bottom), (frame.right, frame.bottom)],
@@ -152,6 +156,15 @@ def _stroke(
 ) -> None:
     sharp = [((x + 0.5) * _SHARP, (y + 0.5) * _SHARP) for x, y in path]
     draw.line(sharp, fill=color, width=width * _SHARP, joint="curve")
+
+
+def _dot(
+    draw: ImageDraw.ImageDraw, point: tuple[float, float], color: Color, radius: float
+) -> None:
+    (left, right), (top, bottom) = (
+        ((at + 0.5 - radius) * _SHARP, (at + 0.5 + radius) * _SHARP) for at in point
+    )
+    draw.ellipse((left, top, right, bottom), fill=color)
 
 
 def _dashes(path: list[tuple[float, float]], dash: float) -> list[list[tuple[float, float]]]:
