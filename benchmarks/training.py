@@ -112,8 +112,10 @@ def print_table(options: argparse.Namespace) -> None:
 def measure_apart(row: str, cache: Path) -> dict[str, float]:
     """Measure a row in a process whose compiler keeps its work in a given folder."""
     command = [sys.executable, *sys.argv, "--row", row]
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
+    done = subprocess.run(
+        command, env=os.environ | caches, check=True, stdout=subprocess.PIPE, text=True
+    )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -160,13 +160,7 @@ def parse_size(text: str) -> tuple[int, int]:
     from gmaflow.inference.sizes import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
-    height, width = read_size(text)
-    if min(height, width) < SMALLEST or max(height, width) > LARGEST:
-        raise FlowError(
-            f"frames of {height}x{width} cannot be rendered; give a height and a width from "
-            f"{SMALLEST} to {LARGEST}"
-        )
-    return height, width
+    return read_size(text, smallest=SMALLEST, largest=LARGEST)
 
 
 def check_numbers(start: int, count: int) -> None:

@@ -9,8 +9,8 @@ MAX_SIDE = 16384
 """No camera's frames are larger, and images to try a size with must be made."""
 
 
-def read_size(text: str) -> tuple[int, int]:
-    """Read a height and width.
+def read_size(text: str, *, smallest: int = MIN_SIDE, largest: int = MAX_SIDE) -> tuple[int, int]:
+    """Read a height and width, both within limits.
 
     Raises:
         FlowError: It is none.
@@ -19,8 +19,8 @@ def read_size(text: str) -> tuple[int, int]:
     if found is None:
         raise FlowError(f"{text!r} is no size; give height x width such as 440x1024")
     height, width = int(found[1]), int(found[2])
-    if min(height, width) < MIN_SIDE:
-        raise FlowError(f"{text} is too small; give at least {MIN_SIDE}x{MIN_SIDE}")
-    if max(height, width) > MAX_SIDE:
-        raise FlowError(f"{text} is too large; give at most {MAX_SIDE}x{MAX_SIDE}")
+    if min(height, width) < smallest:
+        raise FlowError(f"{text} is too small; give at least {smallest}x{smallest}")
+    if max(height, width) > largest:
+        raise FlowError(f"{text} is too large; give at most {largest}x{largest}")
     return height, width

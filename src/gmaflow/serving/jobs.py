@@ -78,7 +78,7 @@ class Task:
     model: int
 
 
-IN_TILES = "computed in tiles for want of memory: attention saw one tile at a time"
+IN_TILES = "computed in tiles for want of memory: what leaves its tile cannot be matched"
 
 
 @dataclass(frozen=True)

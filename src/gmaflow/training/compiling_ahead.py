@@ -3,9 +3,9 @@
 Most of compiling is Python on one core, part after part. Here every part has a process that runs a
 step in which that part alone is compiled, and ends; the longest is compiled by the training itself
 meanwhile. What they compiled stays in torch's cache on the disk, where the training finds it. The
-training waits for them, so that it has the device to itself, but does not depend on them: what none
-of them compiled, it compiles. A mark in the cache says that a run's parts are all there, and no
-process is started.
+training waits for them, so that its first step has the device to itself, but does not depend on
+them: what none of them compiled, it compiles. A mark in the cache says that a run's parts are all
+there, and no process is started.
 """
 
 import os
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -36,8 +36,8 @@ PATIENCE = 120.0
 """Seconds after which a process is given up."""
 CORES_EACH = 2
 """Cores that a process keeps busy: it hands kernels to others to compile."""
-DEVICE_SHARE = 0.8
-"""Of the device's memory, for all of them together; the rest is for textures and weights."""
+DEVICE_SHARE = 0.5
+"""Of the device's memory, for all of them together; the rest is for the training."""
 
 OWN_PART = PARTS[0]
 """What the training compiles itself: it takes longest, and need not be loaded again then."""
@@ -45,13 +45,24 @@ OWN_PART = PARTS[0]
 _COMMAND = "from gmaflow.training.compiling_ahead import main; main()"
 
 
-def compiled_step(step: TrainStep) -> RecordedStep:
-    """Return a step to be recorded, all of whose parts have been compiled."""
+def compiled_step(
+    step: TrainStep, *, meanwhile: Callable[[], object] = lambda: None
+) -> RecordedStep:
+    """Return a step to be recorded, all of whose parts have been compiled.
+
+    Args:
+        step: Of which nothing is changed.
+        meanwhile: Called while others may still compile; what it raises ends them.
+    """
     recorded = RecordedStep(step)
     batch = Batch.blank(step.config.batch, step.config.crop, step.device)
     with compiling_ahead(step.config, step.device):
-        recorded.compile(batch, [OWN_PART])
+        with suppress(torch.OutOfMemoryError):  # there is more room once the others are done
+            recorded.compile(batch, [OWN_PART])
+        meanwhile()
     recorded.compile(batch)
+    if step.device.type == "cuda":
+        torch.cuda.empty_cache()  # recordings have memory of their own
     return recorded
 
 

@@ -67,7 +67,8 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
         if world.is_first and not options.quiet:
             recorded = is_recorded(options, world, device)
             reporting.say(reporting.introduce(config, device, compiling=recorded))
-        job = prepare(config, options, world, device)
+        with explaining_shortage(config):
+            job = prepare(config, options, world, device)
         with StopRequest(after=options.stop_after or None) as stop:
             return run(job, config, stop, world, show=not options.quiet)
 

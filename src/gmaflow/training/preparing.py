@@ -79,7 +79,7 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     opening = partial(open_data, config, device, world, compiled=fast)
     if fast:
         with done_beside(opening) as opened:
-            learn = compiled_step(step)
+            learn = compiled_step(step, meanwhile=partial(raise_if_failed, opened))
         source, validation = opened.result()
     else:
         source, validation = opening()
@@ -107,8 +107,8 @@ def open_data(
     config: TrainConfig, device: torch.device, world: World, *, compiled: bool
 ) -> tuple[Source, Validation]:
     """Open what a run learns from and what it validates on."""
-    source = open_source(config, device, world, compiled=compiled)
-    return source, Validation(config, device, world)
+    validation = Validation(config, device, world)  # first: a folder that is missing is told sooner
+    return open_source(config, device, world, compiled=compiled), validation
 
 
 @contextmanager
@@ -117,9 +117,14 @@ def done_beside(work: Callable[[], Made]) -> "Iterator[Future[Made]]":
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="gmaflow-beside") as thread:
         made = thread.submit(work)
         wait([made], timeout=AT_ONCE)
-        if made.done():
-            made.result()
+        raise_if_failed(made)
         yield made
+
+
+def raise_if_failed(work: "Future[Made]") -> None:
+    """Raise what has been raised in a thread so far."""
+    if work.done():
+        work.result()
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

@@ -9,6 +9,7 @@ take minutes.
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -25,7 +26,7 @@ from gmaflow.training.step import StepResult, TrainStep
 PARTS = ("refinement", "features", "context", "upsampling", "loss")
 """What is compiled, those first that take longest."""
 WARM_UPS = 3
-"""Runs before recording, in which kernels are compiled, tuned and chosen."""
+"""Runs before recording, in which kernels are tuned and chosen."""
 
 
 class RecordedStep:
@@ -38,7 +39,9 @@ class RecordedStep:
 
     def compile(self, batch: Batch, names: Collection[str] = PARTS) -> None:
         """Compile parts before the first step asks for them; nothing is learned from the batch."""
-        with self._parts.used(names), tuned_convolutions(), unchanged(self.step):
+        # What cuDNN picks for a convolution it keeps, by these flags: it shall not search now, when
+        # others may use the device too, nor keep what it picks without searching.
+        with self._parts.used(names), cudnn_flag("deterministic"), unchanged(self.step):
             # The second refinement gets its state from the first: in another layout, perhaps.
             self.step.run(batch, 2)
 
@@ -46,7 +49,7 @@ class RecordedStep:
         """Learn from a batch. The result is overwritten by the next step."""
         self.step.prepare(plan)
         if plan.iters not in self._recordings:
-            with self._parts.used(), tuned_convolutions():
+            with self._parts.used(), cudnn_flag("benchmark"):
                 self._recordings[plan.iters] = Recording(self.step, batch, plan.iters)
         return self._recordings[plan.iters](batch)
 
@@ -65,7 +68,7 @@ class Recording:
             torch.cuda.current_stream(step.device).wait_stream(side)
             step.optimizer.zero_grad(set_to_none=True)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.device(step.device), torch.cuda.graph(self._graph):
                 self._result = step.run(self._batch, iters)
 
     def __call__(self, batch: Batch) -> StepResult:
@@ -80,8 +83,10 @@ class Recording:
 def unchanged(step: TrainStep) -> Iterator[None]:
     """Put back what runs change that only make ready: they learn, too."""
     before = {name: value.clone() for name, value in step.state().items()}
-    yield
-    step.load_state(before)
+    try:
+        yield
+    finally:
+        step.load_state(before)
 
 
 class CompiledParts:
@@ -130,14 +135,14 @@ class CompiledParts:
 
 
 @contextmanager
-def tuned_convolutions() -> Iterator[None]:
-    """Let cuDNN try its ways to convolve and keep the fastest, for a while."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
+def cudnn_flag(name: Literal["benchmark", "deterministic"]) -> Iterator[None]:
+    """Let cuDNN try its ways to convolve and keep the fastest, or take safe ones, for a while."""
+    before = getattr(torch.backends.cudnn, name)
+    setattr(torch.backends.cudnn, name, True)
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        setattr(torch.backends.cudnn, name, before)
 
 
 @contextmanager
