@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from gmaflow.evaluation.bootstrap import Improvement, improvements
+from gmaflow.evaluation.bootstrap import FEW, Improvement, improvements
 from gmaflow.evaluation.metrics import Averaging, Column, measure
 from tests.evaluation.samples import random_case
 
@@ -22,17 +22,28 @@ def scaled(some: np.ndarray, factor: float | np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("averaging", ["pixels", "images"])
 def test_a_fifth_less_everywhere_is_20_percent_for_certain(averaging: Averaging) -> None:
-    before = tables(7)
+    before = tables(20)
     for found in improvements(before, scaled(before, 0.8), averaging=averaging):
         if not math.isnan(found.percent):
             assert (found.percent, found.low, found.high) == pytest.approx((20, 20, 20))
-            assert found.certain
+            assert found.certain == (found.pairs >= FEW)
+
+
+def test_a_few_pairs_make_nothing_certain() -> None:
+    before = tables(FEW)
+    after = scaled(before, 0.8)
+    assert improvements(before, after, averaging="pixels")[0].certain
+    before[0, 0] = after[0, 0] = 0  # one of them has no pixel of the region
+    found = improvements(before, after, averaging="pixels")[0]
+    assert found.pairs == FEW - 1
+    assert found.low > 0
+    assert not found.certain
 
 
 def test_the_same_is_no_improvement_and_not_certain() -> None:
-    before = tables(5)
+    before = tables(20)
     found = improvements(before, before, averaging="pixels")[0]
-    assert found == Improvement(percent=0.0, low=0.0, high=0.0)
+    assert found == Improvement(percent=0.0, low=0.0, high=0.0, pairs=20)
     assert not found.certain
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.evaluation import compare, open_examples, write_comparison
+from gmaflow.evaluation.bootstrap import FEW
 from gmaflow.inference import FlowEstimator
 from tests.evaluation.conftest import random_estimator, write_sintel
 
@@ -86,7 +87,7 @@ def test_each_network_with_attention_has_a_row_of_maps(tmp_path: Path) -> None:
 
 
 def test_only_a_certain_sign_is_coloured(tmp_path: Path, estimator: FlowEstimator) -> None:
-    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=4))
+    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=FEW + 1))
     networks = {"one": estimator, "other": random_estimator(1, iters=3)}
     comparison = compare(networks, data, tmp_path / "out")
     page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()

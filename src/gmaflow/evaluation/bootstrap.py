@@ -11,6 +11,8 @@ from jaxtyping import Float64
 
 from gmaflow.evaluation.metrics import Averaging, Column
 
+FEW = 10
+"""Fewer pairs than these can be drawn in so few ways that an interval means little."""
 TIMES = 2000
 _AT_ONCE = 200
 _SHARE = 95.0
@@ -24,16 +26,18 @@ class Improvement:
         percent: positive is better; NaN where there is no pixel.
         low: the lower end of the interval that holds 95 of 100 resampled data sets.
         high: its upper end.
+        pairs: how many pairs have pixels in the region.
     """
 
     percent: float
     low: float
     high: float
+    pairs: int
 
     @property
     def certain(self) -> bool:
-        """Whether the interval leaves no doubt about the sign."""
-        return self.low > 0 or self.high < 0
+        """Whether the interval leaves no doubt about the sign; that of a few pairs always does."""
+        return self.pairs >= FEW and (self.low > 0 or self.high < 0)
 
 
 def improvements(
@@ -55,9 +59,10 @@ def improvements(
     drawn = np.concatenate(
         [_percent(weights, first, second) for weights in _draw(len(before), seed)]
     )
+    pairs = (first[..., -1] > 0).sum(axis=0)
     return [
-        Improvement(percent=float(found[region]), low=low, high=high)
-        for region, (low, high) in enumerate(_interval(values) for values in drawn.T)
+        Improvement(percent=float(percent), low=low, high=high, pairs=int(count))
+        for percent, (low, high), count in zip(found, map(_interval, drawn.T), pairs, strict=True)
     ]
 
 

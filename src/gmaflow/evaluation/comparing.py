@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from gmaflow.errors import FlowError
-from gmaflow.evaluation.bootstrap import Improvement, improvements
+from gmaflow.evaluation.bootstrap import FEW, Improvement, improvements
 from gmaflow.evaluation.evaluating import Evaluation, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.judging import Judged, Start
@@ -22,8 +22,6 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
-# So few pairs can be drawn in so few ways that an interval means little.
-_FEW = 10
 Tables = Float64[np.ndarray, "n r c"]
 
 
@@ -71,9 +69,9 @@ class Comparison:
         notes = list(self.contenders[0].evaluation.notes)
         groups = Counter(example.group for example in self.data.examples)
         notes += [
-            f"{group} has {count} pairs; intervals drawn from so few are guesses, stars included"
+            f"{group} has {count} pairs; intervals drawn from so few are guesses"
             for group, count in groups.items()
-            if count < _FEW
+            if count < FEW
         ]
         return notes
 
@@ -241,5 +239,5 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
     return lines
 
 
-def _plain(value: float) -> float | None:
+def _plain(value: float | int) -> float | int | None:
     return value if math.isfinite(value) else None
