@@ -13,13 +13,20 @@ from gmaflow.scenes.visibility import look, nothing, take_sheets
 from tests.scenes.conftest import KINDS, SIZE, comparable, inner, sample
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
+both_ways = pytest.mark.parametrize("backward", [False, True])
+
+
+def run(batch: SceneBatch, *, backward: bool) -> SceneBatch:
+    """Let time run the way that is asked for."""
+    return batch.reversed() if backward else batch
 
 
 @every_kind
+@both_ways
 def test_a_visible_pixel_has_its_colour_at_its_target(
-    kind: str, batches: dict[str, SceneBatch]
+    kind: str, backward: bool, batches: dict[str, SceneBatch]
 ) -> None:
-    batch = batches[kind]
+    batch = run(batches[kind], backward=backward)
     error = (sample(batch.clean2, batch.flow) - batch.clean1).abs().amax(dim=1)
     error = error[comparable(batch)]
     # What is left is interpolation, of textures as fine as the pixels.
@@ -48,10 +55,11 @@ def test_backward_flow_undoes_forward_flow(kind: str, batches: dict[str, SceneBa
 
 
 @every_kind
+@both_ways
 def test_visible_pixels_find_their_object_and_hidden_ones_another(
-    kind: str, batches: dict[str, SceneBatch]
+    kind: str, backward: bool, batches: dict[str, SceneBatch]
 ) -> None:
-    batch = batches[kind]
+    batch = run(batches[kind], backward=backward)
     height, width = SIZE
     x = (torch.arange(width) + batch.flow[:, 0]).round().long().clamp(0, width - 1)
     y = (torch.arange(height)[:, None] + batch.flow[:, 1]).round().long().clamp(0, height - 1)
@@ -65,10 +73,11 @@ def test_visible_pixels_find_their_object_and_hidden_ones_another(
 
 
 @every_kind
+@both_ways
 def test_out_of_frame_means_that_the_target_is_outside(
-    kind: str, batches: dict[str, SceneBatch]
+    kind: str, backward: bool, batches: dict[str, SceneBatch]
 ) -> None:
-    batch = batches[kind]
+    batch = run(batches[kind], backward=backward)
     height, width = SIZE
     x = torch.arange(width) + batch.flow[:, 0]
     y = torch.arange(height)[:, None] + batch.flow[:, 1]

@@ -40,6 +40,18 @@ def test_a_batch_of_scenes_is_known_by_its_number() -> None:
     assert first.occluded.dtype == torch.bool
 
 
+def test_both_ways_every_second_batch_is_the_one_before_backward() -> None:
+    source = open_source(tiny_config(both_ways=True), CPU)
+    forward, backward, other = islice(source.batches(0), 3)
+    assert torch.equal(backward.image1, forward.image2)
+    assert torch.equal(backward.image2, forward.image1)
+    assert not torch.equal(backward.flow, forward.flow)
+    assert not torch.equal(other.image1, forward.image1)
+    assert torch.equal(forward.flow, next(open_source(tiny_config(), CPU).batches(0)).flow)
+    again = next(source.batches(1))
+    assert all(torch.equal(one, two) for one, two in zip(again, backward, strict=True))
+
+
 @pytest.mark.parametrize("kind", ["scenes", "files"])
 def test_processes_share_a_batch(kind: str, folder: Path) -> None:
     data = "scenes:chairs" if kind == "scenes" else f"folder:{folder}"

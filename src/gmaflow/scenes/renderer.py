@@ -59,6 +59,25 @@ class SceneBatch:
             return parts[0]
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
+    def reversed(self) -> "SceneBatch":
+        """The same scenes with time running backward; nothing is copied."""
+        return SceneBatch(
+            clean1=self.clean2,
+            clean2=self.clean1,
+            final1=self.final2,
+            final2=self.final1,
+            flow=self.backward,
+            backward=self.flow,
+            occluded_in=self.backward_occluded_in,
+            occluded_out=self.backward_occluded_out,
+            backward_occluded_in=self.occluded_in,
+            backward_occluded_out=self.occluded_out,
+            valid=self.backward_valid,
+            backward_valid=self.valid,
+            identity1=self.identity2,
+            identity2=self.identity1,
+        )
+
     @property
     def occluded(self) -> Bool[Tensor, "b h w"]:
         """Pixels of the first frame that are not visible in the second."""

@@ -42,22 +42,33 @@ def compose(scenes: Scenes, bank: TextureBank, pixels: Points, seen: Visible) ->
     return behind + (front - behind) * seen.cover[:, None]
 
 
-def photograph(shot: Shot, plan: Plan, image: Image) -> Image:
-    """All photometric effects, in the order in which light meets them."""
-    scenes, bank, pixels, surface, known = shot
+def illuminate(shot: Shot, plan: Plan, image: Image) -> Image:
+    """What light does on its way: shading, shadows, fog."""
+    scenes, bank, pixels, surface, _ = shot
     image = shade(scenes, surface, image)
     if plan.shadow:
         image = cast_shadow(scenes, bank.outlines, pixels, image)
-    if plan.fog:
-        image = dim_by_fog(scenes, surface, image)
-    if plan.defocus:
-        image = defocus(scenes, surface, image)
-    if plan.motion_blur:
-        image = motion_blur(scenes, pixels, known.flow, surface.layer, image)
-    image = expose(scenes, pixels, image).clamp(0, 1)
+    return dim_by_fog(scenes, surface, image) if plan.fog else image
+
+
+def focus(shot: Shot, plan: Plan, image: Image) -> Image:
+    """What the lens does: defocus."""
+    return defocus(shot.scenes, shot.surface, image) if plan.defocus else image
+
+
+def shutter(shot: Shot, plan: Plan, image: Image) -> Image:
+    """What moves while the shutter is open: motion blur."""
+    if not plan.motion_blur:
+        return image
+    return motion_blur(shot.scenes, shot.pixels, shot.known.flow, shot.surface.layer, image)
+
+
+def develop(shot: Shot, plan: Plan, image: Image) -> Image:
+    """What the sensor and the file do: exposure, noise, compression, whole 255ths."""
+    image = expose(shot.scenes, shot.pixels, image).clamp(0, 1)
     if plan.noise:
-        image = add_noise(scenes, image)
-    return quantise(compress(scenes, image) if plan.compression else image)
+        image = add_noise(shot.scenes, image)
+    return quantise(compress(shot.scenes, image) if plan.compression else image)
 
 
 def quantise(image: Image) -> Image:
@@ -72,7 +83,16 @@ class Steps(NamedTuple):
     covers: Callable[[Sheet, Points, Int[Tensor, "b h w"], Tensor], Tensor]
     follow: Callable[[Scenes, Points, Int[Tensor, "b h w"]], tuple[Surface, Truth]]
     compose: Callable[[Scenes, TextureBank, Points, Visible], Tensor]
-    photograph: Callable[[Shot, Plan, Tensor], Tensor]
+    illuminate: Callable[[Shot, Plan, Tensor], Tensor]
+    focus: Callable[[Shot, Plan, Tensor], Tensor]
+    shutter: Callable[[Shot, Plan, Tensor], Tensor]
+    develop: Callable[[Shot, Plan, Tensor], Tensor]
+
+    def photograph(self, shot: Shot, plan: Plan, image: Image) -> Image:
+        """All photometric effects, in the order in which light meets them."""
+        for effects in (self.illuminate, self.focus, self.shutter, self.develop):
+            image = effects(shot, plan, image)
+        return image
 
     def compiled(self, names: Collection[str] | None = None) -> "Steps":
         """Compile the steps, or those of the given names, for the sizes they are first used with.
@@ -89,4 +109,4 @@ class Steps(NamedTuple):
         )
 
 
-EAGER = Steps(look, covers, follow, compose, photograph)
+EAGER = Steps(look, covers, follow, compose, illuminate, focus, shutter, develop)

@@ -104,7 +104,19 @@ def names_for(config: TrainConfig) -> list[str]:
     """List what others are to compile for a run, those first that take longest."""
     parts = [name for name in PARTS if name != OWN_PART]
     scenes = Place.parse(config.data).kind == "scenes"
-    return ["photograph", "compose", *parts, "look", "covers", "follow"] if scenes else parts
+    if not scenes:
+        return parts
+    return [
+        "develop",
+        "compose",
+        "focus",
+        "shutter",
+        *parts,
+        "illuminate",
+        "look",
+        "covers",
+        "follow",
+    ]
 
 
 def divide(names: list[str], processes: int) -> list[list[str]]:

@@ -73,6 +73,8 @@ class TrainConfig:
     """Fewer iterations at first, as "0:4 0.5:8 0.8:12": from that share of the steps, so many."""
     ema: float = 0.0
     """Decay of a running mean of the weights, such as 0.999; it is then what is kept; 0: none."""
+    both_ways: bool = False
+    """Scenes: learn from every batch forward, then backward, so that half as many are rendered."""
     accumulate: int = 1
     """Compute the gradient of a batch in so many parts, for less memory."""
 

@@ -5,7 +5,7 @@ is the number of the step and nothing else.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -73,26 +73,37 @@ def load_textures(folder: str, device: torch.device) -> TextureBank:
 
 
 class SceneSource:
-    """Scenes, rendered as they are needed; batch k is the pairs from k * batch on."""
+    """Scenes, rendered as they are needed; batch k is the pairs from k * batch on.
+
+    Both ways, batches 2k and 2k + 1 are those pairs forward and backward, rendered once.
+    """
 
     def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
         self.renderer = renderer
-        self.batch, self.pairs = config.batch, config.pairs
+        self.batch, self.pairs, self.both_ways = config.batch, config.pairs, config.both_ways
         self.share = world.share(config.batch, parts=config.accumulate)
         self.offset = world.rank * self.share
         self.beside = SideStream(renderer.device)
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches of the steps from `start` on."""
+        render = lru_cache(maxsize=1 if self.both_ways else 0)(self.render)
         for step in count(start):
-            yield self.beside.make(partial(self.render, step))
+            yield self.beside.make(partial(self.make, step, render))
 
-    def render(self, step: int) -> Batch:
+    def make(self, step: int, render: Callable[[int], SceneBatch]) -> Batch:
         """Return this process's share of a step's batch."""
-        first = step * self.batch + self.offset
+        if not self.both_ways:
+            return from_scenes(render(step))
+        number, backward = divmod(step, 2)
+        scenes = render(number)
+        return from_scenes(scenes.reversed() if backward else scenes)
+
+    def render(self, number: int) -> SceneBatch:
+        """Return this process's share of a batch of pairs."""
+        first = number * self.batch + self.offset
         numbers = np.arange(first, first + self.share)
-        numbers = numbers % self.pairs if self.pairs else numbers
-        return from_scenes(self.renderer.render_pairs(numbers))
+        return self.renderer.render_pairs(numbers % self.pairs if self.pairs else numbers)
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:
