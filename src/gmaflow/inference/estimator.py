@@ -174,6 +174,16 @@ class FlowEstimator:
             watch: Told after each refinement; what it raises stops the estimate.
         """
         check_tensors(image1, image2)
+        return self._batch(image1, image2, start, watch)
+
+    def _batch(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        start: Float[Tensor, "b 2 h w"] | None,
+        watch: Watcher | None,
+    ) -> BatchEstimate:
+        """Estimate a batch that is known to be sound: to ask the device would take its time."""
         padding = Padding.of_kind(self.padding, *image1.shape[-2:])
         padded1, padded2 = (
             padding.pad(image.to(self.device).float()) for image in (image1, image2)
@@ -236,7 +246,7 @@ class FlowEstimator:
         tensor1, tensor2 = (to_tensor(array, self.device) for array in (array1, array2))
         if both_ways:
             tensor1, tensor2 = torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1])
-        return self.batch(tensor1, tensor2, start=start, watch=watch)
+        return self._batch(tensor1, tensor2, start, watch)
 
     def _as_frame(self, image: FrameLike) -> Frame:
         if not isinstance(image, Frame):
