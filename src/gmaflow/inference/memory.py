@@ -51,8 +51,11 @@ def free_memory(device: torch.device) -> float:
     """Return how many bytes are free on a device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return free + cached
+        held = torch.cuda.memory_stats(device)  # asked once for both
+        reserved, allocated = (
+            held.get(f"{kind}_bytes.all.current", 0) for kind in ("reserved", "allocated")
+        )
+        return free + reserved - allocated
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return min(free_host_memory(), free_container_memory())
