@@ -1,5 +1,7 @@
 """Where to compute, and in which precision."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, cast, get_args
 
 import torch
@@ -54,3 +56,14 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     if as_precision(precision) == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     return DTYPES[precision]
+
+
+@contextmanager
+def cudnn_flag(name: Literal["benchmark", "deterministic"]) -> Iterator[None]:
+    """Let cuDNN try its ways to convolve and keep the fastest, or take safe ones, for a while."""
+    before = getattr(torch.backends.cudnn, name)
+    setattr(torch.backends.cudnn, name, True)
+    try:
+        yield
+    finally:
+        setattr(torch.backends.cudnn, name, before)

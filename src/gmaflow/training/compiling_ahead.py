@@ -103,20 +103,10 @@ def mark_of(config: TrainConfig, device: torch.device) -> Path:
 def names_for(config: TrainConfig) -> list[str]:
     """List what others are to compile for a run, those first that take longest."""
     parts = [name for name in PARTS if name != OWN_PART]
-    scenes = Place.parse(config.data).kind == "scenes"
-    if not scenes:
+    if Place.parse(config.data).kind != "scenes":
         return parts
-    return [
-        "develop",
-        "compose",
-        "focus",
-        "shutter",
-        *parts,
-        "illuminate",
-        "look",
-        "covers",
-        "follow",
-    ]
+    long, short = ["compose", "shutter", "focus", "develop"], ["follow", "covers", "look"]
+    return [*long, *parts, *short, "illuminate"]
 
 
 def divide(names: list[str], processes: int) -> list[list[str]]:

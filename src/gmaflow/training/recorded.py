@@ -9,12 +9,12 @@ take minutes.
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.inference.device import cudnn_flag
 from gmaflow.model import FlowNetwork
 from gmaflow.model.shared_factor import SharedFactor
 from gmaflow.model.upsample import ConvexUpsampler
@@ -132,17 +132,6 @@ class CompiledParts:
             for owner, name, part in (*parts, *self._adapted):
                 stack.enter_context(replaced(owner, name, part))
             yield
-
-
-@contextmanager
-def cudnn_flag(name: Literal["benchmark", "deterministic"]) -> Iterator[None]:
-    """Let cuDNN try its ways to convolve and keep the fastest, or take safe ones, for a while."""
-    before = getattr(torch.backends.cudnn, name)
-    setattr(torch.backends.cudnn, name, True)
-    try:
-        yield
-    finally:
-        setattr(torch.backends.cudnn, name, before)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
+from gmaflow.inference.device import cudnn_flag
+
 Tensors: TypeAlias = tuple[Tensor, ...]
 Run: TypeAlias = Callable[..., Tensors]
 Replay: TypeAlias = Callable[[Tensors], Tensors]
@@ -55,13 +57,8 @@ class CudaGraphs:
     @contextmanager
     def working_on(self, device: torch.device) -> Iterator[None]:
         """Let cuDNN try its algorithms for each new size and keep the fastest."""
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-        try:
-            with torch.cuda.device(device):
-                yield
-        finally:
-            torch.backends.cudnn.benchmark = before
+        with cudnn_flag("benchmark"), torch.cuda.device(device):
+            yield
 
     def record(self, run: Run, inputs: Tensors) -> Replay:
         """Record a call that has run before, with inputs of the same shapes."""
