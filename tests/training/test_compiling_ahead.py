@@ -26,16 +26,30 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_everything_is_compiled_by_one_process() -> None:
-    parts = sorted([*PARTS, *Steps._fields])
-    assert sorted([ahead.OWN_PART, *ahead.names_for(tiny_config())]) == parts
-    assert sorted([ahead.OWN_PART, *ahead.names_for(tiny_config(data="set:sintel"))]) == sorted(
-        PARTS
-    )
-    for processes in (0, 1, 3, 8, 100):
-        shares = ahead.divide(ahead.names_for(tiny_config()), processes)
-        assert 1 <= len(shares) <= max(processes, 1)
-        shared = [name for share in shares for name in share]
-        assert sorted([ahead.OWN_PART, *shared]) == parts
+    for data, parts in (("scenes:mix", [*PARTS, *Steps._fields]), ("set:sintel", PARTS)):
+        for processes in (0, 1, 3, 8, 100):
+            shares = ahead.divide(ahead.groups_for(tiny_config(data=data)), processes)
+            assert 1 <= len(shares) <= max(processes, 1)
+            shared = [name for share in shares for name in share]
+            assert sorted([ahead.OWN_PART, *shared]) == sorted(parts)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 6])
+def test_those_that_do_a_step_share_half_the_memory(processes: int) -> None:
+    shares = ahead.divide(ahead.groups_for(tiny_config()), processes)
+    doing_steps = sum(not set(PARTS).isdisjoint(names) for names in shares)
+    assert doing_steps == min(processes, 2)
+    assert doing_steps * ahead.memory_of_each(shares) == ahead.DEVICE_SHARE
+    assert ahead.memory_of_each([["look"]]) == ahead.DEVICE_SHARE
+
+
+def test_the_cache_is_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    assert str(ahead.compiler_cache()) == cache_dir()
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    ours = str(ahead.compiler_cache())
+    assert ours == cache_dir()
 
 
 @pytest.fixture
@@ -109,13 +123,13 @@ def test_what_was_compiled_is_not_compiled_again(
 
 
 def test_a_process_ends_well_by_itself() -> None:
-    helper = ahead.start(tiny_config(), CPU, [], 1.0)
+    helper = ahead.start(tiny_config(), CPU, [], shares=[[]])
     assert helper.wait() == 0
     helper.communicate()
 
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
-    helper = ahead.start(tiny_config(model="gma"), CPU, [*PARTS], 1.0)
+    helper = ahead.start(tiny_config(model="gma"), CPU, [*PARTS], shares=[[*PARTS]])
     assert helper.stdin is not None
     helper.stdin.close()  # as the system does for a process that is killed
     assert helper.wait() == 1

@@ -28,9 +28,14 @@ class Recording:
         # recording must not share its scratch memory for products of matrices, kept by stream.
         with torch.cuda.graph(self._graph, stream=side):
             self._outputs = work(self._input)
+        self._done = torch.cuda.Event()
 
     def __call__(self, values: Tensor) -> list[Tensor]:
         """Repeat the work for values on the CPU; the results are the caller's to keep."""
+        stream = torch.cuda.current_stream(self._input.device)
+        stream.wait_event(self._done)  # the last call may have been on another stream
         self._input.copy_(values.pin_memory(), non_blocking=True)
         self._graph.replay()
-        return [output.clone() for output in self._outputs]
+        results = [output.clone() for output in self._outputs]
+        self._done.record(stream)
+        return results

@@ -8,12 +8,13 @@ them: what none of them compiled, it compiles. A mark in the cache says that a r
 there, and no process is started.
 """
 
+import getpass
 import os
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +26,7 @@ from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.steps import Steps
 from gmaflow.scenes.textures import DRAWN_SIZE, LOADED_SIZE
 from gmaflow.training.batch import Batch
+from gmaflow.training.child import Child, end_with_parent, start_child
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.overrides import from_json, to_json
 from gmaflow.training.places import Place
@@ -37,10 +39,20 @@ PATIENCE = 120.0
 CORES_EACH = 2
 """Cores that a process keeps busy: it hands kernels to others to compile."""
 DEVICE_SHARE = 0.5
-"""Of the device's memory, for all of them together; the rest is for the training."""
+"""Of the device's memory, for those of them that do a step; the rest is for the training."""
 
 OWN_PART = PARTS[0]
 """What the training compiles itself: it takes longest, and need not be loaded again then."""
+
+STEP_GROUPS = (("features", "loss"), ("context", "upsampling"))
+"""What one process compiles of the step: few, as each of them needs the memory of a whole step."""
+SCENE_GROUPS = (
+    ("compose", "follow"),
+    ("shutter", "covers"),
+    ("focus", "look"),
+    ("develop", "illuminate"),
+)
+"""What one process compiles of the renderer, something long and something short."""
 
 _COMMAND = "from gmaflow.training.compiling_ahead import main; main()"
 
@@ -54,9 +66,9 @@ def compiled_step(
         step: Of which nothing is changed.
         meanwhile: Called while others may still compile; what it raises ends them.
     """
-    recorded = RecordedStep(step)
     batch = Batch.blank(step.config.batch, step.config.crop, step.device)
     with compiling_ahead(step.config, step.device):
+        recorded = RecordedStep(step)  # imports the compiler: seconds in which others begin
         with suppress(torch.OutOfMemoryError):  # there is more room once the others are done
             recorded.compile(batch, [OWN_PART])
         meanwhile()
@@ -73,17 +85,18 @@ def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]
     if mark.exists():
         yield
         return
-    shares = divide(names_for(config), processes=(os.cpu_count() or 1) // CORES_EACH)
-    helpers: list[subprocess.Popen[bytes]] = []
+    shares = divide(groups_for(config), processes=(os.cpu_count() or 1) // CORES_EACH)
+    helpers: list[Child] = []
     deadline = time.monotonic() + PATIENCE
     try:
         with suppress(OSError):  # a machine that is short of something compiles one by one
             for names in shares:
-                helpers.append(start(config, device, names, 1 / len(shares)))
+                helpers.append(start(config, device, names, shares=shares))
         yield
         done = [ends_well(helper, deadline) for helper in helpers]
         if all(done) and len(done) == len(shares):
             with suppress(OSError):  # a mark is a convenience
+                mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch()
     finally:
         for helper in helpers:
@@ -93,44 +106,52 @@ def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]
 
 def mark_of(config: TrainConfig, device: torch.device) -> Path:
     """Return the file in the compiler's cache that is there when all was compiled before."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     what = (to_json(config), name, torch.__version__, __version__)
-    return Path(cache_dir()) / f"gmaflow-{sha256(repr(what).encode()).hexdigest()[:16]}"
+    return compiler_cache() / f"gmaflow-{sha256(repr(what).encode()).hexdigest()[:16]}"
 
 
-def names_for(config: TrainConfig) -> list[str]:
+def compiler_cache() -> Path:
+    """Return where torch's compiler keeps its work; to ask it takes seconds of importing it."""
+    if chosen := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(chosen)
+    try:
+        user = getpass.getuser()
+    except (KeyError, ImportError, OSError):  # one without a name, as in some containers
+        user = "unknown_user"
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
+
+
+def groups_for(config: TrainConfig) -> Sequence[tuple[str, ...]]:
     """List what others are to compile for a run, those first that take longest."""
-    parts = [name for name in PARTS if name != OWN_PART]
-    if Place.parse(config.data).kind != "scenes":
-        return parts
-    long, short = ["compose", "shutter", "focus", "develop"], ["follow", "covers", "look"]
-    return [*long, *parts, *short, "illuminate"]
+    scenes = Place.parse(config.data).kind == "scenes"
+    return (*SCENE_GROUPS, *STEP_GROUPS) if scenes else STEP_GROUPS
 
 
-def divide(names: list[str], processes: int) -> list[list[str]]:
-    """Share work among at most so many processes, one at least, the long work evenly."""
-    count = max(1, min(processes, len(names)))
-    return [names[first::count] for first in range(count)]
+def divide(groups: Sequence[tuple[str, ...]], processes: int) -> list[list[str]]:
+    """Share work among at most so many processes, one at least."""
+    count = max(1, min(processes, len(groups)))
+    return [[name for group in groups[first::count] for name in group] for first in range(count)]
+
+
+def memory_of_each(shares: Sequence[list[str]]) -> float:
+    """Return how much of the device's memory a process may take: rendering needs little."""
+    doing_steps = sum(not set(PARTS).isdisjoint(names) for names in shares)
+    return DEVICE_SHARE / max(1, doing_steps)
 
 
 def start(
-    config: TrainConfig, device: torch.device, names: list[str], share: float
-) -> "subprocess.Popen[bytes]":
-    """Start a process that compiles some of what a run needs."""
-    threads = str(max(1, round((os.cpu_count() or 1) * share)))
-    return subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, to_json(config), str(device), str(share), *names],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": threads},
-        start_new_session=True,  # Ctrl-C is for the run, which then ends this one
+    config: TrainConfig, device: torch.device, names: list[str], *, shares: Sequence[list[str]]
+) -> Child:
+    """Start a process that compiles some of what a run needs, one of several."""
+    words = (to_json(config), str(device), str(memory_of_each(shares)), *names)
+    threads = max(1, (os.cpu_count() or 1) // len(shares))
+    return start_child(
+        _COMMAND, *words, environment={"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
     )
 
 
-def ends_well(helper: "subprocess.Popen[bytes]", deadline: float) -> bool:
+def ends_well(helper: Child, deadline: float) -> bool:
     """Wait for a process, but not for ever; tell whether it has done its work."""
     try:
         return helper.wait(max(0.0, deadline - time.monotonic())) == 0
@@ -140,20 +161,12 @@ def ends_well(helper: "subprocess.Popen[bytes]", deadline: float) -> bool:
 
 def main() -> None:
     """Be one of the processes, as the command line says."""
-    text, place, share, *names = sys.argv[1:]
+    end_with_parent()
+    text, place, memory, *names = sys.argv[1:]
     device = torch.device(place)
-    threading.Thread(target=end_with_parent, daemon=True).start()
     if device.type == "cuda":
-        index = device.index or 0
-        torch.cuda.set_per_process_memory_fraction(DEVICE_SHARE * float(share), index)
+        torch.cuda.set_per_process_memory_fraction(float(memory), device.index or 0)
     compile_parts(from_json(text), device, names)
-
-
-def end_with_parent() -> None:
-    """End when the process at the other end of the input does, however that ended."""
-    # Not by sys.stdin: its lock, still held here, would make an abort of this process's own end.
-    os.read(0, 1)
-    os._exit(1)
 
 
 def compile_parts(

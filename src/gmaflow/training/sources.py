@@ -21,6 +21,7 @@ from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.places import Place
 from gmaflow.training.side_stream import SideStream
+from gmaflow.training.textures_apart import load_apart
 
 if TYPE_CHECKING:
     from gmaflow.data import Augmentation, AugmentedDataset, FlowDataset
@@ -69,6 +70,8 @@ def open_renderer(
 @lru_cache(maxsize=1)
 def load_textures(folder: str, device: torch.device) -> TextureBank:
     """Read a folder of textures once for training and validation; photos take gigabytes."""
+    if device.type == "cuda":  # where steps are compiled meanwhile
+        return load_apart(folder, device)
     return TextureBank.load(folder).to(device)
 
 

@@ -1,0 +1,44 @@
+"""Processes that do a part of the work, and end when the one that started them does."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+
+Child = subprocess.Popen[bytes]
+
+
+def start_child(
+    command: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    hears_interrupts: bool = False,
+) -> Child:
+    """Start a Python process; it is to call `end_with_parent` first.
+
+    Args:
+        command: The program, as for `python -c`.
+        arguments: Its `sys.argv[1:]`.
+        environment: Variables that differ from this process's.
+        hears_interrupts: Whether Ctrl-C ends it; if not, its parent must.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", command, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | dict(environment or {}),
+        start_new_session=not hears_interrupts,
+    )
+
+
+def end_with_parent() -> None:
+    """From now on, end when the process at the other end of the input does, however that ends."""
+    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+
+
+def _wait_for_the_end() -> None:
+    # Not by sys.stdin: its lock, still held here, would make an abort of this process's own end.
+    os.read(0, 1)
+    os._exit(1)

@@ -1,0 +1,58 @@
+"""Textures read by a process of their own.
+
+Reading them is half a minute of Python in as many threads as there are cores. Beside them in one
+process, compiling would hardly ever have its turn, and take twice as long.
+"""
+
+import logging
+import signal
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.scenes import TextureBank
+from gmaflow.scenes.texture_file import read_bank, write_bank
+from gmaflow.scenes.textures import LOADED_SIZE
+from gmaflow.training.child import end_with_parent, start_child
+
+log = logging.getLogger(__name__)
+
+BANK, REFUSAL = "bank.safetensors", "refusal.txt"
+"""What the process leaves: the textures, or why there are none."""
+
+_COMMAND = "from gmaflow.training.textures_apart import main; main()"
+
+
+def load_apart(folder: str, device: torch.device, size: int = LOADED_SIZE) -> TextureBank:
+    """Read a folder of textures; without the other process if that fails.
+
+    Raises:
+        ImageError: There is no such folder, or no image in it can be read.
+    """
+    with TemporaryDirectory(prefix="gmaflow-") as temporary:
+        with start_child(_COMMAND, folder, str(size), temporary, hears_interrupts=True) as child:
+            code = child.wait()
+        bank, refusal = Path(temporary, BANK), Path(temporary, REFUSAL)
+        if refusal.exists():
+            raise ImageError(refusal.read_text("utf-8"))
+        if code == -signal.SIGINT:
+            raise KeyboardInterrupt
+        if code != 0:
+            return TextureBank.load(folder, size).to(device)
+        loaded = read_bank(bank, device)
+    for name in loaded.skipped:
+        log.warning("texture skipped: %s", name)
+    return loaded
+
+
+def main() -> None:
+    """Be that process, as the command line says."""
+    end_with_parent()
+    folder, size, temporary = sys.argv[1:]
+    try:
+        write_bank(TextureBank.load(folder, int(size)), Path(temporary, BANK))
+    except FlowError as err:
+        Path(temporary, REFUSAL).write_text(str(err), "utf-8")

@@ -1,0 +1,49 @@
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gmaflow.training.child import start_child
+
+WAITING = """
+import pathlib, sys, time
+from gmaflow.training.child import end_with_parent
+end_with_parent()
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
+
+
+def begun(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.01)
+
+
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    with start_child(WAITING, str(tmp_path / "begun")) as child:
+        begun(tmp_path / "begun")
+        assert child.poll() is None
+        assert child.stdin is not None
+        child.stdin.close()  # as the system does for a process that is killed
+        assert child.wait(10) == 1
+
+
+@pytest.mark.parametrize("hears_interrupts", [True, False])
+def test_ctrl_c_is_for_children_that_hear_it(hears_interrupts: bool) -> None:
+    # What a terminal sends goes to all processes of its group.
+    with start_child("import time; time.sleep(600)", hears_interrupts=hears_interrupts) as child:
+        assert (os.getpgid(child.pid) == os.getpgid(0)) == hears_interrupts
+        child.send_signal(signal.SIGKILL)
+
+
+def test_a_child_has_variables_of_its_own_and_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OURS", "1")
+    write = "import os, sys; open(sys.argv[1], 'w').write(os.environ['OURS'] + os.environ['OWN'])"
+    told = tmp_path / "told"
+    with start_child(write, str(told), environment={"OWN": "2"}) as child:
+        assert child.wait(10) == 0
+    assert told.read_text() == "12"

@@ -1,0 +1,70 @@
+"""Textures read by another process are those that this one would have read."""
+
+import logging
+import os
+import signal
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+import torch
+
+from gmaflow.errors import ImageError
+from gmaflow.io import write_image
+from gmaflow.scenes import TextureBank
+from gmaflow.training import textures_apart
+from gmaflow.training.child import Child, start_child
+from gmaflow.training.textures_apart import load_apart
+from tests.scenes.test_texture_file import assert_same
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """A folder with a picture, and with a file that is none."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    dice = np.random.default_rng(0)
+    write_image(folder / "noise.png", dice.integers(0, 255, (40, 50, 3), dtype=np.uint8))
+    (folder / "broken.png").write_bytes(b"no picture")
+    return folder
+
+
+def test_they_are_the_same(pictures: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        apart = load_apart(str(pictures), CPU, size=64)
+    assert "broken.png" in caplog.text
+    assert_same(apart, TextureBank.load(pictures, size=64))
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty"])
+def test_what_is_refused_is_refused_in_the_same_words(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = str(tmp_path / name)
+    with pytest.raises(ImageError) as here:
+        TextureBank.load(folder)
+    with pytest.raises(ImageError) as apart:
+        load_apart(folder, CPU)
+    assert str(apart.value) == str(here.value)
+
+
+def test_a_process_that_fails_costs_nothing_but_time(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textures_apart, "_COMMAND", "raise SystemExit(3)")
+    assert_same(load_apart(str(pictures), CPU, size=64), TextureBank.load(pictures, size=64))
+
+
+def test_ctrl_c_is_not_followed_by_reading(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_and_interrupt(*_: str, **options: bool) -> Child:
+        assert options["hears_interrupts"]
+        child = start_child("import time; time.sleep(600)", hears_interrupts=True)
+        Thread(target=os.kill, args=(child.pid, signal.SIGINT)).start()
+        return child
+
+    monkeypatch.setattr(textures_apart, "start_child", start_and_interrupt)
+    monkeypatch.setattr(TextureBank, "load", pytest.fail)
+    with pytest.raises(KeyboardInterrupt):
+        load_apart(str(pictures), CPU, size=64)
