@@ -18,7 +18,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"crop": (8, 96)}, "from 16 on"),
     ({"batch": 0}, "batch=0 must be at least 1"),
     ({"steps": 0}, "steps=0"),
-    ({"batch": 6, "accumulate": 4}, "cannot be accumulated"),
+    ({"batch": 6, "accumulate": 4}, "cannot be learned in 4 equal parts; choose a multiple of 4"),
     ({"lr": 0.0}, "lr=0.0 is out of range"),
     ({"lr": float("nan")}, "lr=nan"),
     ({"gamma": 1.5}, "gamma=1.5"),

@@ -40,22 +40,23 @@ def test_a_batch_of_scenes_is_known_by_its_number() -> None:
     assert first.occluded.dtype == torch.bool
 
 
-def test_both_ways_every_second_batch_is_the_one_before_backward() -> None:
-    source = open_source(tiny_config(both_ways=True), CPU)
-    forward, backward, other = islice(source.batches(0), 3)
-    assert torch.equal(backward.image1, forward.image2)
-    assert torch.equal(backward.image2, forward.image1)
-    assert not torch.equal(backward.flow, forward.flow)
-    assert not torch.equal(other.image1, forward.image1)
-    assert torch.equal(forward.flow, next(open_source(tiny_config(), CPU).batches(0)).flow)
-    again = next(source.batches(1))
-    assert all(torch.equal(one, two) for one, two in zip(again, backward, strict=True))
+@pytest.mark.parametrize("parts", [1, 2])
+def test_both_ways_the_second_half_of_each_part_is_the_first_backward(parts: int) -> None:
+    config = tiny_config(both_ways=True, batch=8, accumulate=parts)
+    batch = next(open_source(config, CPU).batches(1))
+    plain = next(open_source(tiny_config(batch=4), CPU).batches(1)).split(parts)
+    for part, rendered in zip(batch.split(parts), plain, strict=True):
+        forward, backward = part.split(2)
+        assert all(torch.equal(one, two) for one, two in zip(forward, rendered, strict=True))
+        assert torch.equal(backward.image1, forward.image2)
+        assert torch.equal(backward.image2, forward.image1)
+        assert not torch.equal(backward.flow, forward.flow)
 
 
-@pytest.mark.parametrize("kind", ["scenes", "files"])
+@pytest.mark.parametrize("kind", ["scenes", "scenes, both ways", "files"])
 def test_processes_share_a_batch(kind: str, folder: Path) -> None:
-    data = "scenes:chairs" if kind == "scenes" else f"folder:{folder}"
-    config = tiny_config(data=data, batch=4, workers=0)
+    data = f"folder:{folder}" if kind == "files" else "scenes:chairs"
+    config = tiny_config(data=data, batch=4, workers=0, both_ways="both ways" in kind)
     whole = next(open_source(config, CPU).batches(3))
     shares = [next(open_source(config, CPU, World(rank, 2)).batches(3)) for rank in (0, 1)]
     assert [len(share.flow) for share in shares] == [2, 2]

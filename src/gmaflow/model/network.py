@@ -142,7 +142,7 @@ class FlowNetwork(nn.Module):
             on_iteration: Watches the iterations; what it raises stops them.
         """
         check_images(image1, image2)
-        features1, features2 = self.encode(image1, image2)
+        features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
         return self.match(
             first,
@@ -194,19 +194,15 @@ class FlowNetwork(nn.Module):
                 on_iteration(iteration + 1, flow, hidden)
         return Prediction(flows, flow)
 
-    def encode(
-        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
-    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
-        """Return the features by which the two images are matched."""
-        both = to_signed(torch.cat([image1, image2]))
-        features1, features2 = self.features(both.to(self.dtype)).chunk(2)
-        return features1, features2
+    def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
+        """Return the features by which images are matched."""
+        features: Tensor = self.features(to_signed(images).to(self.dtype))
+        return features
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
         check_images(image, image)
-        features = self.features(to_signed(image).to(self.dtype))
-        return EncodedFrame(features, *self.encode_context(image))
+        return EncodedFrame(self.encode(image), *self.encode_context(image))
 
     def encode_context(
         self, image1: Float[Tensor, "b 3 H W"]

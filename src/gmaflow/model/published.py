@@ -51,7 +51,7 @@ class PublishedNetwork(nn.Module):
         if min(image1.shape[-2:]) < PUBLISHED_MIN_SIDE:
             raise ValueError(f"the published code needs images of {PUBLISHED_MIN_SIDE} px and more")
         network = self.network
-        features1, features2 = network.encode(image1, image2)
+        features1, features2 = network.encode(torch.cat([image1, image2])).chunk(2)
         pyramid = correlation_pyramid(
             features1, features2, num_levels=network.config.correlation_levels
         )

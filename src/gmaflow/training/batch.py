@@ -3,6 +3,7 @@
 Legend: b batch, h w rows and columns.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,6 +35,11 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on a device; pinned memory is copied while others work."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    @classmethod
+    def join(cls, parts: Sequence["Batch"]) -> "Batch":
+        """Return several batches as one."""
+        return cls(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def split(self, parts: int) -> list["Batch"]:
         """Return the batch in equal parts, one after another."""

@@ -177,7 +177,7 @@ def compile_parts(
         bank = TextureBank.blank(LOADED_SIZE if config.textures else DRAWN_SIZE)
         place = Place.parse(config.data)
         renderer = SceneRenderer(place.name, config.crop, config.seed, bank, device, compiled=True)
-        renderer.compile_ahead(config.batch, names)
+        renderer.compile_ahead(config.batch // config.ways, names)
     if set(names) & set(PARTS):
         step = TrainStep(FlowNetwork(config.network).to(device), config)
         with CompiledParts(step.computing, backend=backend).used(names):

@@ -74,7 +74,8 @@ class TrainConfig:
     ema: float = 0.0
     """Decay of a running mean of the weights, such as 0.999; it is then what is kept; 0: none."""
     both_ways: bool = False
-    """Scenes: learn from every batch forward, then backward, so that half as many are rendered."""
+    """Scenes: a batch is half as many pairs, forward and backward: half as many are rendered, and
+    each frame is encoded once."""
     accumulate: int = 1
     """Compute the gradient of a batch in so many parts, for less memory."""
 
@@ -138,6 +139,11 @@ class TrainConfig:
             raise TrainingError(f"{self.model}: {err}") from None
 
     @property
+    def ways(self) -> int:
+        """How often each pair of a batch is in it: forward, or backward as well."""
+        return 2 if self.both_ways else 1
+
+    @property
     def growth(self) -> tuple[tuple[float, int], ...]:
         """The schedule of iterations: from which share of the steps, how many."""
         if not self.iters_growth.strip():
@@ -169,10 +175,16 @@ class TrainConfig:
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")
-        if self.batch % self.accumulate:
+        if self.batch % (self.accumulate * self.ways):
             raise TrainingError(
-                f"batch={self.batch} cannot be accumulated in {self.accumulate} equal parts; "
-                "choose a divisor"
+                f"batch={self.batch} cannot be learned in {self.accumulate} equal parts"
+                f"{', each forward and backward' if self.both_ways else ''}; choose a multiple of "
+                f"{self.accumulate * self.ways}"
+            )
+        if self.both_ways and self.data and Place.parse(self.data).kind != "scenes":
+            raise TrainingError(
+                f"both_ways needs truth that is known backward too, and {self.data} has none; "
+                "learn from scenes, or leave it out"
             )
         if self.start_step >= self.steps:
             raise TrainingError(

@@ -5,7 +5,7 @@ is the number of the step and nothing else.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ import torch
 from gmaflow.errors import DatasetError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.training.batch import Batch
+from gmaflow.training.both_ways import both_ways
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.places import Place
@@ -76,37 +77,32 @@ def load_textures(folder: str, device: torch.device) -> TextureBank:
 
 
 class SceneSource:
-    """Scenes, rendered as they are needed; batch k is the pairs from k * batch on.
+    """Scenes, rendered as they are needed; batch k is the pairs from k times its size on.
 
-    Both ways, batches 2k and 2k + 1 are those pairs forward and backward, rendered once.
+    Both ways, it is half as many pairs, and the same backward.
     """
 
     def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
         self.renderer = renderer
-        self.batch, self.pairs, self.both_ways = config.batch, config.pairs, config.both_ways
-        self.share = world.share(config.batch, parts=config.accumulate)
-        self.offset = world.rank * self.share
+        self.config = config
+        share = world.share(config.batch, parts=config.accumulate * config.ways) // config.ways
+        self.own = world.rank * share + np.arange(share)
         self.beside = SideStream(renderer.device)
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches of the steps from `start` on."""
-        render = lru_cache(maxsize=1 if self.both_ways else 0)(self.render)
         for step in count(start):
-            yield self.beside.make(partial(self.make, step, render))
+            yield self.beside.make(partial(self.make, step))
 
-    def make(self, step: int, render: Callable[[int], SceneBatch]) -> Batch:
+    def make(self, step: int) -> Batch:
         """Return this process's share of a step's batch."""
-        if not self.both_ways:
-            return from_scenes(render(step))
-        number, backward = divmod(step, 2)
-        scenes = render(number)
-        return from_scenes(scenes.reversed() if backward else scenes)
-
-    def render(self, number: int) -> SceneBatch:
-        """Return this process's share of a batch of pairs."""
-        first = number * self.batch + self.offset
-        numbers = np.arange(first, first + self.share)
-        return self.renderer.render_pairs(numbers % self.pairs if self.pairs else numbers)
+        config = self.config
+        numbers = step * (config.batch // config.ways) + self.own
+        scenes = self.renderer.render_pairs(numbers % config.pairs if config.pairs else numbers)
+        batch = from_scenes(scenes)
+        if not config.both_ways:
+            return batch
+        return both_ways(batch, from_scenes(scenes.reversed()), config.accumulate)
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:

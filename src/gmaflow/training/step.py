@@ -19,6 +19,7 @@ from gmaflow.inference.device import as_precision, pick_dtype
 from gmaflow.model import FlowNetwork, Prediction
 from gmaflow.training.averaging import WeightAverage
 from gmaflow.training.batch import Batch
+from gmaflow.training.both_ways import BothWays
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_copy import HalfCopy
@@ -66,7 +67,8 @@ class TrainStep:
         half = self.dtype != torch.float32
         self.half = HalfCopy(network, self.dtype) if half else None
         self.computing = network if self.half is None else self.half.network
-        self.parallel = share_gradients(self.computing, world)
+        learning = BothWays(self.computing) if config.both_ways else self.computing
+        self.parallel = share_gradients(learning, world)
 
         self.lr = torch.zeros((), device=self.device)
         self.occluded_weight = torch.ones((), device=self.device)
@@ -206,7 +208,7 @@ def freeze_unused(network: FlowNetwork) -> None:
         network.attention.column_offsets.requires_grad_(False)
 
 
-def share_gradients(network: FlowNetwork, world: World) -> nn.Module:
+def share_gradients(network: nn.Module, world: World) -> nn.Module:
     """Average gradients over the processes; batch statistics stay each process's own.
 
     That is what the published training on two GPUs does, and like there the running statistics
