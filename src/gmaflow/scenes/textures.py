@@ -242,7 +242,7 @@ def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, 
 
 def _levels(colours: Float[Tensor, "3 s s"]) -> Int32[Tensor, " texels"]:
     """A texture's levels, each half the size of the one before, packed."""
-    return torch.cat([_packed(level) for level in _halvings(colours)])
+    return _packed(torch.cat([level.flatten(1) for level in _halvings(colours)], dim=1))
 
 
 def _halvings(colours: Tensor) -> Iterator[Tensor]:
@@ -253,8 +253,8 @@ def _halvings(colours: Tensor) -> Iterator[Tensor]:
         colours = F.avg_pool2d(colours[None], 2)[0]
 
 
-def _packed(level: Tensor) -> Tensor:
-    red, green, blue = (level.flatten(1) * 255).round().clamp(0, 255).to(torch.int32)
+def _packed(colours: Float[Tensor, "3 n"]) -> Int32[Tensor, " n"]:
+    red, green, blue = (colours * 255).round().clamp(0, 255).to(torch.int32)
     return red | (green << 8) | (blue << 16)
 
 
