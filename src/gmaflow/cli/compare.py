@@ -93,10 +93,11 @@ def main(args: list[str]) -> None:
 
 
 def unique_names(weights: tuple[str, ...]) -> list[str]:
-    """Name networks after their files, with a number where two would be called the same."""
+    """Name networks after their files or runs, with a number where two would have one name."""
     names: list[str] = []
     for file in weights:
-        stem, number = Path(file).stem, 1
+        path, number = Path(file), 1
+        stem = path.resolve().name if path.is_dir() else path.stem
         name = stem
         while name in names:
             number += 1

@@ -83,6 +83,11 @@ class FlowPair:
     camera: str = "left"
     direction: str = "forward"
 
+    def follows(self, before: "FlowPair") -> bool:
+        """Whether this pair begins where another ends, in the same sequence and direction."""
+        own, other = ((p.scene, p.camera, p.direction) for p in (self, before))
+        return own == other and before.image2 == self.image1
+
     @property
     def files(self) -> tuple[Path, ...]:
         """All files of the pair."""

@@ -65,7 +65,7 @@ def write_comparison(
     path = folder / COMPARISON_PAGE
     title = f"{' against '.join(names)}: {comparison.data.title}"
     with atomic_write(path) as temporary:
-        temporary.write_text(html.page(title, "\n".join(body)))
+        temporary.write_text(html.page(title, "\n".join(body)), "utf-8")
     return path
 
 

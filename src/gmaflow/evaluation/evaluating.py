@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gmaflow.errors import OutputError
 from gmaflow.evaluation.examples import ExampleSet
-from gmaflow.evaluation.judging import Judge, Judged, fingerprint
+from gmaflow.evaluation.judging import Judge, Judged, can_be_kept, fingerprint
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, Averaging, Figures, averaging_of
 from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.summary import Ranked, Summary
@@ -126,8 +126,9 @@ def evaluate(
     warm = warm_start and data.has_sequences
     with csv_rows(folder / CSV) as write_row:
         for judged in judge.judge(data.examples, warm=warm):
-            if summary.add(judged) and judged.flow is not None:
-                write_flow(folder / SHOWN / f"{judged.key}.flo", judged.flow.array)
+            flow = judged.flow
+            if summary.add(judged) and flow is not None and can_be_kept(flow, estimator):
+                write_flow(folder / SHOWN / f"{judged.key}.flo", flow.array)
             write_row(csv_row(judged))
             progress(judged)
     judge.last.remove()

@@ -227,7 +227,7 @@ def _renderer(preset: str, seed: int, size: tuple[int, int]) -> SceneRenderer:
 def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
     """Give pairs on disk the names of their pass and sequences."""
     examples = []
-    previous: Path | None = None
+    previous: FlowPair | None = None
     several = len({(pair.camera, pair.direction) for pair in pairs}) > 1
     for pair in pairs:
         scene = f"{pair.scene} {pair.camera} {pair.direction}" if several else pair.scene
@@ -237,8 +237,8 @@ def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
                 scene=scene,
                 frame=pair.frame,
                 source=FileSource(pair),
-                follows=previous == pair.image1,
+                follows=previous is not None and pair.follows(previous),
             )
         )
-        previous = pair.image2
+        previous = pair
     return examples

@@ -129,7 +129,7 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     marks.
 
     Raises:
-        DatasetError: the sample has no truth, or is of another size.
+        DatasetError: the sample has no truth, or is of another size, or the estimate is not finite.
     """
     if sample.flow is None or sample.valid is None:
         raise DatasetError("a pair without truth cannot be judged; `gmaflow submit` is for those")
@@ -138,6 +138,8 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
         error=DatasetError,
         remedy="they must be of one size",
     )
+    if not np.isfinite(estimate[sample.valid]).all():
+        raise DatasetError("the estimate is not finite everywhere; a motion is a number of pixels")
     truth = sample.flow.astype(np.float64)
     error = np.hypot(*np.moveaxis(estimate - truth, 2, 0))
     outlier = (error > 3) & (error > 0.05 * np.hypot(*np.moveaxis(truth, 2, 0)))

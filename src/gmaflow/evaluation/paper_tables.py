@@ -9,7 +9,7 @@ from gmaflow.evaluation.examples import SCENES, ExampleSet
 from gmaflow.evaluation.paper import TABLE_2, TABLE_3
 from gmaflow.evaluation.paper_rows import FINAL_COMPONENTS, Measured, Run
 
-PAPER = "paper"
+PAPER, ABLATED_ON = "paper", "C+T"
 SEEN = "C+T+S/K"
 """Networks so trained have seen what they are judged on; the paper puts them in parentheses."""
 
@@ -60,6 +60,7 @@ class Row:
         label: the method, or the component.
         source: `paper`, or the name of a run.
         values: a figure for each column, None where there is none.
+        training: what the network learned from, as table 2 groups it.
         underlined: whether the final model has this setting.
     """
 
@@ -67,7 +68,13 @@ class Row:
     label: str
     source: str
     values: tuple[float | None, ...]
+    training: str
     underlined: bool = False
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the network learned from some of what it is judged on."""
+        return self.training == SEEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +109,21 @@ class PaperTable:
         value, column = row.values[index], self.columns[index]
         if value is None:
             return "-"
-        seen = row.block == SEEN and column.dataset in _LEARNED_FROM
+        seen = row.has_seen and column.dataset in _LEARNED_FROM
         told = f"{value:.{column.digits}f}"
         return f"({told})" if seen else told
 
     def is_best(self, row: Row, index: int) -> bool:
-        """Whether a figure is the lowest of its block, the paper's and ours each by themselves."""
-        theirs = row.source == PAPER
-        others = [
-            other.values[index]
-            for other in self.rows
-            if other.block == row.block and (other.source == PAPER) == theirs
-        ]
+        """Whether a figure is the lowest of its block.
+
+        The paper's and ours are compared each by themselves, and so are networks that have seen
+        what they are judged on.
+        """
+
+        def rivals(of: Row) -> tuple[str, bool, bool]:
+            return of.block, of.source == PAPER, of.has_seen
+
+        others = [other.values[index] for other in self.rows if rivals(other) == rivals(row)]
         known = [value for value in others if value is not None]
         return len(known) > 1 and row.values[index] == min(known)
 
@@ -164,6 +174,7 @@ def _variants(
                     label=method,
                     source=PAPER,
                     values=(one.clean, one.final, one.kitti, one.kitti_fl, *none),
+                    training=training,
                 )
                 for one in TABLE_2
                 if (one.training, one.method) == (training, method)
@@ -174,6 +185,7 @@ def _variants(
                     label=method,
                     source=run.name,
                     values=tuple(column.of(measured[run.name]) for column in columns),
+                    training=training,
                 )
                 for run in runs
                 if (run.training, run.method) == (training, method)
@@ -195,9 +207,9 @@ def _ablations(
     for one in TABLE_3:
         theirs = (one.chairs, one.things_clean, one.things_final, one.clean, one.final)
         final = one.component in FINAL_COMPONENTS
-        sources = [(PAPER, (*theirs, *(None,) * len(extra)))]
+        sources = [(PAPER, ABLATED_ON, (*theirs, *(None,) * len(extra)))]
         sources += [
-            (run.name, tuple(column.of(measured[run.name]) for column in columns))
+            (run.name, run.training, tuple(column.of(measured[run.name]) for column in columns))
             for run in runs
             if one.component in run.components
         ]
@@ -207,9 +219,10 @@ def _ablations(
                 label=one.component,
                 source=source,
                 values=values,
+                training=training,
                 underlined=final,
             )
-            for source, values in sources
+            for source, training, values in sources
         ]
     return PaperTable(
         number=3,

@@ -9,8 +9,9 @@ from gmaflow import viz
 from gmaflow.data import FlowSample
 from gmaflow.errors import FlowFileError
 from gmaflow.evaluation import html
+from gmaflow.evaluation.judging import can_be_kept
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow
 
 
 def pair_figures(
@@ -61,6 +62,7 @@ def shown_flow(
     try:
         return read_flow(path).array
     except FlowFileError:
-        array = estimator(sample.image1, sample.image2).array
-        write_flow(path, array)
-        return array
+        flow = estimator(sample.image1, sample.image2)
+        if can_be_kept(flow, estimator):
+            flow.save(path)
+        return flow.array

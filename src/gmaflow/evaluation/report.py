@@ -45,7 +45,9 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
     ]
     path = folder / REPORT
     with atomic_write(path) as temporary:
-        temporary.write_text(html.page(f"{evaluation.data.title}: {about.model}", "\n".join(body)))
+        temporary.write_text(
+            html.page(f"{evaluation.data.title}: {about.model}", "\n".join(body)), "utf-8"
+        )
     return path
 
 

@@ -66,7 +66,7 @@ def list_jobs(benchmark: Benchmark, root: Path | None, folder: Path) -> list[Job
     jobs: list[Job] = []
     for variant in benchmark.passes:
         pairs = open_dataset(benchmark.dataset, root, split="test", passes=variant).pairs
-        follows = [False, *(before.image2 == pair.image1 for before, pair in pairwise(pairs))]
+        follows = [False, *(pair.follows(before) for before, pair in pairwise(pairs))]
         jobs += [
             Job(pair, folder / benchmark.place(variant, pair), after)
             for pair, after in zip(pairs, follows, strict=True)

@@ -42,7 +42,7 @@ def write_page(
         html.section("Pairs to look at", *(_card(one, folder / SHOWN, estimator) for one in worst)),
     ]
     with atomic_write(folder / PAGE) as temporary:
-        temporary.write_text(html.page(title, "\n".join(body)))
+        temporary.write_text(html.page(title, "\n".join(body)), "utf-8")
     return folder / PAGE
 
 

@@ -51,12 +51,15 @@ class VideoInfo:
     """How wide pixels of an upright frame are shown in proportion to their height."""
 
 
-def probe_video(path: PathLike, *, fps: Fraction = DEFAULT_FPS) -> VideoInfo:
+def probe_video(
+    path: PathLike, *, fps: Fraction = DEFAULT_FPS, max_pixels: int | None = None
+) -> VideoInfo:
     """Look at a video, or a folder of pictures, without reading it all.
 
     Args:
         path: where it is.
         fps: how fast the pictures of a folder follow each other.
+        max_pixels: the most that a frame of a video may have.
 
     Raises:
         ImageError: it cannot be read.
@@ -66,7 +69,7 @@ def probe_video(path: PathLike, *, fps: Fraction = DEFAULT_FPS) -> VideoInfo:
         images = list_images(path)
         height, width, _ = read_image(images[0]).shape
         return VideoInfo(height, width, fps, len(images), len(images) / fps, 1 / fps)
-    with open_video(path) as (container, stream):
+    with open_video(path, max_pixels) as (container, stream):
         # The way up is told by the first frame.
         first = next(container.decode(stream), None)
         if first is None:
@@ -85,7 +88,12 @@ def probe_video(path: PathLike, *, fps: Fraction = DEFAULT_FPS) -> VideoInfo:
 
 
 def read_frames(
-    path: PathLike, *, start: int = 0, end: int | None = None, every: int = 1
+    path: PathLike,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    every: int = 1,
+    max_pixels: int | None = None,
 ) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
     """Read the frames start, start + every, ... before end, one at a time.
 
@@ -96,6 +104,7 @@ def read_frames(
         start: number of the first frame wanted, from 0.
         end: number of the first frame no longer wanted; None for all.
         every: 1 for every frame, 2 for every other one.
+        max_pixels: the most that a frame of a video may have, whatever the file says it has.
 
     Raises:
         ImageError: it cannot be read, or frames differ in size. What can be seen without decoding
@@ -112,7 +121,7 @@ def read_frames(
         frames = map(read_image, list_images(path)[start:end:every])
     else:
         require_file(path, ImageError, "a video or a folder of images")
-        frames = _decode(path, start, end, every)
+        frames = _decode(path, slice(start, end, every), max_pixels)
     return _of_one_size(path, frames)
 
 
@@ -127,9 +136,13 @@ def import_av(doing: str) -> ModuleType:
 
 @contextmanager
 def open_video(
-    path: PathLike,
+    path: PathLike, max_pixels: int | None = None
 ) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
     """Open a video file and find the pictures in it.
+
+    Args:
+        path: where it is.
+        max_pixels: larger frames are not decoded; the file's head may be wrong about their size.
 
     Raises:
         ImageError: it cannot be read, now or inside the block, or holds no pictures.
@@ -146,6 +159,8 @@ def open_video(
                     f"{path} is damaged, or coded in a way that is not known; give another video"
                 )
             stream.thread_type = "AUTO"
+            if max_pixels is not None:
+                stream.codec_context.options = {"max_pixels": str(max_pixels)}
             yield container, stream
     except av.FFmpegError as err:
         raise ImageError(
@@ -187,10 +202,11 @@ def upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
     return np.ascontiguousarray(turned)
 
 
-def _decode(path: Path, start: int, end: int | None, every: int) -> Iterator[np.ndarray]:
-    with open_video(path) as (container, stream):
+def _decode(path: Path, wanted: slice, max_pixels: int | None) -> Iterator[np.ndarray]:
+    with open_video(path, max_pixels) as (container, stream):
         # Counted, not sought: a seek lands on the nearest key frame.
-        for frame in islice(container.decode(stream), start, end, every):
+        decoded = container.decode(stream)
+        for frame in islice(decoded, wanted.start, wanted.stop, wanted.step):
             yield upright(frame)
 
 

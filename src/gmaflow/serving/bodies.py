@@ -12,6 +12,8 @@ from gmaflow.serving.refusals import RefusedError, too_busy
 
 UPLOADS = ("/api/jobs", "/api/flow")
 """Where files may be sent to."""
+SMALL_BODY = 64 * 1024
+"""Bytes of what is sent elsewhere: a few words of JSON."""
 MOST_UPLOADS = 24
 """Uploads that are taken at a time; each may fill the disk up to the limit of one."""
 DRAIN_SECONDS = 5.0
@@ -24,9 +26,10 @@ class Body:
         RefusedError: It is too long (413) or too slow (408).
     """
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: Limits, most: int) -> None:
         self._receive = receive
         self._limits = limits
+        self._most = most
         self._started = time.monotonic()
         self._bytes = 0
         self.complete = False
@@ -48,8 +51,8 @@ class Body:
         if message["type"] == "http.request":
             self._bytes += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
-            if self._bytes > self._limits.upload_bytes:
-                raise too_long(self._limits)
+            if self._bytes > self._most:
+                raise too_long(self._most)
         else:
             self.complete = True
         return message
@@ -92,7 +95,9 @@ class BodyGuard:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        body = Body(receive, self._limits)
+        uploads = scope["method"] == "POST" and scope["path"] in UPLOADS
+        most = self._limits.upload_bytes if uploads else SMALL_BODY
+        body = Body(receive, self._limits, most)
         scope.setdefault("state", {})["body"] = body
 
         async def send_after_body(message: Message) -> None:
@@ -104,7 +109,9 @@ class BodyGuard:
 
         self._open.add(body)
         try:
-            self.check(scope)
+            check_length(scope, most)
+            if uploads:
+                self.check(scope)
             await self._app(scope, body.receive, send_after_body)
         except RefusedError as err:
             await err.response()(scope, receive, send_after_body)
@@ -112,18 +119,12 @@ class BodyGuard:
             self._open.remove(body)
 
     def check(self, scope: Scope) -> None:
-        """Refuse a request by its head alone.
+        """Refuse an upload by its head alone.
 
         Raises:
             RefusedError: It is not wanted.
         """
-        headers = Headers(scope=scope)
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self._limits.upload_bytes:
-            raise too_long(self._limits)
-        if scope["method"] != "POST" or scope["path"] not in UPLOADS:
-            return
-        kind = headers.get("content-type", "").split(";")[0].strip().lower()
+        kind = Headers(scope=scope).get("content-type", "").split(";")[0].strip().lower()
         if kind not in ("multipart/form-data", "application/x-www-form-urlencoded"):
             raise RefusedError(415, f"this takes multipart/form-data, not {kind or 'nothing'}")
         if sum(not body.used_up for body in self._open) > MOST_UPLOADS:
@@ -131,7 +132,17 @@ class BodyGuard:
         self._admit(scope["client"][0] if scope.get("client") else "unknown")
 
 
-def too_long(limits: Limits) -> RefusedError:
+def check_length(scope: Scope, most: int) -> None:
+    """Refuse a request that says itself that it is too long.
+
+    Raises:
+        RefusedError: It does.
+    """
+    length = Headers(scope=scope).get("content-length", "0")
+    if not length.isdecimal() or int(length) > most:
+        raise too_long(most)
+
+
+def too_long(most: int) -> RefusedError:
     """Return the refusal of a body that is too long."""
-    most = limits.upload_bytes / MIB
-    return RefusedError(413, f"a request may have {most:g} MiB; make the files smaller")
+    return RefusedError(413, f"this request may have {most / MIB:g} MiB; send less")

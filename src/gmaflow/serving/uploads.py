@@ -15,6 +15,7 @@ from gmaflow.example import load_example
 from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
+from gmaflow.model import MIN_SIDE
 from gmaflow.serving.jobs import Footage, Size
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
@@ -76,9 +77,10 @@ def take_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Foota
 
 def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
     """Keep the frames of a video; of a damaged one, those that can be read."""
-    most = min(limits.clip_frames, round(limits.clip_seconds * probe_video(path).fps) + 1)
+    fps = probe_video(path, max_pixels=limits.pixels).fps
+    most = min(limits.clip_frames, round(limits.clip_seconds * fps) + 1)
     # One more than is used tells whether something is left out.
-    frames = read_frames(path, end=most + 1)
+    frames = read_frames(path, end=most + 1, max_pixels=limits.pixels)
     count, original, damage = 0, None, None
     last: ImageArray | None = None
     cuts: list[int] = []
@@ -110,9 +112,19 @@ def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
 
 
 def working_size(original: Size, limits: Limits) -> Size:
-    """Return the largest size of the same shape that has few enough pixels to work on."""
+    """Return the largest size of the same shape that has few enough pixels to work on.
+
+    Raises:
+        ImageError: It would be too narrow for the network.
+    """
     scale = min(1.0, (limits.work_pixels / (original.width * original.height)) ** 0.5)
-    return Size(max(16, int(original.width * scale)), max(16, int(original.height * scale)))
+    size = Size(int(original.width * scale), int(original.height * scale))
+    if min(size.width, size.height) < MIN_SIDE <= min(original.width, original.height):
+        raise ImageError(
+            f"{original} pixels are too many, and scaled down to {size} too narrow; give a part "
+            f"of at most {limits.work_pixels:,} pixels"
+        )
+    return size
 
 
 def resize(image: ImageArray, size: Size) -> ImageArray:

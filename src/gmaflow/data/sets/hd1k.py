@@ -3,11 +3,10 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.shelf import Shelf
+from gmaflow.data.shelf import Shelf, following
 
 _NAME = re.compile(r"([0-9]+)_([0-9]+)\.png")
 
@@ -18,12 +17,12 @@ def list_hd1k(shelf: Shelf, root: Path, split: str, _variant: str) -> Iterator[F
     images = root / ("hd1k_input" if has_truth else "hd1k_challenge") / "image_2"
     flows = root / "hd1k_flow_gt" / "flow_occ"
     names = shelf.files(images) | (shelf.files(flows) if has_truth else frozenset())
-    sequences: dict[str, list[str]] = defaultdict(list)
+    sequences: dict[str, set[str]] = defaultdict(set)
     for name in sorted(names):
         if match := _NAME.fullmatch(name):
-            sequences[match[1]].append(match[2])
+            sequences[match[1]].add(match[2])
     for scene, frames in sequences.items():
-        for now, then in pairwise(frames):
+        for now, then in following(frames):
             yield FlowPair(
                 dataset="hd1k",
                 scene=scene,
