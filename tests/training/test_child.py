@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.training.child import start_child
+from gmaflow.training.child import start_child, usable_cores
 
 WAITING = """
 import pathlib, sys, time
@@ -47,3 +47,16 @@ def test_a_child_has_variables_of_its_own_and_ours(
     with start_child(write, str(told), environment={"OWN": "2"}) as child:
         assert child.wait(10) == 0
     assert told.read_text() == "12"
+
+
+def test_a_child_does_not_import_what_lies_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "safetensors.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    with start_child("import safetensors, gmaflow") as child:
+        assert child.wait(10) == 0
+
+
+def test_cores_are_those_that_may_be_used() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)

@@ -27,6 +27,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"precision": "fp8"}, "fp8"),
     ({"start_step": 5}, "name them with init"),
     ({"start_step": 5, "steps": 5, "init": "x"}, "leaves nothing"),
+    ({"validate_every": 5, "validate_on": ()}, "nothing to validate on"),
     ({"iters_growth": "4 8"}, "is no schedule"),
     ({"iters_growth": "0.1:4"}, "is no schedule"),
     ({"iters_growth": "0:4 0.5:0"}, "is no schedule"),

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from gmaflow.errors import FlowError, TrainingError, WeightsError
+from gmaflow.errors import DatasetError, FlowError, OutputError, TrainingError, WeightsError
 from gmaflow.training import Batch, RunOptions, TrainStep, train
 from gmaflow.training.checkpoints import Checkpoints
 from gmaflow.training.loop import explaining_shortage
+from gmaflow.training.overrides import override
 from gmaflow.training.preparing import make_network
 from gmaflow.training.sources import SceneSource
-from gmaflow.weights import load_checkpoint
+from gmaflow.training.validation import Validation
+from gmaflow.weights import load_checkpoint, save_checkpoint
 from tests.training.conftest import farthest, same, tiny_batch, tiny_config
 
 
@@ -110,6 +113,52 @@ def test_a_batch_that_does_not_fit_says_what_would(
     monkeypatch.setattr(TrainStep, "run", too_large)
     with pytest.raises(TrainingError, match=r"32x40 .* raft-small does not fit .* accumulate=2"):
         train(tiny_config(), options(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("changes", [{"batch": 1}, {"batch": 6}, {"batch": 12, "accumulate": 2}])
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_what_would_fit_is_a_config(changes: dict[str, int], both_ways: bool) -> None:
+    changes["batch"] *= 1 + both_ways
+    config = tiny_config(**changes, both_ways=both_ways)
+    with pytest.raises(TrainingError) as told, explaining_shortage(config):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    for name, number in re.findall("(accumulate|batch)=([0-9]+)", str(told.value)):
+        assert getattr(override(config, {name: number}), name) == int(number)
+    assert ("batch=" in str(told.value)) == (changes["batch"] > 1 + both_ways)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (DatasetError("frame7.png is broken"), "frame7.png is broken"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "scenes:mix does not fit .* 3 is kept"),
+    ],
+)
+def test_validation_that_fails_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Validation, "measure", fail)
+    with pytest.raises(FlowError, match=sentence):
+        train(tiny_config(validate_every=3), options(tmp_path / "run"))
+    assert Checkpoints(tmp_path / "run" / "checkpoints").newest().step == 3
+
+
+def test_a_disk_too_full_for_the_best_weights_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, *_: object, **options: object) -> None:
+        if path.name == "best.safetensors":
+            raise OutputError("no space left on device")
+        save_checkpoint(path, *_, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gmaflow.training.run_folder.save_checkpoint", fill)
+    config = tiny_config(validate_every=3, validate_pairs=1)
+    assert not train(config, options(tmp_path / "run")).stopped
+    assert (tmp_path / "run" / "weights.safetensors").exists()
+    assert not (tmp_path / "run" / "best.safetensors").exists()
 
 
 def test_other_errors_keep_their_face() -> None:

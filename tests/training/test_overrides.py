@@ -104,3 +104,11 @@ def test_the_module_runs_without_a_parser_of_options(
     ):
         with pytest.raises(TrainingError, match=sentence):
             main(bad)
+
+
+def test_textures_may_move_but_not_come_or_go() -> None:
+    plain, here = preset("scenes-pretrain"), override(preset("scenes-pretrain"), {"textures": "a"})
+    moved = override(here, {"textures": "b"})
+    assert differences(here, moved) == []
+    assert differences(here, plain) == ['textures is a, not ""']
+    assert differences(plain, here) == ['textures is "", not a']

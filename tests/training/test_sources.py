@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.errors import DatasetError, ImageError, TrainingError
+from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
 from gmaflow.io import write_flow, write_image
 from gmaflow.training.distributed import World
 from gmaflow.training.places import Place
@@ -107,6 +107,18 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         open_source(tiny_config(data="set:sintl"), CPU)
     with pytest.raises(ImageError, match="not a folder"):
         open_source(tiny_config(textures=str(tmp_path / "nowhere")), CPU)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_worker_refuses_is_one_sentence(folder: Path, workers: int) -> None:
+    for path in folder.glob("*.png"):
+        path.write_bytes(b"no picture")
+    source = open_source(tiny_config(data=f"folder:{folder}", workers=workers), CPU)
+    with pytest.raises(FlowError) as told:
+        list(islice(source.batches(0), 20))
+    assert str(told.value).startswith(str(folder)) or "frame" in str(told.value)
+    assert "Traceback" not in str(told.value)
+    assert "\n" not in str(told.value)
 
 
 def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:

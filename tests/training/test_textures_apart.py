@@ -68,3 +68,21 @@ def test_ctrl_c_is_not_followed_by_reading(pictures: Path, monkeypatch: pytest.M
     monkeypatch.setattr(TextureBank, "load", pytest.fail)
     with pytest.raises(KeyboardInterrupt):
         load_apart(str(pictures), CPU, size=64)
+
+
+def test_a_folder_that_is_missing_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textures_apart, "start_child", pytest.fail)
+    with pytest.raises(ImageError, match="not a folder"):
+        load_apart(str(tmp_path / "nothing"), CPU)
+
+
+def test_a_machine_without_room_reads_them_itself(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(**_: str) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(textures_apart, "TemporaryDirectory", no_room)
+    assert_same(load_apart(str(pictures), CPU, size=64), TextureBank.load(pictures, size=64))

@@ -26,7 +26,8 @@ class Recording:
         self._graph = torch.cuda.CUDAGraph()
         # A stream of its own, not torch's for all recordings: what runs at the same time as another
         # recording must not share its scratch memory for products of matrices, kept by stream.
-        with torch.cuda.graph(self._graph, stream=side):
+        # What other threads do meanwhile is not recorded.
+        with torch.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
             self._outputs = work(self._input)
         self._done = torch.cuda.Event()
 

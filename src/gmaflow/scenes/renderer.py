@@ -129,7 +129,7 @@ class SceneRenderer:
         """Render the pairs with the given numbers, in the given order."""
         if len(pairs) == 0:
             raise FlowError("no pair was asked for; give a count of at least 1")
-        if self.device.type != "cpu":
+        if self.device.type == "cuda":
             arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
             return self._render_recorded(*Scenes.pack(arrays))
         # A CPU is fastest with as many pairs at a time as its cache holds.
@@ -138,7 +138,7 @@ class SceneRenderer:
         for begin in range(0, len(pairs), at_once):
             some = pairs[begin : begin + at_once]
             arrays = draw_scenes(self.preset, self.seed, some, self.size, self.bank)
-            scenes = Scenes.from_arrays(arrays)
+            scenes = Scenes.from_arrays(arrays, self.device)
             parts.append(render_scenes(scenes, self.bank, self.size, Plan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 

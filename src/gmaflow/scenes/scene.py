@@ -85,9 +85,10 @@ class Scenes:
         return torch.from_numpy(packed), tuple(part.shape[1:] for part in parts)
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> "Scenes":
-        """Scenes on the CPU."""
-        return cls.unpack(*cls.pack(arrays))
+    def from_arrays(cls, arrays: dict[str, Array], device: torch.device | str = "cpu") -> "Scenes":
+        """Scenes on a device."""
+        packed, shapes = cls.pack(arrays)
+        return cls.unpack(packed.to(device), shapes)
 
     @classmethod
     def unpack(cls, packed: Float[Tensor, "b n"], shapes: Shapes) -> "Scenes":

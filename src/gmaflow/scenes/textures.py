@@ -79,9 +79,7 @@ class TextureBank:
             ImageError: there is no such folder, or no image in it can be read.
         """
         folder = Path(folder)
-        if not folder.is_dir():
-            raise ImageError(f"{folder}: not a folder; give one with images for textures")
-        paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES)
+        paths = list_pictures(folder)
         read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
         skipped: list[str] = []
         found = in_threads(lambda path: _try_to_read(path, size), paths)
@@ -147,6 +145,17 @@ class TextureBank:
     def texels_each(self) -> int:
         """Texels of one texture, all its levels together."""
         return (4 * self.size * self.size - 1) // 3
+
+
+def list_pictures(folder: Path) -> list[Path]:
+    """List the images in a folder, in any depth.
+
+    Raises:
+        ImageError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise ImageError(f"{folder}: not a folder; give one with images for textures")
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
 
 
 class _Kind:

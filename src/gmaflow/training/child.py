@@ -23,14 +23,23 @@ def start_child(
         environment: Variables that differ from this process's.
         hears_interrupts: Whether Ctrl-C ends it; if not, its parent must.
     """
+    # It imports what this process would, not what happens to lie in the current folder.
+    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
-        [sys.executable, "-c", command, *arguments],
+        [sys.executable, "-P", "-c", command, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | dict(environment or {}),
+        env=os.environ | search | dict(environment or {}),
         start_new_session=not hears_interrupts,
     )
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use, which a scheduler may have limited."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def end_with_parent() -> None:

@@ -9,6 +9,7 @@ there, and no process is started.
 """
 
 import getpass
+import logging
 import os
 import subprocess
 import sys
@@ -26,13 +27,15 @@ from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.steps import Steps
 from gmaflow.scenes.textures import DRAWN_SIZE, LOADED_SIZE
 from gmaflow.training.batch import Batch
-from gmaflow.training.child import Child, end_with_parent, start_child
+from gmaflow.training.child import Child, end_with_parent, start_child, usable_cores
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.overrides import from_json, to_json
 from gmaflow.training.places import Place
 from gmaflow.training.recorded import PARTS, CompiledParts, RecordedStep
 from gmaflow.training.step import TrainStep
 from gmaflow.version import __version__
+
+log = logging.getLogger(__name__)
 
 PATIENCE = 120.0
 """Seconds after which a process is given up."""
@@ -85,7 +88,7 @@ def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]
     if mark.exists():
         yield
         return
-    shares = divide(groups_for(config), processes=(os.cpu_count() or 1) // CORES_EACH)
+    shares = divide(groups_for(config), processes=usable_cores() // CORES_EACH)
     helpers: list[Child] = []
     deadline = time.monotonic() + PATIENCE
     try:
@@ -94,6 +97,8 @@ def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]
                 helpers.append(start(config, device, names, shares=shares))
         yield
         done = [ends_well(helper, deadline) for helper in helpers]
+        for names in (names for names, well in zip(shares, done, strict=False) if not well):
+            log.info("the process that compiles %s failed; the run does it", ", ".join(names))
         if all(done) and len(done) == len(shares):
             with suppress(OSError):  # a mark is a convenience
                 mark.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +112,7 @@ def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]
 def mark_of(config: TrainConfig, device: torch.device) -> Path:
     """Return the file in the compiler's cache that is there when all was compiled before."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    what = (to_json(config), name, torch.__version__, __version__)
+    what = (to_json(config), groups_for(config), name, torch.__version__, __version__)
     return compiler_cache() / f"gmaflow-{sha256(repr(what).encode()).hexdigest()[:16]}"
 
 
@@ -145,7 +150,7 @@ def start(
 ) -> Child:
     """Start a process that compiles some of what a run needs, one of several."""
     words = (to_json(config), str(device), str(memory_of_each(shares)), *names)
-    threads = max(1, (os.cpu_count() or 1) // len(shares))
+    threads = max(1, usable_cores() // len(shares))
     return start_child(
         _COMMAND, *words, environment={"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
     )

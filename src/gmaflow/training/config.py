@@ -110,6 +110,8 @@ class TrainConfig:
         as_precision(self.precision)
         for name in (*filter(None, [self.data]), *self.validate_on):
             Place.parse(name)
+        if self.validate_every and not self.validate_on:
+            raise TrainingError("nothing to validate on is named; give validate_on, or no interval")
         if any(name.startswith("stage:") for name in self.validate_on):
             raise TrainingError("a stage's mixture is for training; validate on set:NAME instead")
         self._check_sizes()

@@ -81,9 +81,10 @@ def run(
     meter = Meter(device, world)
     done, last = job.start, {}
     with Reporter(job.folder, config, start=done, show=show and first, record=first) as reporter:
-        for step, batch in zip(range(done, config.steps), job.source.batches(done), strict=False):
+        batches = job.source.batches(done)
+        for step in range(done, config.steps):
             with explaining_shortage(config):
-                result = job.learn(batch, plan_at(step, config))
+                result = job.learn(next(batches), plan_at(step, config))
             meter.add(result, config.batch)
             done = step + 1
             reporter.advance(done)
@@ -93,7 +94,8 @@ def run(
                 last = meter.read() | {"lr": float(job.step.lr), "skipped": float(job.step.skipped)}
                 reporter.log(done, last)
             if config.validate_every and (ending or done % config.validate_every == 0):
-                validate(job, done, reporter)
+                with losing_nothing(job, config, done, world):
+                    validate(job, done, reporter)
             if ending or done % config.save_every == 0:
                 save(job, config, done, world, last=ending)
             if ending:
@@ -118,8 +120,27 @@ def validate(job: Job, step: int, reporter: Reporter) -> None:
     if error is not None and (job.best is None or error < job.best):
         job.best = error
         if reporter.record:
-            state = state_of(job, reporter.config, step)
-            job.folder.save_weights("best.safetensors", state, job.step.weights())
+            job.folder.save_best(state_of(job, reporter.config, step), job.step.weights())
+
+
+@contextmanager
+def losing_nothing(job: Job, config: TrainConfig, step: int, world: World) -> Iterator[None]:
+    """Write down what was learned if something fails that has nothing to do with it.
+
+    Raises:
+        TrainingError: Memory does not suffice.
+    """
+    try:
+        yield
+    except Exception as err:
+        if world.is_first:
+            job.folder.save(state_of(job, config, step), job.step.weights(), last=True)
+        if is_shortage(err):
+            raise TrainingError(
+                f"a pair of {', '.join(config.validate_on)} does not fit into memory; validate on "
+                f"smaller frames, then resume: step {step} is kept"
+            ) from err
+        raise
 
 
 def save(job: Job, config: TrainConfig, step: int, world: World, *, last: bool) -> None:
@@ -170,17 +191,22 @@ def explaining_shortage(config: TrainConfig) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, RuntimeError) as err:
-        known = isinstance(err, torch.OutOfMemoryError) or "can't allocate memory" in str(err)
-        if not known:
+    except RuntimeError as err:
+        if not is_shortage(err):
             raise
-        parts = 2 * config.accumulate
-        less = [f"batch={config.batch // 2}"] if config.batch > 1 else []
-        if config.batch % parts == 0:
-            less.insert(0, f"accumulate={parts} (the same batch in {parts} parts)")
+        parts, unit, less = 2 * config.accumulate, config.accumulate * config.ways, []
+        if config.batch % (2 * unit) == 0:
+            less.append(f"accumulate={parts} (the same batch in {parts} parts)")
+        if config.batch > unit:
+            less.append(f"batch={max(unit, config.batch // 2 // unit * unit)}")
         less += ["a smaller crop", "fewer iters"]
         height, width = config.crop
         raise TrainingError(
             f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "
             f"{config.model} does not fit into memory; try {', '.join(less)}"
         ) from err
+
+
+def is_shortage(error: Exception) -> bool:
+    """Tell whether an error says that memory does not suffice; on a CPU it has no class."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -95,10 +95,13 @@ def from_json(text: str) -> TrainConfig:
 def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     """Name what differs between two configs, but for what a resumed run may change."""
     old, new = asdict(stored), asdict(wanted)
+    fixed = old.keys() - CHANGEABLE
+    if not (stored.textures and wanted.textures):  # a folder may move, but not come or go
+        fixed |= {"textures"}
     return [
         f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
         for name in old
-        if name not in CHANGEABLE and old[name] != new[name]
+        if name in fixed and old[name] != new[name]
     ]
 
 

@@ -19,7 +19,7 @@ from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World
 from gmaflow.training.run_folder import RunFolder
 from gmaflow.training.schedule import StepPlan
-from gmaflow.training.sources import Source, open_source
+from gmaflow.training.sources import Source, load_textures, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
 from gmaflow.weights import find_checkpoint
@@ -73,6 +73,7 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     """
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
+    state = folder.checkpoints.newest() if options.resume else None
     step = TrainStep(make_network(config).to(device), config, world=world)
     learn: Callable[[Batch, StepPlan], StepResult] = step
     fast = is_recorded(options, world, device)
@@ -83,7 +84,6 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
         source, validation = opened.result()
     else:
         source, validation = opening()
-    state = folder.checkpoints.newest() if options.resume else None
     if state is not None:
         take_up(step, state, folder)
     start = config.start_step if state is None else state.step
@@ -107,8 +107,12 @@ def open_data(
     config: TrainConfig, device: torch.device, world: World, *, compiled: bool
 ) -> tuple[Source, Validation]:
     """Open what a run learns from and what it validates on."""
-    validation = Validation(config, device, world)  # first: a folder that is missing is told sooner
-    return open_source(config, device, world, compiled=compiled), validation
+    try:
+        # Validation first: a folder that is missing is told sooner.
+        validation = Validation(config, device, world)
+        return open_source(config, device, world, compiled=compiled), validation
+    finally:
+        load_textures.cache_clear()  # they are with those who need them
 
 
 @contextmanager

@@ -68,7 +68,9 @@ class Recording:
             torch.cuda.current_stream(step.device).wait_stream(side)
             step.optimizer.zero_grad(set_to_none=True)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.device(step.device), torch.cuda.graph(self._graph):
+            # What other threads do meanwhile, as those that pin memory for files, is not recorded.
+            recording = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
+            with torch.cuda.device(step.device), recording:
                 self._result = step.run(self._batch, iters)
 
     def __call__(self, batch: Batch) -> StepResult:

@@ -128,6 +128,13 @@ class RunFolder:
                 raise
             log.warning("%s; the run goes on, the checkpoint before stays", err)
 
+    def save_best(self, state: TrainState, weights: dict[str, Tensor]) -> None:
+        """Write the weights with the lowest error yet; a full disk loses them, not the run."""
+        try:
+            self.save_weights("best.safetensors", state, weights)
+        except OutputError as err:
+            log.warning("%s; the run goes on without these best weights", err)
+
     def save_weights(self, name: str, state: TrainState, weights: dict[str, Tensor]) -> None:
         """Write weights in half precision, to estimate with or to start from."""
         config = state.config

@@ -4,7 +4,6 @@ Batch number k is the same whenever and wherever it is asked for, so that the po
 is the number of the step and nothing else.
 """
 
-import os
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import count
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, FlowError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.training.batch import Batch
 from gmaflow.training.both_ways import both_ways
+from gmaflow.training.child import usable_cores
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.places import Place
@@ -140,11 +140,20 @@ class FileSource:
             self.dataset,
             batch_size=self.share,
             sampler=order,
-            num_workers=min(self.config.workers, os.cpu_count() or 1),
+            num_workers=min(self.config.workers, usable_cores()),
             pin_memory=self.device.type == "cuda",
         )
-        for sample in loader:
-            yield Batch(*sample).to(self.device)
+        try:
+            for sample in loader:
+                yield Batch(*sample).to(self.device)
+        except FlowError as err:
+            raise without_traceback(err) from None
+
+
+def without_traceback(error: FlowError) -> FlowError:
+    """Return what a worker refused in its own words; torch puts its traceback before them."""
+    last = str(error).strip().splitlines()[-1]
+    return type(error)(last.partition(f"{type(error).__name__}: ")[2] or last)
 
 
 def open_files(config: TrainConfig, place: Place) -> "AugmentedDataset":

@@ -7,6 +7,7 @@ process, compiling would hardly ever have its turn, and take twice as long.
 import logging
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ import torch
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.scenes import TextureBank
 from gmaflow.scenes.texture_file import read_bank, write_bank
-from gmaflow.scenes.textures import LOADED_SIZE
+from gmaflow.scenes.textures import LOADED_SIZE, list_pictures
 from gmaflow.training.child import end_with_parent, start_child
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,8 @@ def load_apart(folder: str, device: torch.device, size: int = LOADED_SIZE) -> Te
     Raises:
         ImageError: There is no such folder, or no image in it can be read.
     """
-    with TemporaryDirectory(prefix="gmaflow-") as temporary:
+    list_pictures(Path(folder))  # the other process would take seconds to find that it is not there
+    with suppress(OSError), TemporaryDirectory(prefix="gmaflow-") as temporary:
         with start_child(_COMMAND, folder, str(size), temporary, hears_interrupts=True) as child:
             code = child.wait()
         bank, refusal = Path(temporary, BANK), Path(temporary, REFUSAL)
@@ -40,12 +42,17 @@ def load_apart(folder: str, device: torch.device, size: int = LOADED_SIZE) -> Te
             raise ImageError(refusal.read_text("utf-8"))
         if code == -signal.SIGINT:
             raise KeyboardInterrupt
-        if code != 0:
-            return TextureBank.load(folder, size).to(device)
-        loaded = read_bank(bank, device)
-    for name in loaded.skipped:
+        if code == 0:
+            return tell_skipped(read_bank(bank, device))
+        log.info("the process that reads textures ended with code %s", code)
+    return TextureBank.load(folder, size).to(device)
+
+
+def tell_skipped(bank: TextureBank) -> TextureBank:
+    """Say of which files there are no textures, as reading them here would have."""
+    for name in bank.skipped:
         log.warning("texture skipped: %s", name)
-    return loaded
+    return bank
 
 
 def main() -> None:
