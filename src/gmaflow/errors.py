@@ -14,12 +14,13 @@ keeps its traceback.
 """
 
 import difflib
+import errno
 import logging
 import sys
 from collections.abc import Callable, Iterable
 
-BAD_INPUT = 2
-"""The exit code of programs whose caller gave what cannot be used."""
+BAD_INPUT, INTERRUPTED = 2, 130
+"""The exit codes of programs whose caller gave what cannot be used, or ended them."""
 
 
 class FlowError(ValueError):
@@ -61,11 +62,33 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
 
 
-def run_as_program(main: Callable[[list[str]], None]) -> None:
-    """Run a module's `main` on the command line's arguments, for those beside `gmaflow` itself."""
+def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = None) -> None:
+    """Run a program on its arguments, by default the command line's; what goes wrong is a sentence.
+
+    Exits with 2 on bad input, with 130 when interrupted.
+    """
     logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
     try:
-        main(sys.argv[1:])
+        main(sys.argv[1:] if args is None else args)
     except FlowError as err:
-        print(f"gmaflow: {err}", file=sys.stderr)  # noqa: T201
+        say(f"gmaflow: {err}")
         sys.exit(BAD_INPUT)
+    except OSError as err:
+        # Whatever a path can do wrong that nobody foresaw: no permission, a name too long, a full
+        # disk. Without a path it is none of the caller's doing.
+        if isinstance(err, BrokenPipeError):
+            # The reader of a pipe has gone (`| head`); nobody is left to tell.
+            sys.stderr.close()
+            sys.exit(0)
+        if err.filename is None and err.errno != errno.ENOSPC:
+            raise
+        say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        say("gmaflow: interrupted; what was finished is kept")
+        sys.exit(INTERRUPTED)
+
+
+def say(text: str) -> None:
+    """Tell a person, beside the output proper."""
+    print(text, file=sys.stderr)  # noqa: T201

@@ -1,12 +1,9 @@
 """`gmaflow VERB ...`: find the verb, run it, turn errors into one sentence and exit code 2."""
 
-import errno
-import logging
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
-from gmaflow.errors import BAD_INPUT, FlowError, suggest
+from gmaflow.errors import FlowError, run_as_program, suggest
 from gmaflow.version import __version__
 
 VERBS = {
@@ -39,32 +36,10 @@ examples:
   gmaflow video in.mp4 -o flow.mp4              flow of a video
   gmaflow serve                                 drop images on a page in your browser"""
 
-INTERRUPTED = 130
-
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with 0, or 2 on bad input."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
-    try:
-        run(args)
-    except FlowError as err:
-        say(f"gmaflow: {err}")
-        sys.exit(BAD_INPUT)
-    except OSError as err:
-        # Whatever a path can do wrong that nobody foresaw: no permission, a name too long, a full
-        # disk. Without a path it is none of the caller's doing.
-        if isinstance(err, BrokenPipeError):
-            # The reader of a pipe has gone (`| head`); nobody is left to tell.
-            sys.stderr.close()
-            sys.exit(0)
-        if err.filename is None and err.errno != errno.ENOSPC:
-            raise
-        say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
-        sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        say("gmaflow: interrupted; what was finished is kept")
-        sys.exit(INTERRUPTED)
+    """Run the command line; exits with 0, 2 on bad input, or 130 when interrupted."""
+    run_as_program(run, None if argv is None else list(argv))
 
 
 def run(args: list[str]) -> None:
@@ -105,8 +80,3 @@ def pick(
     if args[0] not in choices:
         raise FlowError(f"there is no {what} {args[0]!r}; {suggest(args[0], choices)}")
     return args[0], args[1:]
-
-
-def say(text: str) -> None:
-    """Tell a person, beside the output proper."""
-    print(text, file=sys.stderr)

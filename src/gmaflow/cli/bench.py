@@ -41,7 +41,7 @@ def main(args: list[str]) -> None:
     options = parse(BenchOptions, args, verb="bench")
 
     from gmaflow.benchmarking import as_json, as_text, bench, output_files, write_files
-    from gmaflow.cli.app import say
+    from gmaflow.errors import say
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))

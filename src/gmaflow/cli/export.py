@@ -37,7 +37,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(ExportOptions, args, verb="export")
 
-    from gmaflow.cli.app import say
+    from gmaflow.errors import say
     from gmaflow.exporting import as_json, as_text, check_output, export
     from gmaflow.weights import find_checkpoint
 

@@ -4,7 +4,6 @@ import json
 import time
 from dataclasses import asdict, replace
 
-from gmaflow.cli.app import say
 from gmaflow.cli.flow_folder import run_folder
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.options import parse
@@ -17,7 +16,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.cli.pairs import estimate_pair, settings
-from gmaflow.errors import FlowError, ImageError
+from gmaflow.errors import FlowError, ImageError, say
 
 
 def main(args: list[str]) -> None:

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.app import say
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.outputs import (
     PairResult,
@@ -21,7 +20,7 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.cli.pairs import estimate_pair, settings
 from gmaflow.cli.progress import progress_bar
-from gmaflow.errors import FlowError, ImageError, OutputError
+from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.app import say
 from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import progress_bar
+from gmaflow.errors import say
 
 if TYPE_CHECKING:
     from gmaflow.evaluation import SubmissionReport

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.app import INTERRUPTED, pick
+from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
+from gmaflow.errors import INTERRUPTED
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.preparing import RunOptions
 from gmaflow.training.presets import PRESETS, preset, summary

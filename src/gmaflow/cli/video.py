@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.app import say
 from gmaflow.cli.options import parse
 from gmaflow.cli.pairs import settings
 from gmaflow.cli.progress import progress_bar
@@ -17,7 +16,7 @@ from gmaflow.cli.video_options import VideoOptions, parse_time
 from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
 from gmaflow.cli.video_pictures import draw_step
 from gmaflow.cli.video_scale import choose_scale
-from gmaflow.errors import ImageError
+from gmaflow.errors import ImageError, say
 from gmaflow.io import VideoReader, read_ahead, write_behind
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 Keys are the settings of the run and of its config: `steps=100 batch=2 output=runs/a resume=true`.
 """
 
+import sys
 from dataclasses import fields
 
-from gmaflow.errors import TrainingError, run_as_program, suggest
+from gmaflow.errors import INTERRUPTED, TrainingError, run_as_program, suggest
 from gmaflow.training import RunOptions, TrainConfig, preset, train
 from gmaflow.training.distributed import is_first_process
 from gmaflow.training.overrides import describe, override, read_settings
@@ -34,6 +35,8 @@ def main(args: list[str]) -> None:
     done = train(config, options)
     if is_first_process():
         print(done.told())
+    if done.stopped == "interrupted":
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":
