@@ -26,6 +26,15 @@ def test_files_of_one_name_are_told_apart() -> None:
     assert unique_names(("a/gma.pth", "b/gma.pth", "c.pth")) == ["gma", "gma-2", "c"]
 
 
+def test_runs_are_called_by_the_whole_name_of_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lr2.5e-4", "lr2.0e-4"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "lr2.0e-4")
+    assert unique_names(("../lr2.5e-4", ".")) == ["lr2.5e-4", "lr2.0e-4"]
+
+
 @pytest.mark.parametrize(
     ("files", "more", "message"),
     [

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from gmaflow.data import FlowPair
 from gmaflow.errors import DatasetError
 from gmaflow.evaluation import open_examples, render_examples
+from gmaflow.evaluation.examples import as_examples
 from tests.data.trees import put_flows, put_images
 from tests.evaluation.conftest import write_sintel
 
@@ -15,6 +17,24 @@ def test_each_pass_is_a_group_and_sequences_are_known(tmp_path: Path) -> None:
     assert [example.follows for example in data.examples] == [False, True] * 4
     assert data.examples[1].title == "clean alley_1 0002"
     assert data.has_sequences
+
+
+def test_backward_pairs_do_not_follow_forward_ones() -> None:
+    frames = [Path(f"{number}.png") for number in range(3)]
+
+    def pair(first: int, second: int, direction: str) -> FlowPair:
+        return FlowPair(
+            dataset="things",
+            scene="A",
+            frame=str(first),
+            image1=frames[first],
+            image2=frames[second],
+            direction=direction,
+        )
+
+    forward = [pair(0, 1, "forward"), pair(1, 2, "forward")]
+    listed = as_examples([*forward, pair(2, 1, "backward"), pair(1, 0, "backward")], group="clean")
+    assert [example.follows for example in listed] == [False, True, False, True]
 
 
 def test_a_set_without_truth_says_to_use_submit(tmp_path: Path) -> None:

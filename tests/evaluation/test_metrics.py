@@ -93,6 +93,18 @@ def test_no_truth_and_another_size_are_refused() -> None:
         measure(constant((0, 0), (3, 4)), make_sample(constant((0, 0))))
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_estimate_that_is_no_number_is_refused_where_it_counts(value: float) -> None:
+    estimate, sample = constant((0, 0)), make_sample(constant((0, 0)))
+    assert sample.valid is not None
+    sample.valid[0, 0] = False
+    estimate[0, 0] = value
+    assert measure(estimate, sample).figures("pixels")["all"].epe == 0
+    estimate[1, 1] = value
+    with pytest.raises(DatasetError, match="not finite"):
+        measure(estimate, sample)
+
+
 @settings(max_examples=12)
 @given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=3))
 def test_figures_are_those_of_the_plain_implementation(seeds: list[int]) -> None:

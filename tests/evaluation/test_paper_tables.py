@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gmaflow.evaluation.paper_rows import FINAL_COMPONENTS
 from gmaflow.evaluation.paper_tables import PaperTable
 from gmaflow.model import MODELS, NetworkConfig
 from gmaflow.weights import Checkpoint, ModelCard
+from tests.data.sets.test_things import scene as things_scene
 from tests.evaluation.conftest import random_estimator, write_sintel
 
 GMA = MODELS["gma"]
@@ -130,6 +132,30 @@ def test_runs_stand_below_the_papers_rows(tables: tuple[PaperTable, ...]) -> Non
     ]
     best = [row for row in ablations.rows if row.source == "mine_1" and ablations.is_best(row, 3)]
     assert [row.label for row in best] == ["alpha"]
+
+
+def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
+    runs = [
+        make_run("things", GMA),
+        make_run("fixed", replace(GMA, learned_alpha=False)),
+        make_run("sintel", GMA, "stage:sintel"),
+    ]
+    clean = {"things": 1.3, "fixed": 1.4, "sintel": 0.6}
+    measured = {name: {("sintel", "clean"): figures(error)} for name, error in clean.items()}
+    table = make_tables(runs, measured, [])[-1]
+    column = [column.group for column in table.columns].index("clean", 2)
+    ours = {row.source: row for row in table.rows if row.label in ("1", "alpha")}
+    assert table.text(ours["sintel"], column) == "(0.60)"
+    assert table.text(ours["things"], column) == "1.30"
+    assert table.is_best(ours["things"], column)
+    assert not table.is_best(ours["sintel"], column)
+
+
+def test_it_is_said_that_things_does_not_compare(tmp_path: Path) -> None:
+    things_scene(tmp_path, "TEST/B/0003")
+    shutil.copytree(tmp_path / "frames_cleanpass", tmp_path / "frames_finalpass")
+    _, notes = open_trials({"things": tmp_path})
+    assert any("764 pairs" in note for note in notes)
 
 
 def test_every_form_says_the_same(tables: tuple[PaperTable, ...]) -> None:

@@ -1,5 +1,6 @@
 """Small clips of every kind, made by PyAV."""
 
+import io
 import struct
 from collections.abc import Sequence
 from fractions import Fraction
@@ -8,6 +9,7 @@ from typing import cast
 
 import av
 import numpy as np
+from PIL import Image
 
 SIZE = (48, 64)
 RATE = 48_000
@@ -49,6 +51,23 @@ def write_clip(
             write_tone(container, audio, times[-1] + Fraction(1, 20))
             container.mux(audio.encode(None))
         container.mux(video.encode(None))
+    return path
+
+
+def write_lying_clip(path: Path, *, told: tuple[int, int], true: tuple[int, int]) -> Path:
+    """Write a clip of JPEGs, of which all but the first are of another size than it says."""
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("mjpeg", rate=20)
+        video.height, video.width, video.pix_fmt = *told, "yuvj420p"
+        container.start_encoding()
+        for number, size in enumerate((told, true, true)):
+            jpeg = io.BytesIO()
+            Image.fromarray(np.full((*size, 3), 90, np.uint8)).save(jpeg, "JPEG")
+            packet = av.Packet(jpeg.getvalue())
+            packet.stream, packet.pts, packet.dts = video, 50 * number, 50 * number
+            packet.time_base = Fraction(1, 1000)
+            packet.is_keyframe = True
+            container.mux(packet)
     return path
 
 

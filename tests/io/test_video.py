@@ -16,6 +16,7 @@ from gmaflow.io import (
     read_frames,
     write_image,
 )
+from tests.io.clips import write_lying_clip
 
 pytest.importorskip("av")
 
@@ -145,3 +146,12 @@ def test_frames_with_more_pixels_than_allowed_are_refused(clip: Path, tmp_path: 
     (tmp_path / "text.mp4").write_text("no video")
     with pytest.raises(ImageError, match="cannot be read as video"):
         check_video_size(tmp_path / "text.mp4", 1)
+
+
+def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> None:
+    path = write_lying_clip(tmp_path / "clip.mkv", told=(40, 56), true=(400, 560))
+    check_video_size(path, 40 * 56)
+    with pytest.raises(ImageError, match="a frame of 400 x 560 follows"):
+        list(read_frames(path))
+    with pytest.raises(ImageError, match="cannot be read as video"):
+        list(read_frames(path, max_pixels=40 * 56))

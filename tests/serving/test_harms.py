@@ -19,6 +19,7 @@ from PIL import Image
 from gmaflow.io import VideoWriter
 from gmaflow.serving import bodies, patience
 from gmaflow.serving.shelf import ModelShelf
+from tests.io.clips import write_lying_clip
 from tests.serving.conftest import (
     BROWSER,
     PATIENCE,
@@ -92,6 +93,13 @@ def test_a_clip_of_huge_frames_is_refused(shelf: ModelShelf, tmp_path: Path) -> 
     with running(shelf, pixels=40 * 56 - 1) as site:
         answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
         refused(answer, 413, "clip has frames of 56 x 40 pixels")
+
+
+def test_a_clip_that_lies_about_its_frames_is_refused(shelf: ModelShelf, tmp_path: Path) -> None:
+    path = write_lying_clip(tmp_path / "clip.mkv", told=(40, 56), true=(400, 560))
+    with running(shelf, pixels=40 * 56) as site:
+        answer = site.client.post("/api/jobs", files={"clip": ("x.mkv", path.read_bytes())})
+        refused(answer, 422, "clip cannot be read as video (Invalid argument)")
 
 
 PAYLOAD = b"<script>alert(1)</script>"
@@ -242,6 +250,13 @@ def test_an_upload_over_the_limit_is_refused_while_it_arrives(
         refused(site.client.post("/api/jobs", content=content, headers=kind), 413, "MiB")
         assert not list(site.folder.iterdir())
         assert is_well(site)
+
+
+@pytest.mark.parametrize("path", ["/api/jobs/none/seek", "/api/jobs/none", "/nowhere"])
+def test_what_is_no_upload_may_be_a_few_words_only(site: Running, path: str) -> None:
+    words = {"pair": 0, "x": [[]] * 50_000}
+    refused(site.client.post(path, json=words), 413, "0.0625 MiB")
+    assert is_well(site)
 
 
 def test_other_kinds_of_bodies_are_refused(site: Running) -> None:

@@ -1,8 +1,10 @@
 """Sizes that are worked on."""
 
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gmaflow.errors import ImageError
 from gmaflow.serving.jobs import Size
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.uploads import working_size
@@ -15,11 +17,17 @@ def test_the_working_size_is_within_the_limit_and_of_the_same_shape(
     width: int, height: int
 ) -> None:
     limits = Limits(work_pixels=450_000)
+    scale = (limits.work_pixels / (width * height)) ** 0.5
+    assume(scale >= 1 or scale * min(width, height) >= 16)
     size = working_size(Size(width, height), limits)
     if width * height <= limits.work_pixels:
         assert size == Size(width, height)
         return
     assert min(size.width, size.height) >= 16
-    if min(size.width, size.height) > 16:
-        assert size.width * size.height <= limits.work_pixels
-        assert abs(size.width / size.height - width / height) <= width / height / 8
+    assert size.width * size.height <= limits.work_pixels
+    assert abs(size.width / size.height - width / height) <= width / height / 8
+
+
+def test_a_strip_is_not_worked_on_beyond_the_limit() -> None:
+    with pytest.raises(ImageError, match="scaled down to 230089 x 1 too narrow"):
+        working_size(Size(2_000_000, 17), Limits(work_pixels=450_000))

@@ -18,6 +18,15 @@ def test_the_last_truth_of_each_sequence_has_no_second_frame(tmp_path: Path) -> 
     assert pairs.load(2).valid is not None
 
 
+def test_a_gap_is_no_pair(tmp_path: Path) -> None:
+    frames = ["000000_0010.png", "000000_0020.png", "000000_0021.png"]
+    put_images(tmp_path / "hd1k_input/image_2", *frames)
+    put_flows(tmp_path / "hd1k_flow_gt/flow_occ", *frames)
+    assert names(open_dataset("hd1k", tmp_path)) == [
+        ("000000_0020.png", "000000_0021.png", "000000_0020.png")
+    ]
+
+
 def test_the_challenge_has_no_truth(tmp_path: Path) -> None:
     put_images(tmp_path / "hd1k_challenge/image_2", "000000_0010.png", "000000_0011.png")
     pairs = open_dataset("hd1k", tmp_path, split="test")
