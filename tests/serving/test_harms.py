@@ -99,7 +99,7 @@ def test_a_clip_that_lies_about_its_frames_is_refused(shelf: ModelShelf, tmp_pat
     path = write_lying_clip(tmp_path / "clip.mkv", told=(40, 56), true=(400, 560))
     with running(shelf, pixels=40 * 56) as site:
         answer = site.client.post("/api/jobs", files={"clip": ("x.mkv", path.read_bytes())})
-        refused(answer, 422, "clip cannot be read as video (Invalid argument)")
+        refused(answer, 400, "clip cannot be read as video (Invalid argument)")
 
 
 PAYLOAD = b"<script>alert(1)</script>"
