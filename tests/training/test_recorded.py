@@ -20,9 +20,10 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CROP = (128, 160) if DEVICE.type == "cuda" else (64, 72)
 
 
-def make_step(precision: str) -> TrainStep:
+def make_step(precision: str, *, both_ways: bool = False) -> TrainStep:
     torch.manual_seed(0)
     config = replace(TrainConfig(), model="gma", batch=2, crop=CROP, precision=precision)
+    config = replace(config, both_ways=both_ways)
     network = FlowNetwork(config.network)
     assert network.aggregate is not None
     assert network.aggregate.alpha is not None
@@ -38,16 +39,17 @@ def make_batch(seed: int) -> Batch:
     return Batch(images[0], images[1], flow, known, ~known)
 
 
-def test_compiled_parts_compute_the_same_and_leave_no_trace() -> None:
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_compiled_parts_compute_the_same_and_leave_no_trace(both_ways: bool) -> None:
     # In a process of its own: the compiler cannot see through the tests' type checker.
-    script = f"from {__name__} import check_compiled_parts; check_compiled_parts()"
+    script = f"from {__name__} import check_compiled_parts; check_compiled_parts({both_ways})"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def check_compiled_parts() -> None:
-    plain, compiled = make_step("fp32"), make_step("fp32")
+def check_compiled_parts(both_ways: bool) -> None:
+    plain, compiled = (make_step("fp32", both_ways=both_ways) for _ in range(2))
     # The compiler itself is torch's; what is ours is how the network is taken apart for it.
     with CompiledParts(compiled.computing, backend="aot_eager").used():
         found = compiled.run(make_batch(0), 2)
@@ -70,8 +72,9 @@ def test_instance_norm_in_steps_is_torchs_own(dtype: torch.dtype) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
 @pytest.mark.parametrize(("precision", "within"), [("fp32", 1e-3), ("fp16", 2e-2)])
-def test_recorded_steps_learn_the_same(precision: str, within: float) -> None:
-    plain, recorded = make_step(precision), make_step(precision)
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_recorded_steps_learn_the_same(precision: str, within: float, both_ways: bool) -> None:
+    plain, recorded = (make_step(precision, both_ways=both_ways) for _ in range(2))
     learn = RecordedStep(recorded)
     for number in range(4):
         plan = StepPlan(lr=1e-4, iters=3 + number % 2, occluded=True)
