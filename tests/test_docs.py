@@ -1,0 +1,33 @@
+"""The Python page of the docs does what it says."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.example import load_example
+from gmaflow.io import write_image
+
+PAGE = Path(__file__).parent.parent / "docs" / "python.md"
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_the_python_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = load_example().image1
+    for number in (1, 2, 3):
+        shifted = np.ascontiguousarray(image[100:164, 100 - 2 * number : 196 - 2 * number])
+        write_image(tmp_path / f"frame{number}.png", shifted)
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 5
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102  (our own page)
+    assert {"flow.flo", "flow.png", "mine.safetensors", "run"} <= {
+        p.name for p in tmp_path.iterdir()
+    }
+    assert names["found"].array.shape == (64, 96, 2)  # type: ignore[attr-defined]
+    assert "done after 2 steps" in capsys.readouterr().out
