@@ -10,7 +10,7 @@ from gmaflow.training.child import start_child, usable_cores
 WAITING = """
 import pathlib, sys, time
 from gmaflow.training.child import end_with_parent
-end_with_parent()
+end_with_parent(lambda: pathlib.Path(sys.argv[1]).unlink())
 pathlib.Path(sys.argv[1]).touch()
 time.sleep(600)
 """
@@ -28,6 +28,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
         assert child.stdin is not None
         child.stdin.close()  # as the system does for a process that is killed
         assert child.wait(10) == 1
+    assert not (tmp_path / "begun").exists()
 
 
 @pytest.mark.parametrize("hears_interrupts", [True, False])

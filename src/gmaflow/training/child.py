@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 Child = subprocess.Popen[bytes]
 
@@ -42,12 +42,18 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def end_with_parent() -> None:
-    """From now on, end when the process at the other end of the input does, however that ends."""
-    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+def end_with_parent(clean_up: Callable[[], object] = lambda: None) -> None:
+    """From now on, end when the process at the other end of the input does, however that ends.
 
+    Args:
+        clean_up: Called then, since the parent no longer can.
+    """
 
-def _wait_for_the_end() -> None:
-    # Not by sys.stdin: its lock, still held here, would make an abort of this process's own end.
-    os.read(0, 1)
-    os._exit(1)
+    def wait_for_the_end() -> None:
+        # Not by sys.stdin: its lock, still held here, would make an abort of this process's own
+        # end.
+        os.read(0, 1)
+        clean_up()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()

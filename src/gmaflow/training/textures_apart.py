@@ -8,7 +8,9 @@ import logging
 import signal
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import torch
@@ -57,8 +59,8 @@ def tell_skipped(bank: TextureBank) -> TextureBank:
 
 def main() -> None:
     """Be that process, as the command line says."""
-    end_with_parent()
     folder, size, temporary = sys.argv[1:]
+    end_with_parent(partial(rmtree, temporary, ignore_errors=True))
     try:
         write_bank(TextureBank.load(folder, int(size)), Path(temporary, BANK))
     except FlowError as err:
