@@ -264,7 +264,9 @@ def test_other_kinds_of_bodies_are_refused(site: Running) -> None:
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     refused(site.client.post("/api/jobs", content=b"nonsense", headers=kind), 400)
     refused(site.client.post("/api/jobs", data={}), 415)
-    refused(site.client.post("/api/jobs", data={"x": "1"}), 422, "give image1 and image2, or clip")
+    refused(
+        site.client.post("/api/jobs", data={"iters": "1"}), 422, "give image1 and image2, or clip"
+    )
     refused(site.send(iters="0"), 422, "iters is 0")
     refused(site.send(iters="many"), 422, "iters")
     refused(site.send(model="gmma"), 422, "did you mean gma")

@@ -12,11 +12,14 @@ from gmaflow.io import encode_png
 from gmaflow.serving.archive import archive
 from gmaflow.serving.attending import attention_cells
 from gmaflow.serving.jobs import Job, State, Task
+from gmaflow.serving.parameters import check_parameters
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.services import Services, Shared
 from gmaflow.serving.views import FLOW_FILES, PICTURES, Look, flow_file, pack_values
 
-router = APIRouter(prefix="/api/jobs/{job_id}", tags=["results"])
+router = APIRouter(
+    prefix="/api/jobs/{job_id}", tags=["results"], dependencies=[Depends(check_parameters)]
+)
 
 BYTES = "application/octet-stream"
 

@@ -1,0 +1,86 @@
+"""Parameters that would be ignored are refused, with where they belong."""
+
+from typing import Any
+
+import pytest
+
+from tests.serving.conftest import Running, pair_files
+
+Form = dict[str, str | list[str]]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "sentence"),
+    [
+        ("/api/flow", {"format": "flo"}, "format belongs in the address: /api/flow?format=..."),
+        ("/api/flow", {"itres": "2"}, "there is no parameter 'itres'; did you mean iters?"),
+        ("/api/flow?bogus=1", {}, "there is no parameter 'bogus'; there are format, model, iters,"),
+        ("/api/flow?image1=a.png", {}, "image1 belongs in the form: with curl write -F image1=..."),
+        ("/api/flow?iters=1&iters=2", {}, "iters was given 2 times; give it once"),
+        ("/api/jobs?iters=2", {}, "iters belongs in the form: with curl write -F iters=..."),
+        ("/api/jobs", {"comparemodel": "small"}, "did you mean compare_model"),
+        ("/api/jobs", {"iters": ["1", "2"]}, "iters was given 2 times; give it once"),
+        (f"/api/jobs?{'x' * 5000}", {}, f"there is no parameter '{'x' * 40}'; there are image1,"),
+    ],
+)
+def test_what_starts_work_takes_nothing_else(
+    site: Running, path: str, fields: Form, sentence: str
+) -> None:
+    answer = site.client.post(path, files=pair_files(), data=fields)
+    assert answer.status_code == 422, answer.text
+    assert sentence in answer.json()["error"]
+    assert not list(site.folder.iterdir())
+
+
+@pytest.mark.parametrize("path", ["/api/flow", "/api/jobs"])
+def test_a_third_image_is_refused(site: Running, path: str) -> None:
+    third = {"image3": pair_files()["image1"]}
+    answer = site.client.post(path, files=pair_files() | third)
+    assert answer.status_code == 422
+    assert "there is no parameter 'image3'; did you mean image" in answer.json()["error"]
+
+
+def test_an_image_beside_another_input_is_refused(site: Running) -> None:
+    image = {"image1": pair_files()["image1"]}
+    clip = {"clip": pair_files()["image2"]}
+    for files, fields in ((image, {"example": "1"}), (image | clip, {})):
+        answer = site.client.post("/api/jobs", files=files, data=fields)
+        assert answer.status_code == 422
+        assert "give image1 and image2, or clip, or example=1" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("pairs/0/small/flow?iterations=1", "did you mean iteration?"),
+        ("pairs/0/small/flow?model=gma", "model belongs in the path: /api/jobs/{job_id}/pairs/"),
+        ("pairs/0/attentive/attention?x=1&y=1&z=1", "there is no parameter 'z'"),
+        ("all.zip?model=small", "/api/jobs/{job_id}/all.zip takes none"),
+        ("events?since=1", "there is no parameter 'since'"),
+    ],
+)
+def test_results_are_asked_for_with_nothing_else(site: Running, path: str, sentence: str) -> None:
+    answer = site.client.get(f"/api/jobs/none/{path}")
+    assert answer.status_code == 422, answer.text
+    assert sentence in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "sentence"),
+    [
+        ("", {"pair": 0, "pairs": 1}, "there is no parameter 'pairs'; did you mean pair?"),
+        ("?pair=0", {"pair": 0}, 'pair belongs in the body: {"pair": ...}'),
+    ],
+)
+def test_a_clip_is_told_where_to_go_on_and_nothing_else(
+    site: Running, query: str, fields: dict[str, Any], sentence: str
+) -> None:
+    answer = site.client.post(f"/api/jobs/none/seek{query}", json=fields)
+    assert answer.status_code == 422
+    assert sentence in answer.json()["error"]
+
+
+def test_the_page_and_health_may_be_asked_for_with_anything(site: Running) -> None:
+    # The page reads its own address; monitors add numbers that keep caches out.
+    for path in ("/?model=small&iters=2", "/health?t=1", "/version?t=1", "/api/models?t=1"):
+        assert site.client.get(path).status_code == 200
