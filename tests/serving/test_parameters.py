@@ -80,6 +80,36 @@ def test_a_clip_is_told_where_to_go_on_and_nothing_else(
     assert sentence in answer.json()["error"]
 
 
+@pytest.mark.parametrize("path", ["/api/flow", "/api/jobs"])
+@pytest.mark.parametrize(("text", "file"), [("a.png", "a.png"), ("iVBORw0KGgo" * 100, "FILE")])
+def test_text_in_place_of_a_file_is_told_apart(
+    site: Running, path: str, text: str, file: str
+) -> None:
+    second = {"image2": pair_files()["image2"]}
+    answer = site.client.post(path, files=second, data={"image1": text})
+    assert answer.status_code == 422
+    expected = f"image1 is text, not a file; with curl write image1=@{file}; /docs"
+    assert expected in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"data": {"pair": "0"}}, "the body is not a JSON object, sent as application/json;"),
+        ({"json": [0]}, "the body is not a JSON object, sent as application/json;"),
+        ({"content": "{", "headers": {"Content-Type": "application/json"}}, "the body is not a"),
+        ({}, "the body: field required;"),
+        ({"json": {"pair": "x"}}, "pair: input should be a valid integer"),
+    ],
+)
+def test_a_body_of_another_form_is_named(
+    site: Running, body: dict[str, Any], sentence: str
+) -> None:
+    answer = site.client.post("/api/jobs/none/seek", **body)
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith(sentence)
+
+
 def test_the_page_and_health_may_be_asked_for_with_anything(site: Running) -> None:
     # The page reads its own address; monitors add numbers that keep caches out.
     for path in ("/?model=small&iters=2", "/health?t=1", "/version?t=1", "/api/models?t=1"):
