@@ -55,6 +55,7 @@ def create_app(shelf: ModelShelf, limits: Limits, *, names: tuple[str, ...] = ()
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page comes from elsewhere; ours is in routes/about.py
         redoc_url=None,
+        redirect_slashes=False,  # few clients send their files again to where they are sent on
     )
     # The one added last sees a request first.
     app.add_middleware(BodyGuard, limits=limits, admit=admit)

@@ -61,7 +61,8 @@ async def answer_http_error(request: Request, err: Exception) -> JSONResponse:
     assert isinstance(err, StarletteHTTPException)
     sentence = str(err.detail)
     if err.status_code == 404 and not isinstance(err, RefusedError):
-        sentence = f"there is nothing at {request.url.path}; /docs lists what there is"
+        slash = ", with a / at the end" if request.url.path.endswith("/") else ""
+        sentence = f"there is nothing at {request.url.path}{slash}; /docs lists what there is"
     if err.status_code == 405:
         sentence = f"{request.url.path} does not take {request.method}; /docs says what it takes"
     return JSONResponse({"error": sentence}, err.status_code, err.headers)
