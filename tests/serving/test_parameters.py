@@ -55,6 +55,7 @@ def test_an_image_beside_another_input_is_refused(site: Running) -> None:
         ("pairs/0/small/flow?iterations=1", "did you mean iteration?"),
         ("pairs/0/small/flow?model=gma", "model belongs in the path: /api/jobs/{job_id}/pairs/"),
         ("pairs/0/attentive/attention?x=1&y=1&z=1", "there is no parameter 'z'"),
+        ("pairs/0/attentive/attention?x=1&y=1&iteration=1", "there is no parameter 'iteration'"),
         ("all.zip?model=small", "/api/jobs/{job_id}/all.zip takes none"),
         ("events?since=1", "there is no parameter 'since'"),
     ],
