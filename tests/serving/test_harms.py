@@ -252,10 +252,27 @@ def test_an_upload_over_the_limit_is_refused_while_it_arrives(
         assert is_well(site)
 
 
-@pytest.mark.parametrize("path", ["/api/jobs/none/seek", "/api/jobs/none", "/nowhere"])
-def test_what_is_no_upload_may_be_a_few_words_only(site: Running, path: str) -> None:
+def test_what_is_no_upload_may_be_a_few_words_only(site: Running) -> None:
     words = {"pair": 0, "x": [[]] * 50_000}
-    refused(site.client.post(path, json=words), 413, "0.0625 MiB")
+    refused(site.client.post("/api/jobs/none/seek", json=words), 413, "0.0625 MiB")
+    assert is_well(site)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/nowhere", 404, "there is nothing at /nowhere; /docs"),
+        ("/api/flow/", 404, "there is nothing at /api/flow/, with a / at the end; /docs"),
+        ("/api/jobs/", 404, "there is nothing at /api/jobs/, with a / at the end; /docs"),
+        ("/api/jobs/none", 405, "does not take POST"),
+    ],
+)
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_a_wrong_address_is_told_whatever_is_sent_there(
+    site: Running, path: str, status: int, sentence: str, size: int
+) -> None:
+    files = {"image1": ("a.png", bytes(size))}
+    refused(site.client.post(path, files=files), status, sentence)
     assert is_well(site)
 
 
@@ -264,7 +281,9 @@ def test_other_kinds_of_bodies_are_refused(site: Running) -> None:
     kind = {"Content-Type": "multipart/form-data; boundary=x"}
     refused(site.client.post("/api/jobs", content=b"nonsense", headers=kind), 400)
     refused(site.client.post("/api/jobs", data={}), 415)
-    refused(site.client.post("/api/jobs", data={"x": "1"}), 422, "give image1 and image2, or clip")
+    refused(
+        site.client.post("/api/jobs", data={"iters": "1"}), 422, "give image1 and image2, or clip"
+    )
     refused(site.send(iters="0"), 422, "iters is 0")
     refused(site.send(iters="many"), 422, "iters")
     refused(site.send(model="gmma"), 422, "did you mean gma")

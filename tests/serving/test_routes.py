@@ -113,6 +113,21 @@ def test_numbers_are_the_same_in_every_form(site: Running, job: str, tmp_path: P
     assert site.client.get(job).json()["max_flow"] >= length - 1e-3
 
 
+def test_a_flow_file_of_an_iteration_is_kept_apart_from_the_result(
+    site: Running, tmp_path: Path
+) -> None:
+    url = site.start(iters="2")
+    site.wait(url)
+    files = [f"{url}/pairs/0/small/flow.flo{query}" for query in ("?iteration=1", "")]
+    for number, file in enumerate(files):
+        (tmp_path / f"{number}.flo").write_bytes(site.client.get(file).content)
+    values = np.frombuffer(site.client.get(f"{url}/pairs/0/small/values").content, "<f4")
+    result = values.reshape(*SIZE, 4)[..., :2]
+    early, late = (read_flow(tmp_path / f"{number}.flo").array for number in (0, 1))
+    assert np.array_equal(late, result)
+    assert not np.array_equal(early, result)
+
+
 def test_the_difference_of_two_models_is_the_same_from_both_sides(site: Running, job: str) -> None:
     one, other = (
         picture(site.client.get(f"{job}/pairs/0/{model}/difference"))

@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 from gmaflow.errors import FlowError
 from gmaflow.serving import refusals
 from gmaflow.serving.bodies import BodyGuard
+from gmaflow.serving.heads import Heads
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.routes import about, flow, jobs, results
 from gmaflow.serving.security import Security
@@ -55,8 +56,10 @@ def create_app(shelf: ModelShelf, limits: Limits, *, names: tuple[str, ...] = ()
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page comes from elsewhere; ours is in routes/about.py
         redoc_url=None,
+        redirect_slashes=False,  # few clients send their files again to where they are sent on
     )
     # The one added last sees a request first.
+    app.add_middleware(Heads)
     app.add_middleware(BodyGuard, limits=limits, admit=admit)
     app.add_middleware(Security, names=names)
     for module in (about, flow, jobs, results):

@@ -23,10 +23,11 @@ class Body:
     """The body of one request as it arrives.
 
     Raises on `receive`:
-        RefusedError: It is too long (413) or too slow (408).
+        RefusedError: It is, or says that it will be, too long (413), or it is too slow (408).
     """
 
-    def __init__(self, receive: Receive, limits: Limits, most: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: Limits, most: int) -> None:
+        self._length = Headers(scope=scope).get("content-length", "0")
         self._receive = receive
         self._limits = limits
         self._most = most
@@ -41,6 +42,9 @@ class Body:
         """Return the next piece."""
         if self.complete:  # what comes now is that the client leaves, some day
             return await self._receive()
+        # Only whoever wants a body cares how long it is: what has no such address is 404.
+        if not self._length.isdecimal() or int(self._length) > self._most:
+            raise too_long(self._most)
         left = self._started + self._limits.upload_seconds - time.monotonic()
         try:
             async with asyncio.timeout(min(self._limits.silence_seconds, max(0.0, left))):
@@ -97,7 +101,7 @@ class BodyGuard:
             return
         uploads = scope["method"] == "POST" and scope["path"] in UPLOADS
         most = self._limits.upload_bytes if uploads else SMALL_BODY
-        body = Body(receive, self._limits, most)
+        body = Body(scope, receive, self._limits, most)
         scope.setdefault("state", {})["body"] = body
 
         async def send_after_body(message: Message) -> None:
@@ -109,7 +113,6 @@ class BodyGuard:
 
         self._open.add(body)
         try:
-            check_length(scope, most)
             if uploads:
                 self.check(scope)
             await self._app(scope, body.receive, send_after_body)
@@ -130,17 +133,6 @@ class BodyGuard:
         if sum(not body.used_up for body in self._open) > MOST_UPLOADS:
             raise too_busy("too many uploads at a time; try later")
         self._admit(scope["client"][0] if scope.get("client") else "unknown")
-
-
-def check_length(scope: Scope, most: int) -> None:
-    """Refuse a request that says itself that it is too long.
-
-    Raises:
-        RefusedError: It does.
-    """
-    length = Headers(scope=scope).get("content-length", "0")
-    if not length.isdecimal() or int(length) > most:
-        raise too_long(most)
 
 
 def too_long(most: int) -> RefusedError:

@@ -1,9 +1,27 @@
 """The API's documentation as a plain page: no script, nothing from elsewhere."""
 
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from gmaflow.version import __version__
+
+BODIES = {"multipart/form-data": "form", "application/json": "JSON"}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What an address can be told."""
+
+    name: str
+    place: str
+    """path, query, form or JSON."""
+    about: str
+
+    @property
+    def in_body(self) -> bool:
+        """Whether it comes in the body of a request."""
+        return self.place in BODIES.values()
 
 
 def document(openapi: dict[str, Any]) -> str:
@@ -30,22 +48,32 @@ def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[st
     """Describe one address."""
     paragraphs = operation.get("description", "").split("\n\n")
     text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
-    rows = [
-        row(parameter["name"], parameter["in"], parameter.get("description", ""))
-        for parameter in operation.get("parameters", [])
-    ]
-    for content in operation.get("requestBody", {}).get("content", {}).values():
-        fields = resolve(openapi, content["schema"]).get("properties", {})
-        rows += [row(name, "body", about.get("description", "")) for name, about in fields.items()]
+    rows = [row(parameter) for parameter in parameters_of(openapi, operation)]
     table = f"<table>{''.join(rows)}</table>" if rows else ""
     return (
         f"<section><h2><code>{method.upper()} {escape(path)}</code></h2>{text}{table}</section>\n"
     )
 
 
-def row(name: str, where: str, about: str) -> str:
+def row(parameter: Parameter) -> str:
     """Describe one parameter."""
-    return f"<tr><th>{escape(name)}</th><td>{escape(where)}</td><td>{escape(about)}</td></tr>"
+    name, place, about = map(escape, (parameter.name, parameter.place, parameter.about))
+    return f"<tr><th>{name}</th><td>{place}</td><td>{about}</td></tr>"
+
+
+def parameters_of(openapi: dict[str, Any], operation: dict[str, Any]) -> list[Parameter]:
+    """List the parameters of one address, wherever they belong."""
+    found = [
+        Parameter(parameter["name"], parameter["in"], parameter.get("description", ""))
+        for parameter in operation.get("parameters", [])
+    ]
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        fields = resolve(openapi, content["schema"]).get("properties", {})
+        found += [
+            Parameter(name, BODIES[kind], about.get("description", ""))
+            for name, about in fields.items()
+        ]
+    return found
 
 
 def resolve(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,6 +12,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from gmaflow.errors import FlowError, ImageTooLargeError
 
 RETRY_SECONDS = 5
+LONGEST_FILE_NAME = 100
+"""Characters of a text that may have been meant as a file's name; longer ones are data."""
 BUG = "the server failed at this; its log says why"
 
 
@@ -58,7 +61,8 @@ async def answer_http_error(request: Request, err: Exception) -> JSONResponse:
     assert isinstance(err, StarletteHTTPException)
     sentence = str(err.detail)
     if err.status_code == 404 and not isinstance(err, RefusedError):
-        sentence = f"there is nothing at {request.url.path}; /docs lists what there is"
+        slash = ", with a / at the end" if request.url.path.endswith("/") else ""
+        sentence = f"there is nothing at {request.url.path}{slash}; /docs lists what there is"
     if err.status_code == 405:
         sentence = f"{request.url.path} does not take {request.method}; /docs says what it takes"
     return JSONResponse({"error": sentence}, err.status_code, err.headers)
@@ -67,11 +71,20 @@ async def answer_http_error(request: Request, err: Exception) -> JSONResponse:
 async def answer_invalid(request: Request, err: Exception) -> JSONResponse:
     """Answer parameters that are missing or wrong; a handler for FastAPI."""
     assert isinstance(err, RequestValidationError)
-    found = [
-        f"{'.'.join(str(part) for part in problem['loc'][1:])}: {problem['msg'].lower()}"
-        for problem in err.errors()
-    ]
-    return JSONResponse({"error": f"{'; '.join(found)}; /docs says what is wanted"}, 422)
+    found = "; ".join(map(describe_problem, err.errors()))
+    return JSONResponse({"error": f"{found}; /docs says what is wanted"}, 422)
+
+
+def describe_problem(problem: Mapping[str, Any]) -> str:
+    """Say what is wrong with one parameter, or with the body as a whole."""
+    if problem["type"] in ("json_invalid", "dataclass_type"):
+        return "the body is not a JSON object, sent as application/json"
+    name = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
+    given = problem.get("input")
+    if isinstance(given, str) and "UploadFile" in problem["msg"]:
+        file = given if len(given) <= LONGEST_FILE_NAME else "FILE"
+        return f"{name} is text, not a file; with curl write {name}=@{file}"
+    return f"{name}: {problem['msg'].lower()}"
 
 
 async def answer_flow_error(request: Request, err: Exception) -> JSONResponse:

@@ -143,7 +143,8 @@ def pack_both(look: Look) -> bytes:
 def flow_file(look: Look, name: str) -> Path:
     """Return a file with the flow, which is written when it is first asked for."""
     folder, task = look.job.footage.folder, look.task
-    path = folder.place(task.pair, task.model) / f"flow{FLOW_FILES[name]}"
+    iteration = look.iteration or look.job.wish.iters
+    path = folder.place(task.pair, task.model) / f"flow-{iteration:02d}{FLOW_FILES[name]}"
     if not path.exists():
         write_flow(path, look.flow())
     return path

@@ -3,17 +3,18 @@
 from typing import Annotated, Literal
 
 import anyio
-from fastapi import APIRouter, File, Query, Request, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Query, Request, Response, UploadFile
 
 from gmaflow.serving.asking import check_iters, into_new_folder, pick_models, submit
 from gmaflow.serving.jobs import Footage, Job, State, Task, Wish
+from gmaflow.serving.parameters import check_parameters
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.services import Client, Services, Shared
 from gmaflow.serving.uploads import take_pair
 from gmaflow.serving.views import Look, flow_file, pack_both
 
-router = APIRouter(prefix="/api/flow", tags=["flow"])
+router = APIRouter(prefix="/api/flow", tags=["flow"], dependencies=[Depends(check_parameters)])
 
 LOOK_SECONDS = 0.02
 TYPES = {"npz": "application/octet-stream", "flo": "application/octet-stream", "png": "image/png"}

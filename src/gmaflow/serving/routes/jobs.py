@@ -6,17 +6,18 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, File, Form, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Response, UploadFile
 from fastapi.responses import StreamingResponse
 
 from gmaflow.serving.asking import check_iters, into_new_folder, pick_models, submit
 from gmaflow.serving.jobs import Footage, Job, JobStatus, Kind, Wish
+from gmaflow.serving.parameters import check_parameters
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.services import Client, Services, Shared
 from gmaflow.serving.uploads import take_clip, take_example, take_pair
 
-router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+router = APIRouter(prefix="/api/jobs", tags=["jobs"], dependencies=[Depends(check_parameters)])
 
 LOOK_SECONDS = 0.1
 """How often a stream of events looks for a change."""
@@ -55,8 +56,8 @@ async def send_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     """Send a pair of images, a clip, or ask for the built-in example; returns at once."""
     models = pick_models(shared, model, compare_model)
     check_iters(shared, iters)
-    given = (image1 is not None and image2 is not None, clip is not None, example)
-    if sum(given) != 1:
+    pair = (image1 is not None, image2 is not None)
+    if any(pair) != all(pair) or sum((all(pair), clip is not None, example)) != 1:
         raise RefusedError(422, "give image1 and image2, or clip, or example=1")
 
     def take(folder: ResultFolder) -> Footage:

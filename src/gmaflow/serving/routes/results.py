@@ -1,5 +1,6 @@
 """What a job found out: pictures, values, attention, files."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -12,29 +13,28 @@ from gmaflow.io import encode_png
 from gmaflow.serving.archive import archive
 from gmaflow.serving.attending import attention_cells
 from gmaflow.serving.jobs import Job, State, Task
+from gmaflow.serving.parameters import check_parameters
 from gmaflow.serving.refusals import RefusedError
 from gmaflow.serving.services import Services, Shared
 from gmaflow.serving.views import FLOW_FILES, PICTURES, Look, flow_file, pack_values
 
-router = APIRouter(prefix="/api/jobs/{job_id}", tags=["results"])
+router = APIRouter(
+    prefix="/api/jobs/{job_id}", tags=["results"], dependencies=[Depends(check_parameters)]
+)
 
 BYTES = "application/octet-stream"
 
 
-def find_look(
+def find_pair(
     shared: Shared,
     job_id: str,
     pair: Annotated[int, Path(description="Its number, from 0.")],
     model: Annotated[str, Path(description="One of the job's models.")],
-    iteration: Annotated[int | None, Query(description="Flow after so many refinements.")] = None,
-    max_flow: Annotated[
-        float | None, Query(gt=0, description="Length in px drawn in full colour.")
-    ] = None,
 ) -> Look:
-    """Return what is looked at.
+    """Return the pair that is looked at.
 
     Raises:
-        RefusedError: It is not there, or not there yet.
+        RefusedError: It is not there.
     """
     job = shared.workshop.find(job_id)
     if model not in job.wish.models:
@@ -43,6 +43,25 @@ def find_look(
         )
     if not 0 <= pair < job.footage.pairs:
         raise RefusedError(404, f"there is no pair {pair}; the last is {job.footage.pairs - 1}")
+    return Look(job, Task(pair, job.wish.models.index(model)))
+
+
+Paired = Annotated[Look, Depends(find_pair)]
+
+
+def find_look(
+    look: Paired,
+    iteration: Annotated[int | None, Query(description="Flow after so many refinements.")] = None,
+    max_flow: Annotated[
+        float | None, Query(gt=0, description="Length in px drawn in full colour.")
+    ] = None,
+) -> Look:
+    """Return what is looked at, and how.
+
+    Raises:
+        RefusedError: It is not there, or not there yet.
+    """
+    job = look.job
     if iteration is not None and not 1 <= iteration <= job.wish.iters:
         raise RefusedError(404, f"there is no iteration {iteration}; the last is {job.wish.iters}")
     if iteration not in (None, job.wish.iters):
@@ -50,7 +69,7 @@ def find_look(
             raise RefusedError(404, "the iterations of a clip are not kept; send two of its frames")
         if job.in_parts:
             raise RefusedError(404, "in parts, for want of memory, there are no iterations to see")
-    return Look(job, Task(pair, job.wish.models.index(model)), max_flow, iteration)
+    return replace(look, max_flow=max_flow, iteration=iteration)
 
 
 Looked = Annotated[Look, Depends(find_look)]
@@ -73,7 +92,7 @@ async def values(shared: Shared, look: Looked) -> Response:
 @router.get("/pairs/{pair}/{model}/attention")
 async def attention(
     shared: Shared,
-    look: Looked,
+    look: Paired,
     x: Annotated[float, Query(description="Pixels from the left.")],
     y: Annotated[float, Query(description="Pixels from the top.")],
     format: Annotated[str, Query(pattern="^(raw|png)$")] = "raw",
