@@ -49,6 +49,14 @@ def test_the_array_door_and_the_tensor_door_agree() -> None:
         np.testing.assert_allclose(estimator(*pair).array, flow, atol=1e-4)
 
 
+def test_a_batch_s_flow_can_teach() -> None:
+    found = FlowEstimator(checkpoint(), iters=1, device="cpu").batch(*random_images(2, 32, 40))
+    for target in (found.flow, found.coarse):
+        scale = torch.ones(1, requires_grad=True)
+        (scale * target).sum().backward()
+        assert scale.grad is not None
+
+
 def test_the_hurried_door(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "a.safetensors", checkpoint())
     pair = arrays(32, 40)

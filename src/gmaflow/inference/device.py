@@ -7,6 +7,7 @@ from typing import Literal, cast, get_args
 import torch
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.memory import out_of_memory_as_sentence
 
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 
@@ -56,6 +57,16 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     if as_precision(precision) == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     return DTYPES[precision]
+
+
+@contextmanager
+def computing(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
+    """Compute on images of that shape; running out of memory is a sentence.
+
+    An autocast that the caller is in does not count: back ends say themselves what has which type.
+    """
+    with torch.autocast(device.type, enabled=False), out_of_memory_as_sentence(shape):
+        yield
 
 
 @contextmanager

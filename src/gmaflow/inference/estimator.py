@@ -156,7 +156,6 @@ class FlowEstimator:
         padded = self._padding(array).pad(to_tensor(array, self.device))
         return Frame(array, padded, self._engine.encode(padded), self.network)
 
-    @torch.inference_mode()
     def batch(
         self,
         image1: Float[Tensor, "b 3 H W"],
@@ -173,8 +172,11 @@ class FlowEstimator:
             start: First guess, as the `coarse` flow of an estimate.
             watch: Told after each refinement; what it raises stops the estimate.
         """
-        check_tensors(image1, image2)
-        return self._batch(image1, image2, start, watch)
+        with torch.inference_mode():
+            check_tensors(image1, image2)
+            found = self._batch(image1, image2, start, watch)
+        # What inference mode made can be no part of a loss, not even as its target; copies can.
+        return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
 
     def _batch(
         self,
@@ -210,8 +212,11 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention.
         """
-        array = image1.image if isinstance(image1, Frame) else load_image(image1)
-        return FrameAttention.of(self.network, array, self.device, self.padding)
+        if not isinstance(image1, Frame):
+            return FrameAttention.of(self.network, load_image(image1), self.device, self.padding)
+        encoded = self._as_frame(image1).encoded
+        context = None if encoded is None else encoded.context
+        return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
     def with_iters(self, iters: int) -> "FlowEstimator":
         """Return an estimator with the same network that makes another number of refinements."""
