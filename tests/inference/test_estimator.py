@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import Flow, FlowEstimator, estimate
 from gmaflow.inference.images import check_tensors
+from gmaflow.inference.tiles import blend_weights, tile_starts
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
@@ -55,6 +57,47 @@ def test_a_batch_s_flow_can_teach() -> None:
         scale = torch.ones(1, requires_grad=True)
         (scale * target).sum().backward()
         assert scale.grad is not None
+
+
+@contextmanager
+def torch_defaults(dtype: torch.dtype, device: str) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "suffix"),
+    [
+        (torch.float64, "cpu", ".safetensors"),
+        (torch.bfloat16, "cpu", ".pth"),
+        (torch.float32, "meta", ".pth"),
+    ],
+)
+def test_torchs_defaults_change_nothing(
+    dtype: torch.dtype, device: str, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"gma{suffix}"
+    save_checkpoint(path, checkpoint("gma"))
+    pair = arrays(64, 72)  # large enough for instance norm to be summed in parts
+
+    def everything() -> list[np.ndarray]:
+        made = FlowEstimator(path, model="gma", iters=1, device="cpu")
+        flow = made(*pair)
+        again = made.bidirectional(*pair, previous=flow)
+        weights = torch.cat(blend_weights(800, 480, tile_starts(800, 480))).numpy()
+        attention = made.attention(pair[0], [(3.0, 5.0)])
+        return [flow.array, again.forward.array, again.confidence, attention, weights]
+
+    expected = everything()
+    with torch_defaults(dtype, device):
+        found = everything()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_hurried_door(tmp_path: Path) -> None:

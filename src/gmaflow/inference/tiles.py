@@ -62,10 +62,10 @@ def tile_starts(length: int, tile: int) -> list[int]:
 
 def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tensor, " t"]]:
     """Return each tile's weights along an axis: they fade towards neighbours, and sum to 1."""
-    weights = torch.zeros(len(starts), length)
+    weights = torch.zeros(len(starts), length, dtype=torch.float32, device="cpu")
     for i, start in enumerate(starts):
-        inside = torch.arange(tile) + 0.5
-        fade = torch.ones(tile)
+        inside = torch.arange(tile, dtype=weights.dtype, device=weights.device) + 0.5
+        fade = torch.ones_like(inside)
         if i > 0:
             fade = torch.minimum(fade, inside / (starts[i - 1] + tile - start))
         if i < len(starts) - 1:

@@ -70,7 +70,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
         if name.startswith(RECURRENT):
             continue
         # Absent counters (see `carries_nothing`) begin at zero.
-        ours[name] = theirs.get(published_name(name), torch.zeros(value.shape, dtype=value.dtype))
+        ours[name] = theirs.get(published_name(name), torch.zeros_like(value, device="cpu"))
     for number, suffix in enumerate(pass_suffixes(config)):
         ours |= join_pass(theirs, config, number=number, suffix=suffix)
     return ours
@@ -92,7 +92,7 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
         theirs |= split_pass(ours, config, number=number, suffix=suffix)
     if config.aggregates:
         # The authors keep the offset of each pair of positions as a table; their code asks for it.
-        position = torch.arange(MAX_OFFSET)
+        position = torch.arange(MAX_OFFSET, device="cpu")
         offset = position[None, :] - position[:, None]
         theirs["att.pos_emb.rel_ind"] = offset + MAX_OFFSET - 1
     return theirs
@@ -172,10 +172,11 @@ def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
 def blank_network(config: NetworkConfig) -> FlowNetwork:
     """Return a network whose weights are still to come, leaving the random state alone.
 
-    Not on the meta device: torch's initialisers load its compiler there, which takes two seconds.
+    In float32 on the CPU, whatever torch's defaults are. Not on the meta device: torch's
+    initialisers load its compiler there, which takes two seconds.
     """
-    with torch.random.fork_rng(devices=[]):
-        return FlowNetwork(config)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return FlowNetwork(config).float()
 
 
 def carries_nothing(their_name: str) -> bool:
