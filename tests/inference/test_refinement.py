@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
+from gmaflow.inference.device import Precision
 from gmaflow.inference.planning import Computation, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS
@@ -30,6 +31,18 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
     for number, flow in enumerate(flows, start=1):
         expected = estimator.with_iters(number).bidirectional(*arrays(34, 45)).forward.array
         assert np.abs(flow - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_flow_of_a_refinement_may_be_asked_for_later(precision: Precision) -> None:
+    estimator = FlowEstimator(
+        checkpoint("gma"), iters=2, device="cpu", backend="reference", precision=precision
+    )
+    seen: list[Refinement] = []
+    flow = estimator(*arrays(34, 45), watch=seen.append)
+    last = seen[-1].flow()
+    assert last is not None
+    assert np.abs(last - flow.array).max() < (1e-4 if precision == "fp32" else 0.5)
 
 
 def least_memory(model: str, height: int, width: int) -> float:

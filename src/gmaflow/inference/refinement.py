@@ -37,7 +37,8 @@ class Refinement:
         if self.state is None:
             return None
         coarse, hidden = self.state
-        padded = self.network.upsample(coarse[:1], hidden[:1])
+        # The state may be in half precision, of the autocast that made it and is over by now.
+        padded = self.network.upsample(coarse[:1], hidden[:1].float())
         return self.padding.crop(padded)[0].permute(1, 2, 0).float().cpu().numpy()
 
 
