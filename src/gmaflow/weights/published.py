@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
+from gmaflow.model.config import MOST_HEADS
 
 State = Mapping[str, Tensor]
 
@@ -118,9 +119,11 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
         config = NetworkConfig(small=small, attention="none")
     else:
         gate = theirs.get("update_block.gru.convz1.weight")
-        both = gate is None or gate.shape[1] == 512
+        both = gate is None or gate.shape[1:2] == (512,)
+        # Whatever shapes a file has, a network is found, and then told how they differ from its.
+        heads = theirs["att.to_qk.weight"].shape[:1].numel() // (2 * HEAD_CHANNELS)
         config = NetworkConfig(
-            num_heads=max(1, theirs["att.to_qk.weight"].shape[0] // (2 * HEAD_CHANNELS)),
+            num_heads=min(max(heads, 1), MOST_HEADS),
             learned_alpha="update_block.aggregator.gamma" in theirs,
             combination="concatenate" if both else "replace",
         )
