@@ -82,6 +82,6 @@ class FrameAttention:
     def maps(self, points: Sequence[tuple[float, float]]) -> Float32[np.ndarray, "k H W"]:
         """Return the same at the image's size."""
         full = F.interpolate(
-            self.cells(points)[None], scale_factor=STRIDE, mode="bilinear", align_corners=False
+            self.cells(points)[:, None], scale_factor=STRIDE, mode="bilinear", align_corners=False
         )
-        return self.padding.crop(full)[0].cpu().numpy()
+        return self.padding.crop(full)[:, 0].cpu().numpy()

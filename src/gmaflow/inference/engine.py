@@ -5,6 +5,7 @@ Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
 
 import logging
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 from gmaflow.errors import FlowError
 from gmaflow.inference.backend import ReferenceRunner, Runner
 from gmaflow.inference.device import computing
+from gmaflow.inference.flow import Flow
 from gmaflow.inference.frames import Frame, both_directions, joined
 from gmaflow.inference.memory import memory_budget
+from gmaflow.inference.padding import Padding
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.refinement import Watch
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
@@ -33,6 +36,20 @@ class BatchEstimate(NamedTuple):
     """On the padded 1/8 grid, in its pixels."""
     in_tiles: bool = False
     """Whether memory was too short for anything but tiles; see `Flow.in_tiles`."""
+
+    def cropped(self, padding: Padding) -> "BatchEstimate":
+        """Return it at the size of the images before they were padded."""
+        return self._replace(flow=padding.crop(self.flow))
+
+    def to_flows(self) -> list[Flow]:
+        """Return the flow of each pair, as arrays."""
+        fine, coarse = (
+            part.permute(0, 2, 3, 1).contiguous().cpu().numpy() for part in (self.flow, self.coarse)
+        )
+        return [
+            Flow(array, coarse=low, in_tiles=self.in_tiles)
+            for array, low in zip(fine, coarse, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,7 @@ class Engine:
 
 
 def check_iters(iters: int) -> int:
-    """Refuse to refine less than once."""
-    if iters < 1:
-        raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
+    """Refuse to refine less than once, or not a whole number of times."""
+    if not isinstance(iters, Integral) or iters < 1:
+        raise FlowError(f"iters is {iters!r}; give at least 1, a whole number (12 is usual)")
     return iters

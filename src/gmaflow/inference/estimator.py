@@ -26,7 +26,7 @@ from gmaflow.inference.images import (
     to_tensor,
 )
 from gmaflow.inference.memory import as_bytes
-from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
 from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
@@ -68,10 +68,11 @@ class FlowEstimator:
         max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
-        self.iters = check_iters(iters)
+        if plan is not None and max_memory is not None:
+            raise FlowError("give plan or max_memory, not both: a plan holds whatever it takes")
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
-        self.padding: PaddingKind = padding
+        self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:
@@ -79,15 +80,25 @@ class FlowEstimator:
         self.network = weights.build().to(self.device)
         self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
-        self.max_memory = None if max_memory is None else as_bytes(max_memory)
+        limit = None if max_memory is None else as_bytes(max_memory)
         self._engine = Engine(
-            self.network, runner, self.device, self.dtype, iters, plan, self.max_memory
+            self.network, runner, self.device, self.dtype, check_iters(iters), plan, limit
         )
 
     @property
     def config(self) -> NetworkConfig:
         """What network this is."""
         return self.network.config
+
+    @property
+    def iters(self) -> int:
+        """How many refinements it makes; `with_iters` gives an estimator that makes others."""
+        return self._engine.iters
+
+    @property
+    def max_memory(self) -> float | None:
+        """Bytes it plans with; None for what is free."""
+        return self._engine.max_memory
 
     def __call__(
         self,
@@ -108,7 +119,7 @@ class FlowEstimator:
         Raises:
             FlowError: An image cannot be read or used; it says why.
         """
-        return self._to_flows(self._pair(image1, image2, previous, watch))[0]
+        return self._pair(image1, image2, previous, watch).to_flows()[0]
 
     def bidirectional(
         self,
@@ -125,7 +136,7 @@ class FlowEstimator:
         """
         both = self._pair(image1, image2, previous, watch, both_ways=True)
         seen = check_visibility(both.flow[:1], both.flow[1:])
-        forward, backward = self._to_flows(both)
+        forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
     def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
@@ -192,7 +203,7 @@ class FlowEstimator:
         )
         start = None if start is None else check_start(start, padded1)
         watched = self._watch(watch, padding)
-        return self._cropped(self._engine.on_images(padded1, padded2, start, watched), padding)
+        return self._engine.on_images(padded1, padded2, start, watched).cropped(padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -221,8 +232,7 @@ class FlowEstimator:
     def with_iters(self, iters: int) -> "FlowEstimator":
         """Return an estimator with the same network that makes another number of refinements."""
         twin = copy(self)
-        twin.iters = check_iters(iters)
-        twin._engine = replace(self._engine, iters=iters)
+        twin._engine = replace(self._engine, iters=check_iters(iters))
         return twin
 
     @torch.inference_mode()
@@ -243,7 +253,7 @@ class FlowEstimator:
             padding = self._padding(frames[0].image)
             watched = self._watch(watch, padding)
             found = self._engine.on_frames(*frames, start, watched, both_ways=both_ways)
-            return self._cropped(found, padding)
+            return found.cropped(padding)
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
         check_pair(array1, array2)
@@ -273,19 +283,6 @@ class FlowEstimator:
             return None
         ahead = start_from(previous, image.shape, self._padding(image), self.device)
         return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
-
-    @staticmethod
-    def _cropped(found: BatchEstimate, padding: Padding) -> BatchEstimate:
-        return found._replace(flow=padding.crop(found.flow))
-
-    @staticmethod
-    def _to_flows(estimate: BatchEstimate) -> list[Flow]:
-        fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        return [
-            Flow(array, coarse=low, in_tiles=estimate.in_tiles)
-            for array, low in zip(fine, coarse, strict=True)
-        ]
 
 
 def estimate(

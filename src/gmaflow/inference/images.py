@@ -105,6 +105,10 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         raise ImageError(
             f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
         )
+    if image1.device != image2.device:
+        raise ImageError(
+            f"the two batches are on {image1.device} and {image2.device}; put both on one device"
+        )
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
     if len(image1) == 0:
