@@ -3,7 +3,7 @@ import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
 from gmaflow.inference.device import Precision
-from gmaflow.inference.planning import Computation, candidates
+from gmaflow.inference.planning import CUT, Computation, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS
 from tests.inference.test_estimator import arrays, checkpoint
@@ -54,7 +54,7 @@ def least_memory(model: str, height: int, width: int) -> float:
 @pytest.mark.parametrize("encoded", [False, True])
 def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
     (tile,) = tile_sizes(384, 520)
-    memory = least_memory("raft-small", *tile)
+    memory = least_memory("raft-small", *tile) + CUT * 2 * 384 * 520
     estimator = FlowEstimator(
         checkpoint(), iters=2, device="cpu", backend="fast", max_memory=memory
     )

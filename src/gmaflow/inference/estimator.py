@@ -185,22 +185,21 @@ class FlowEstimator:
         """
         with torch.inference_mode():
             check_tensors(image1, image2)
-            found = self._batch(image1, image2, start, watch)
+            padding = Padding.of_kind(self.padding, *image1.shape[-2:])
+            images = [padding.pad(x.to(self.device).float()) for x in (image1, image2)]
+            found = self._on_images(*images, padding, start, watch)
         # What inference mode made can be no part of a loss, not even as its target; copies can.
         return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
 
-    def _batch(
+    def _on_images(
         self,
-        image1: Float[Tensor, "b 3 H W"],
-        image2: Float[Tensor, "b 3 H W"],
+        padded1: Float[Tensor, "b 3 H W"],
+        padded2: Float[Tensor, "b 3 H W"],
+        padding: Padding,
         start: Float[Tensor, "b 2 h w"] | None,
         watch: Watcher | None,
     ) -> BatchEstimate:
         """Estimate a batch that is known to be sound: to ask the device would take its time."""
-        padding = Padding.of_kind(self.padding, *image1.shape[-2:])
-        padded1, padded2 = (
-            padding.pad(image.to(self.device).float()) for image in (image1, image2)
-        )
         start = None if start is None else check_start(start, padded1)
         watched = self._watch(watch, padding)
         return self._engine.on_images(padded1, padded2, start, watched).cropped(padding)
@@ -258,10 +257,11 @@ class FlowEstimator:
         array2 = load_image(image2, name="the second image")
         check_pair(array1, array2)
         start = self._start_from(previous, array1, both_ways=both_ways)
-        tensor1, tensor2 = (to_tensor(array, self.device) for array in (array1, array2))
+        padding = self._padding(array1)
+        images = [padding.pad(to_tensor(array, self.device)) for array in (array1, array2)]
         if both_ways:
-            tensor1, tensor2 = torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1])
-        return self._batch(tensor1, tensor2, start, watch)
+            images = [torch.cat(images), torch.cat(images[::-1])]
+        return self._on_images(*images, padding, start, watch)
 
     def _as_frame(self, image: FrameLike) -> Frame:
         if not isinstance(image, Frame):

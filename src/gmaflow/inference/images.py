@@ -84,7 +84,7 @@ def check_floats(array: np.ndarray, name: str) -> np.ndarray:
 def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w"]:
     """Return a loaded image as a batch of one on the device, in 0..1."""
     tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
-    return tensor / 255 if array.dtype == np.uint8 else tensor
+    return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:

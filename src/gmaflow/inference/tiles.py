@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.inference.memory import give_back_freed
 from gmaflow.model import STRIDE, Prediction
 
 OVERLAP = 128
@@ -126,6 +127,8 @@ def estimate_in_tiles(
     for row, column in fine.tiles():
         window, cells = fine.window(row, column), coarse.window(row, column)
         guess = None if start is None else start[cells]
+        if image1.device.type == "cpu":
+            give_back_freed()  # else the last tile's memory may stay beside this one's
         found = estimate(image1[window], image2[window], guess)
         fine.add(row, column, found.flow)
         coarse.add(row, column, found.low)
