@@ -62,3 +62,15 @@ def test_a_first_guess_that_is_not_finite_is_not_the_weights_fault() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     with pytest.raises(FlowError, match="first guess"):
         estimator.batch(*random_images(1, 32, 40), start=torch.full((1, 2, 4, 5), torch.nan))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("backend", ["fast", "reference"])
+def test_the_current_gpu_need_not_be_the_one_that_computes(backend: Backend) -> None:
+    pair = arrays(32, 40)
+    here, there = (
+        FlowEstimator(checkpoint("gma"), iters=2, device=f"cuda:{n}", backend=backend)(*pair)
+        for n in (0, 1)
+    )
+    np.testing.assert_allclose(there.array, here.array, atol=1e-2)

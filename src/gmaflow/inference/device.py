@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal, cast, get_args
 
 import torch
@@ -71,8 +71,10 @@ def computing(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
     """Compute on images of that shape; running out of memory is a sentence.
 
     An autocast that the caller is in does not count: back ends say themselves what has which type.
+    Nor does the current GPU, where Triton would launch its kernels.
     """
-    with torch.autocast(device.type, enabled=False), out_of_memory_as_sentence(shape):
+    there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with there, torch.autocast(device.type, enabled=False), out_of_memory_as_sentence(shape):
         yield
 
 
