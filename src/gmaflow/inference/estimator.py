@@ -186,8 +186,8 @@ class FlowEstimator:
         with torch.inference_mode():
             check_tensors(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
-            images = [padding.pad(x.to(self.device).float()) for x in (image1, image2)]
-            found = self._on_images(*images, padding, start, watch)
+            first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
+            found = self._on_images(first, second, padding, start, watch)
         # What inference mode made can be no part of a loss, not even as its target; copies can.
         return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
 
@@ -258,10 +258,10 @@ class FlowEstimator:
         check_pair(array1, array2)
         start = self._start_from(previous, array1, both_ways=both_ways)
         padding = self._padding(array1)
-        images = [padding.pad(to_tensor(array, self.device)) for array in (array1, array2)]
+        first, second = (padding.pad(to_tensor(x, self.device)) for x in (array1, array2))
         if both_ways:
-            images = [torch.cat(images), torch.cat(images[::-1])]
-        return self._on_images(*images, padding, start, watch)
+            first, second = torch.cat([first, second]), torch.cat([second, first])
+        return self._on_images(first, second, padding, start, watch)
 
     def _as_frame(self, image: FrameLike) -> Frame:
         if not isinstance(image, Frame):
