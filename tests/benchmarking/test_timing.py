@@ -3,7 +3,14 @@ import time
 import pytest
 import torch
 
-from gmaflow.benchmarking.timing import FEWEST_ROUNDS, Times, median_ratio, time_in_turn, time_once
+from gmaflow.benchmarking.timing import (
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    Times,
+    median_ratio,
+    time_in_turn,
+    time_once,
+)
 
 CPU = torch.device("cpu")
 
@@ -23,6 +30,11 @@ def test_works_are_called_in_turn_and_warm_up_does_not_count() -> None:
 def test_slow_works_are_still_measured_a_few_times() -> None:
     times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=1e-9)
     assert len(times["a"].wall) == FEWEST_ROUNDS
+
+
+def test_without_end_is_as_often_as_may_be() -> None:
+    times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=float("inf"))
+    assert len(times["a"].wall) == MOST_ROUNDS
 
 
 def test_waiting_takes_wall_time_and_no_cpu_time() -> None:

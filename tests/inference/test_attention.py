@@ -34,3 +34,7 @@ def test_a_frame_encoded_once_answers_as_one_encoded_each_time(
     maps = estimator.attend(frame).maps(points)
     assert maps.shape == (len(points), *SIZE)
     assert np.array_equal(maps, estimator.attention(frame, points))
+
+
+def test_no_points_have_no_maps() -> None:
+    assert make_estimator().attention(arrays(*SIZE)[0], []).shape == (0, *SIZE)

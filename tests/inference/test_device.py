@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.device import pick_device, pick_dtype
+from gmaflow.inference.device import cudnn_flag, pick_device, pick_dtype
 
 
 def test_auto_is_always_something() -> None:
@@ -21,3 +21,14 @@ def test_half_precision_by_itself_on_cuda_only() -> None:
     assert pick_dtype("auto", torch.device("mps")) == torch.float32
     assert pick_dtype("auto", torch.device("cuda")) == torch.float16
     assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+
+
+def test_whoever_leaves_last_puts_a_flag_back() -> None:
+    before = torch.backends.cudnn.benchmark
+    first, second = cudnn_flag("benchmark"), cudnn_flag("benchmark")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.backends.cudnn.benchmark
+    second.__exit__(None, None, None)
+    assert torch.backends.cudnn.benchmark == before

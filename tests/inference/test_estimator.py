@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,9 @@ import torch
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import Flow, FlowEstimator, estimate
+from gmaflow.inference.engine import check_iters
 from gmaflow.inference.images import check_tensors
+from gmaflow.inference.tiles import blend_weights, tile_starts
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
@@ -47,6 +50,55 @@ def test_the_array_door_and_the_tensor_door_agree() -> None:
     together = estimator.batch(*tensors).flow.permute(0, 2, 3, 1).numpy()
     for pair, flow in zip(pairs, together, strict=True):
         np.testing.assert_allclose(estimator(*pair).array, flow, atol=1e-4)
+
+
+def test_a_batch_s_flow_can_teach() -> None:
+    found = FlowEstimator(checkpoint(), iters=1, device="cpu").batch(*random_images(2, 32, 40))
+    for target in (found.flow, found.coarse):
+        scale = torch.ones(1, requires_grad=True)
+        (scale * target).sum().backward()
+        assert scale.grad is not None
+
+
+@contextmanager
+def torch_defaults(dtype: torch.dtype, device: str) -> Iterator[None]:
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "suffix"),
+    [
+        (torch.float64, "cpu", ".safetensors"),
+        (torch.bfloat16, "cpu", ".pth"),
+        (torch.float32, "meta", ".pth"),
+    ],
+)
+def test_torchs_defaults_change_nothing(
+    dtype: torch.dtype, device: str, suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / f"gma{suffix}"
+    save_checkpoint(path, checkpoint("gma"))
+    pair = arrays(64, 72)  # large enough for instance norm to be summed in parts
+
+    def everything() -> list[np.ndarray]:
+        made = FlowEstimator(path, model="gma", iters=1, device="cpu")
+        flow = made(*pair)
+        again = made.bidirectional(*pair, previous=flow)
+        weights = torch.cat(blend_weights(800, 480, tile_starts(800, 480))).numpy()
+        attention = made.attention(pair[0], [(3.0, 5.0)])
+        return [flow.array, again.forward.array, again.confidence, attention, weights]
+
+    expected = everything()
+    with torch_defaults(dtype, device):
+        found = everything()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_hurried_door(tmp_path: Path) -> None:
@@ -144,9 +196,28 @@ def test_weights_that_give_nonsense_are_named() -> None:
         estimator(*arrays(32, 40))
 
 
+@pytest.mark.parametrize("iters", [0, -3, 2.0, "2"])
+def test_only_whole_numbers_of_refinements_can_be_made(iters: object) -> None:
+    with pytest.raises(FlowError, match=f"iters is {iters!r}; give at least 1, a whole number"):
+        check_iters.__wrapped__(iters)  # type: ignore[attr-defined]
+    assert check_iters.__wrapped__(np.int64(2)) == 2  # type: ignore[attr-defined]
+
+
+def test_what_was_chosen_cannot_be_changed_to_no_effect() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu", max_memory="1GB")
+    for name in ("iters", "max_memory"):
+        with pytest.raises(AttributeError):
+            setattr(estimator, name, 5)
+    assert (estimator.iters, estimator.max_memory) == (2, 1e9)
+    assert estimator.with_iters(5).max_memory == 1e9
+
+
+def test_a_plan_and_a_limit_exclude_each_other() -> None:
+    with pytest.raises(FlowError, match="plan or max_memory, not both"):
+        FlowEstimator(checkpoint(), device="cpu", plan=STREAMED, max_memory="1GB")
+
+
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(FlowError, match="iters is 0; give at least 1"):
-        FlowEstimator(checkpoint(), iters=0)
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     with pytest.raises(ImageError, match="differ in size"):
         estimator(arrays(32, 40)[0], arrays(32, 48)[0])
@@ -184,6 +255,7 @@ def test_a_source_may_reuse_its_memory() -> None:
         (torch.zeros(3, 32, 40),) * 2 + (r"\[b, 3, height, width\], not \(3, 32, 40\)",),
         (torch.zeros(1, 3, 9, 9),) * 2 + ("at least 16 pixels",),
         (torch.zeros(0, 3, 32, 40),) * 2 + ("empty; give at least one pair",),
+        (torch.zeros(1, 3, 32, 40), torch.zeros(1, 3, 32, 40, device="meta"), "on cpu and meta"),
     ],
 )
 def test_batches_that_are_no_images_are_refused(

@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gmaflow.errors import FlowError
 from gmaflow.inference import Flow, read_flow
 
 
@@ -65,3 +66,10 @@ def test_warping_undoes_a_shift() -> None:
     image2 = np.roll(image1, (2, 3), axis=(0, 1))
     flow = Flow(np.tile(np.array([3, 2], np.float32), (20, 30, 1)))
     assert np.array_equal(flow.warp(image2)[:18, :27], image1[:18, :27])
+
+
+def test_an_error_is_that_of_flow_of_the_same_size() -> None:
+    flow = Flow(np.ones((4, 5, 2), np.float32))
+    assert flow.mean_error(Flow(np.zeros((4, 5, 2), np.float32))) == pytest.approx(2**0.5)
+    with pytest.raises(FlowError, match="the truth differ in size: 4x5 and 1x1"):
+        flow.mean_error(Flow(np.zeros((1, 1, 2), np.float32)))

@@ -51,9 +51,16 @@ VERSION_2 = "memory.max", "memory.current"
 VERSION_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
 
 
+def own_groups(root: Path, group: str) -> Path:
+    """Tell of a process in one group, as Linux does where both versions are in use."""
+    own = root / "own"
+    own.write_text(f"5:cpu,cpuacct:/elsewhere\n4:memory:/{group}\n0::/{group}\n")
+    return own
+
+
 def make_group(root: Path, names: tuple[str, str], limit: str, used: int) -> None:
     for name, text in zip(names, (limit, str(used)), strict=True):
-        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{text}\n")
     details = "anon 300\nfile 600\nshmem 50\nactive_file 150\ninactive_file 400\n"
     (root / names[0]).with_name("memory.stat").write_text(details)
@@ -64,15 +71,29 @@ def test_copies_of_files_leave_a_container_its_memory(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
     make_group(tmp_path, names, "1000", 950)
-    assert free_container_memory(tmp_path) == 1000 - 950 + 150 + 400
+    assert free_container_memory(tmp_path, own_groups(tmp_path, "")) == 1000 - 950 + 150 + 400
 
 
 def test_a_container_may_have_no_limit_or_be_beyond_it(tmp_path: Path) -> None:
-    assert free_container_memory(tmp_path) == float("inf")
+    own = own_groups(tmp_path, "")
+    assert free_container_memory(tmp_path, own) == float("inf")
     make_group(tmp_path, VERSION_2, "max", 950)
-    assert free_container_memory(tmp_path) == float("inf")
+    assert free_container_memory(tmp_path, own) == float("inf")
     make_group(tmp_path, VERSION_2, "100", 950)
-    assert free_container_memory(tmp_path) == 0
+    assert free_container_memory(tmp_path, own) == 0
+    assert free_container_memory(tmp_path, tmp_path / "nowhere") == float("inf")
+
+
+@pytest.mark.parametrize("names", [VERSION_2, VERSION_1])
+def test_the_narrowest_limit_of_a_job_and_those_above_it_holds(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    own = own_groups(tmp_path, "jobs/one/step")
+    limits = {"jobs": "2000", "jobs/one": "1200", "jobs/one/step": "9000", "jobs/two": "10"}
+    for group, limit in limits.items():
+        inside = tuple(str(Path(name).parent / group / Path(name).name) for name in names)
+        make_group(tmp_path, (inside[0], inside[1]), limit, 950)
+    assert free_container_memory(tmp_path, own) == 1200 - 950 + 150 + 400
 
 
 def test_small_amounts_are_not_told_as_nothing() -> None:

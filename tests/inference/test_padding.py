@@ -1,8 +1,11 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.errors import FlowError
+from gmaflow.inference import FlowEstimator
+from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
 
 sides = st.integers(1, 70)
 
@@ -27,3 +30,12 @@ def test_it_is_split_as_published_and_repeats_the_border() -> None:
 def test_kitti_grows_at_the_bottom_alone() -> None:
     assert Padding.of_kind("kitti", 370, 1226) == Padding(left=3, right=3, top=0, bottom=6)
     assert Padding.of_kind("sintel", 370, 1226) == Padding(left=3, right=3, top=3, bottom=3)
+
+
+@pytest.mark.parametrize("kind", ["KITTI", ""])
+def test_another_kind_is_refused(kind: str) -> None:
+    with pytest.raises(FlowError, match="give one of sintel, kitti"):
+        as_padding_kind(kind)
+    blank = FlowEstimator.__new__(FlowEstimator)
+    with pytest.raises(FlowError, match="padding"):
+        FlowEstimator.__init__.__wrapped__(blank, padding=kind)  # type: ignore[attr-defined]

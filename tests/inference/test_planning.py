@@ -13,7 +13,7 @@ import torch
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
-from gmaflow.inference.planning import PLANS, Computation, PlanLog, bytes_needed, plan_work
+from gmaflow.inference.planning import CUT, PLANS, Computation, PlanLog, bytes_needed, plan_work
 from gmaflow.inference.tiles import SMALLEST_TILE
 from gmaflow.model import MODELS, MemoryPlan
 from tests.conftest import random_images
@@ -61,12 +61,24 @@ def test_a_plan_keeps_to_its_budget_or_says_that_it_cannot(model: str, fast: boo
             plan = plan_work(computation, batch=3, height=height, width=width, budget=budget * GB)
         except FlowError:
             tile = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
-            assert smallest_need(computation, *tile) > budget * GB
+            beside = CUT * 3 * height * width
+            assert beside + smallest_need(computation, *tile) > budget * GB
             continue
         assert plan.need <= budget * GB
         # Tiles only where the whole does not fit in any way.
         assert (plan.tile == (height, width)) == (least <= budget * GB)
         assert math.prod(plan.tile) <= height * width
+
+
+def test_whole_images_and_their_flow_lie_beside_a_tile() -> None:
+    """Both images and the flow are float32: eight numbers a pixel, of every pair."""
+    height, width = 1088, 1920
+    for budget, batch in product((0.4, 1.0), (1, 3)):
+        plan = plan_work(RAFT, batch=batch, height=height, width=width, budget=budget * GB)
+        assert plan.in_tiles((batch, 3, height, width))
+        tile_height, tile_width = plan.tile
+        alone = bytes_needed(RAFT, plan.memory, batch=1, height=tile_height, width=tile_width)
+        assert alone + 8 * 4 * batch * height * width <= plan.need <= budget * GB
 
 
 def smallest_need(computation: Computation, height: int, width: int) -> float:

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
-from gmaflow.inference.planning import Computation, candidates
+from gmaflow.inference.device import Precision
+from gmaflow.inference.planning import CUT, Computation, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS
 from tests.inference.test_estimator import arrays, checkpoint
@@ -32,6 +33,18 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
         assert np.abs(flow - expected).max() < 1e-4
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_flow_of_a_refinement_may_be_asked_for_later(precision: Precision) -> None:
+    estimator = FlowEstimator(
+        checkpoint("gma"), iters=2, device="cpu", backend="reference", precision=precision
+    )
+    seen: list[Refinement] = []
+    flow = estimator(*arrays(34, 45), watch=seen.append)
+    last = seen[-1].flow()
+    assert last is not None
+    assert np.abs(last - flow.array).max() < (1e-4 if precision == "fp32" else 0.5)
+
+
 def least_memory(model: str, height: int, width: int) -> float:
     """Bytes with which one pair of that size is estimated at once, by the fast back end."""
     computation = Computation(MODELS[model], fast=True)
@@ -41,7 +54,7 @@ def least_memory(model: str, height: int, width: int) -> float:
 @pytest.mark.parametrize("encoded", [False, True])
 def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
     (tile,) = tile_sizes(384, 520)
-    memory = least_memory("raft-small", *tile)
+    memory = least_memory("raft-small", *tile) + CUT * 2 * 384 * 520
     estimator = FlowEstimator(
         checkpoint(), iters=2, device="cpu", backend="fast", max_memory=memory
     )

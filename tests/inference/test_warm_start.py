@@ -1,7 +1,10 @@
 import numpy as np
+import pytest
 import torch
 
-from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.errors import FlowError
+from gmaflow.inference.padding import Padding
+from gmaflow.inference.warm_start import check_start, coarsen, forward_project, start_from
 
 
 def by_definition(flow: np.ndarray) -> np.ndarray:
@@ -46,3 +49,11 @@ def test_a_moving_square_arrives() -> None:
 
 def test_coarsening_counts_in_coarse_pixels() -> None:
     assert coarsen(torch.full((1, 2, 16, 24), 8.0)).eq(1).all()
+
+
+def test_what_is_no_flow_cannot_be_started_from() -> None:
+    array = np.zeros((32, 40, 2), np.float32)
+    with pytest.raises(FlowError, match=r"a ndarray; give what an estimator returned"):
+        start_from.__wrapped__(array, array.shape, Padding(0, 0, 0, 0), torch.device("cpu"))  # type: ignore[attr-defined]
+    with pytest.raises(FlowError, match="a ndarray; give a tensor"):
+        check_start.__wrapped__(array, torch.zeros(1, 3, 32, 40))  # type: ignore[attr-defined]

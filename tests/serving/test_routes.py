@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from gmaflow.example import load_example
+from gmaflow.inference.planning import CUT
 from gmaflow.io import VideoWriter, read_flow
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.version import __version__
@@ -217,7 +218,7 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
 
 
 def test_where_only_tiles_fit_this_is_said(weight_files: tuple[str, str]) -> None:
-    memory = least_memory("raft-small", 192, 448)
+    memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
     with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
         status = site.wait(site.start(iters="1", size=(192, 640)))
         assert status["state"] == "done"

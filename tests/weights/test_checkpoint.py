@@ -186,3 +186,9 @@ def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> Non
 def test_networks_are_described_by_name_and_difference() -> None:
     assert describe(MODELS["gma-p-only"]) == "gma-p-only"
     assert describe(replace(MODELS["gma"], num_heads=2)) == "gma with num_heads=2"
+
+
+def test_tensors_of_another_network_build_none() -> None:
+    odd = Checkpoint(config=MODELS["raft-small"], tensors={"module.x": torch.zeros(1)})
+    with pytest.raises(WeightsError, match=r"missing .* not expected module.x"):
+        odd.build()

@@ -115,3 +115,18 @@ def test_tensors_of_other_types_are_refused(dtype: torch.dtype) -> None:
 def test_what_holds_no_named_tensors_is_refused(content: object) -> None:
     with pytest.raises(WeightsError):
         unwrap(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("att.to_qk.weight", ()),
+        ("att.to_qk.weight", (65 * 256, 128, 1, 1)),
+        ("update_block.gru.convz1.weight", (512,)),
+    ],
+)
+def test_odd_shapes_are_named(name: str, shape: tuple[int, ...]) -> None:
+    theirs = to_published(state(MODELS["gma"]), MODELS["gma"])
+    theirs[name] = torch.zeros(shape)
+    with pytest.raises(WeightsError, match="of another shape"):
+        from_published(theirs, recognise(theirs))

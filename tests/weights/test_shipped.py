@@ -52,3 +52,8 @@ def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:
 def test_an_unknown_model_lists_the_known_ones() -> None:
     with pytest.raises(WeightsError, match="no model is called 'pwc'; there are gma"):
         find_checkpoint(model="pwc")
+
+
+def test_an_empty_name_is_no_default() -> None:
+    with pytest.raises(WeightsError, match=r"give a .safetensors or .pth file"):
+        find_checkpoint("")

@@ -69,8 +69,8 @@ def time_in_turn(
         done += 1
         if not rounds:
             a_round = (time.perf_counter() - started) / done
-            fitting = int(seconds * len(works) / a_round)
-            total = min(max(fitting, FEWEST_ROUNDS), MOST_ROUNDS)
+            fitting = min(seconds * len(works) / a_round, MOST_ROUNDS)
+            total = max(int(fitting), FEWEST_ROUNDS)
         progress(done, total)
     return times
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.device import computing
 from gmaflow.inference.images import ImageArray, to_tensor
 from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.model import STRIDE, AttentionWeights, FlowNetwork
@@ -31,9 +32,14 @@ class FrameAttention:
 
     @classmethod
     def of(
-        cls, network: FlowNetwork, image: ImageArray, device: torch.device, padding: PaddingKind
+        cls,
+        network: FlowNetwork,
+        image: ImageArray,
+        device: torch.device,
+        padding: PaddingKind,
+        context: Float[Tensor, "1 c h w"] | None = None,
     ) -> "FrameAttention":
-        """Encode a frame.
+        """Encode a frame, or take the context that it was encoded to.
 
         Raises:
             FlowError: The network has no attention.
@@ -42,9 +48,11 @@ class FrameAttention:
             raise FlowError("this network has no attention to show; use gma, gma-p or gma-p-only")
         height, width = image.shape[:2]
         pads = Padding.of_kind(padding, height, width)
-        with torch.inference_mode():
-            _, context = network.encode_context(pads.pad(to_tensor(image, device)))
-            return cls(network.attention(context, store=False), pads, height, width, device)
+        with torch.inference_mode(), computing(device, (1, 3, height, width)):
+            if context is None:
+                _, context = network.encode_context(pads.pad(to_tensor(image, device)))
+            weights = network.attention(context.to(network.dtype), store=False)
+            return cls(weights, pads, height, width, device)
 
     @torch.inference_mode()
     def cells(self, points: Sequence[tuple[float, float]]) -> Float[Tensor, "k h w"]:
@@ -66,13 +74,14 @@ class FrameAttention:
             int(y + self.padding.top) // STRIDE * columns + int(x + self.padding.left) // STRIDE
             for x, y in points
         ]
-        rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))
+        with computing(self.device, (1, 3, self.height, self.width)):
+            rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))
         return rows.mean(dim=1)[0].unflatten(1, (-1, columns)).float()
 
     @torch.inference_mode()
     def maps(self, points: Sequence[tuple[float, float]]) -> Float32[np.ndarray, "k H W"]:
         """Return the same at the image's size."""
         full = F.interpolate(
-            self.cells(points)[None], scale_factor=STRIDE, mode="bilinear", align_corners=False
+            self.cells(points)[:, None], scale_factor=STRIDE, mode="bilinear", align_corners=False
         )
-        return self.padding.crop(full)[0].cpu().numpy()
+        return self.padding.crop(full)[:, 0].cpu().numpy()

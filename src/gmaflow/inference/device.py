@@ -1,16 +1,24 @@
 """Where to compute, and in which precision."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal, cast, get_args
 
 import torch
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.memory import out_of_memory_as_sentence
 
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+_flags = threading.Lock()
+_users: Counter[str] = Counter()
+"""How many are within `cudnn_flag`, by the flag."""
+_before: dict[str, bool] = {}
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -59,11 +67,32 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
 
 
 @contextmanager
+def computing(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
+    """Compute on images of that shape; running out of memory is a sentence.
+
+    An autocast that the caller is in does not count: back ends say themselves what has which type.
+    Nor does the current GPU, where Triton would launch its kernels.
+    """
+    there = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with there, torch.autocast(device.type, enabled=False), out_of_memory_as_sentence(shape):
+        yield
+
+
+@contextmanager
 def cudnn_flag(name: Literal["benchmark", "deterministic"]) -> Iterator[None]:
-    """Let cuDNN try its ways to convolve and keep the fastest, or take safe ones, for a while."""
-    before = getattr(torch.backends.cudnn, name)
-    setattr(torch.backends.cudnn, name, True)
+    """Let cuDNN try its ways to convolve and keep the fastest, or take safe ones, for a while.
+
+    All threads share the flag: the last of them to leave puts it back.
+    """
+    with _flags:
+        if _users[name] == 0:
+            _before[name] = getattr(torch.backends.cudnn, name)
+            setattr(torch.backends.cudnn, name, True)
+        _users[name] += 1
     try:
         yield
     finally:
-        setattr(torch.backends.cudnn, name, before)
+        with _flags:
+            _users[name] -= 1
+            if _users[name] == 0:
+                setattr(torch.backends.cudnn, name, _before[name])

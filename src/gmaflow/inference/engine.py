@@ -4,8 +4,8 @@ Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -14,8 +14,11 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.backend import ReferenceRunner, Runner
-from gmaflow.inference.frames import Frame, both_directions
-from gmaflow.inference.memory import memory_budget, out_of_memory_as_sentence
+from gmaflow.inference.device import computing
+from gmaflow.inference.flow import Flow
+from gmaflow.inference.frames import Frame, both_directions, joined
+from gmaflow.inference.memory import memory_budget
+from gmaflow.inference.padding import Padding
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.refinement import Watch
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
@@ -33,6 +36,20 @@ class BatchEstimate(NamedTuple):
     """On the padded 1/8 grid, in its pixels."""
     in_tiles: bool = False
     """Whether memory was too short for anything but tiles; see `Flow.in_tiles`."""
+
+    def cropped(self, padding: Padding) -> "BatchEstimate":
+        """Return it at the size of the images before they were padded."""
+        return self._replace(flow=padding.crop(self.flow))
+
+    def to_flows(self) -> list[Flow]:
+        """Return the flow of each pair, as arrays."""
+        fine, coarse = (
+            part.permute(0, 2, 3, 1).contiguous().cpu().numpy() for part in (self.flow, self.coarse)
+        )
+        return [
+            Flow(array, coarse=low, in_tiles=self.in_tiles)
+            for array, low in zip(fine, coarse, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -60,31 +77,29 @@ class Engine:
         """Estimate a batch of pairs, in parts where memory is short."""
         plan = self.plan_for(padded1.shape)
         self._tell(plan, padded1.shape)
-        parts = count_parts(padded1.shape, pairs=plan.pairs, tile=plan.tile)
+        on_iteration = None
+        if watch is not None:
+            parts = count_parts(padded1.shape, pairs=plan.pairs, tile=plan.tile)
+            total = parts * self.iters
+            on_iteration = watch.of_whole(total) if parts == 1 else watch.of_parts(total)
 
-        def compute(runner: Runner) -> Prediction:
-            on_iteration = None
-            if watch is not None:
-                total = parts * self.iters
-                on_iteration = watch.of_whole(total) if parts == 1 else watch.of_parts(total)
+        def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
+            with computing(self.device, image1.shape):
+                return self.runner(
+                    image1,
+                    image2,
+                    iters=self.iters,
+                    flow_init=start,
+                    plan=plan.memory,
+                    on_iteration=on_iteration,
+                )
 
-            def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
-                with out_of_memory_as_sentence(image1.shape):
-                    return runner(
-                        image1,
-                        image2,
-                        iters=self.iters,
-                        flow_init=start,
-                        plan=plan.memory,
-                        on_iteration=on_iteration,
-                    )
-
-            return estimate_in_parts(
-                at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
-            )
-
-        found = self._finite(compute)
-        return BatchEstimate(found.flow, found.low, plan.in_tiles(padded1.shape))
+        found = estimate_in_parts(
+            at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
+        )
+        if found.flow.isfinite().all():
+            return BatchEstimate(found.flow, found.low, plan.in_tiles(padded1.shape))
+        return self._in_float32(start).on_images(padded1, padded2, start, watch)
 
     def on_frames(
         self,
@@ -99,39 +114,30 @@ class Engine:
         shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
         plan = self.plan_for(shape)
         if frame1.encoded is None or frame2.encoded is None or not plan.is_whole(shape):
-            images = [frame1.padded, frame2.padded]
-            first, second = (images, images[::-1]) if both_ways else (images[:1], images[1:])
-            return self.on_images(torch.cat(first), torch.cat(second), start, watch)
+            return self.on_images(*joined(frame1, frame2, both_ways=both_ways), start, watch)
         self._tell(plan, shape)
-
-        def compute(runner: Runner) -> Prediction:
-            first, second = (
-                frame.encoded
-                if frame.encoded is not None and runner is self.runner
-                else runner.encode_frame(frame.padded)
-                for frame in (frame1, frame2)
+        first, features2 = frame1.encoded, frame2.encoded.features
+        if both_ways:
+            first, features2 = both_directions(frame1.encoded, frame2.encoded)
+        with computing(self.device, shape):
+            found = self.runner.match(
+                first,
+                features2,
+                iters=self.iters,
+                flow_init=start,
+                plan=plan.memory,
+                on_iteration=None if watch is None else watch.of_whole(self.iters),
             )
-            features2 = second.features
-            if both_ways:
-                first, features2 = both_directions(first, second)
-            with out_of_memory_as_sentence(shape):
-                return runner.match(
-                    first,
-                    features2,
-                    iters=self.iters,
-                    flow_init=start,
-                    plan=plan.memory,
-                    on_iteration=None if watch is None else watch.of_whole(self.iters),
-                )
-
-        found = self._finite(compute)
-        return BatchEstimate(found.flow, found.low)
+        if found.flow.isfinite().all():
+            return BatchEstimate(found.flow, found.low)
+        images = joined(frame1, frame2, both_ways=both_ways)
+        return self._in_float32(start).on_images(*images, start, watch)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
         """Encode images once, for all the pairs they are part of; None where they need tiles."""
         if not self.plan_for(padded.shape).is_whole(padded.shape):
             return None
-        with out_of_memory_as_sentence(padded.shape):
+        with computing(self.device, padded.shape):
             return self.runner.encode_frame(padded)
 
     def plan_for(self, shape: tuple[int, ...]) -> WorkPlan:
@@ -153,21 +159,23 @@ class Engine:
         if self.plan is None:
             self.plan_log.tell(plan, shape)
 
-    def _finite(self, compute: Callable[[Runner], Prediction]) -> Prediction:
-        """Compute in the chosen precision, or in float32 where that overflows."""
-        found = compute(self.runner)
-        if found.flow.isfinite().all():
-            return found
-        if self.dtype != torch.float32:
-            log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-            found = compute(ReferenceRunner(self.network, torch.float32))
-            if found.flow.isfinite().all():
-                return found
-        raise FlowError("these weights give flow that is not finite; are they damaged?")
+    def _in_float32(self, start: Float[Tensor, "b 2 h w"] | None) -> "Engine":
+        """Return who computes again what did not come out finite.
+
+        Raises:
+            FlowError: Nobody could: it is not for want of precision.
+        """
+        if start is not None and not start.isfinite().all():
+            raise FlowError("the first guess has values that are NaN or infinite; replace them")
+        if self.dtype == torch.float32:
+            raise FlowError("these weights give flow that is not finite; are they damaged?")
+        log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
+        runner = ReferenceRunner(self.network, torch.float32)
+        return replace(self, runner=runner, dtype=torch.float32)
 
 
 def check_iters(iters: int) -> int:
-    """Refuse to refine less than once."""
-    if iters < 1:
-        raise FlowError(f"iters is {iters}; give at least 1 (12 is the usual number)")
+    """Refuse to refine less than once, or not a whole number of times."""
+    if not isinstance(iters, Integral) or iters < 1:
+        raise FlowError(f"iters is {iters!r}; give at least 1, a whole number (12 is usual)")
     return iters

@@ -26,7 +26,7 @@ from gmaflow.inference.images import (
     to_tensor,
 )
 from gmaflow.inference.memory import as_bytes
-from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
 from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
@@ -68,10 +68,11 @@ class FlowEstimator:
         max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
     ) -> None:
-        self.iters = check_iters(iters)
+        if plan is not None and max_memory is not None:
+            raise FlowError("give plan or max_memory, not both: a plan holds whatever it takes")
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
-        self.padding: PaddingKind = padding
+        self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:
@@ -79,15 +80,25 @@ class FlowEstimator:
         self.network = weights.build().to(self.device)
         self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
-        self.max_memory = None if max_memory is None else as_bytes(max_memory)
+        limit = None if max_memory is None else as_bytes(max_memory)
         self._engine = Engine(
-            self.network, runner, self.device, self.dtype, iters, plan, self.max_memory
+            self.network, runner, self.device, self.dtype, check_iters(iters), plan, limit
         )
 
     @property
     def config(self) -> NetworkConfig:
         """What network this is."""
         return self.network.config
+
+    @property
+    def iters(self) -> int:
+        """How many refinements it makes; `with_iters` gives an estimator that makes others."""
+        return self._engine.iters
+
+    @property
+    def max_memory(self) -> float | None:
+        """Bytes it plans with; None for what is free."""
+        return self._engine.max_memory
 
     def __call__(
         self,
@@ -108,7 +119,7 @@ class FlowEstimator:
         Raises:
             FlowError: An image cannot be read or used; it says why.
         """
-        return self._to_flows(self._pair(image1, image2, previous, watch))[0]
+        return self._pair(image1, image2, previous, watch).to_flows()[0]
 
     def bidirectional(
         self,
@@ -125,7 +136,7 @@ class FlowEstimator:
         """
         both = self._pair(image1, image2, previous, watch, both_ways=True)
         seen = check_visibility(both.flow[:1], both.flow[1:])
-        forward, backward = self._to_flows(both)
+        forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
     def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
@@ -156,7 +167,6 @@ class FlowEstimator:
         padded = self._padding(array).pad(to_tensor(array, self.device))
         return Frame(array, padded, self._engine.encode(padded), self.network)
 
-    @torch.inference_mode()
     def batch(
         self,
         image1: Float[Tensor, "b 3 H W"],
@@ -173,24 +183,26 @@ class FlowEstimator:
             start: First guess, as the `coarse` flow of an estimate.
             watch: Told after each refinement; what it raises stops the estimate.
         """
-        check_tensors(image1, image2)
-        return self._batch(image1, image2, start, watch)
+        with torch.inference_mode():
+            check_tensors(image1, image2)
+            padding = Padding.of_kind(self.padding, *image1.shape[-2:])
+            first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
+            found = self._on_images(first, second, padding, start, watch)
+        # What inference mode made can be no part of a loss, not even as its target; copies can.
+        return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
 
-    def _batch(
+    def _on_images(
         self,
-        image1: Float[Tensor, "b 3 H W"],
-        image2: Float[Tensor, "b 3 H W"],
+        padded1: Float[Tensor, "b 3 H W"],
+        padded2: Float[Tensor, "b 3 H W"],
+        padding: Padding,
         start: Float[Tensor, "b 2 h w"] | None,
         watch: Watcher | None,
     ) -> BatchEstimate:
         """Estimate a batch that is known to be sound: to ask the device would take its time."""
-        padding = Padding.of_kind(self.padding, *image1.shape[-2:])
-        padded1, padded2 = (
-            padding.pad(image.to(self.device).float()) for image in (image1, image2)
-        )
         start = None if start is None else check_start(start, padded1)
         watched = self._watch(watch, padding)
-        return self._cropped(self._engine.on_images(padded1, padded2, start, watched), padding)
+        return self._engine.on_images(padded1, padded2, start, watched).cropped(padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -210,14 +222,16 @@ class FlowEstimator:
         Raises:
             FlowError: The network has no attention.
         """
-        array = image1.image if isinstance(image1, Frame) else load_image(image1)
-        return FrameAttention.of(self.network, array, self.device, self.padding)
+        if not isinstance(image1, Frame):
+            return FrameAttention.of(self.network, load_image(image1), self.device, self.padding)
+        encoded = self._as_frame(image1).encoded
+        context = None if encoded is None else encoded.context
+        return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
     def with_iters(self, iters: int) -> "FlowEstimator":
         """Return an estimator with the same network that makes another number of refinements."""
         twin = copy(self)
-        twin.iters = check_iters(iters)
-        twin._engine = replace(self._engine, iters=iters)
+        twin._engine = replace(self._engine, iters=check_iters(iters))
         return twin
 
     @torch.inference_mode()
@@ -238,15 +252,16 @@ class FlowEstimator:
             padding = self._padding(frames[0].image)
             watched = self._watch(watch, padding)
             found = self._engine.on_frames(*frames, start, watched, both_ways=both_ways)
-            return self._cropped(found, padding)
+            return found.cropped(padding)
         array1 = load_image(image1, name="the first image")
         array2 = load_image(image2, name="the second image")
         check_pair(array1, array2)
         start = self._start_from(previous, array1, both_ways=both_ways)
-        tensor1, tensor2 = (to_tensor(array, self.device) for array in (array1, array2))
+        padding = self._padding(array1)
+        first, second = (padding.pad(to_tensor(x, self.device)) for x in (array1, array2))
         if both_ways:
-            tensor1, tensor2 = torch.cat([tensor1, tensor2]), torch.cat([tensor2, tensor1])
-        return self._batch(tensor1, tensor2, start, watch)
+            first, second = torch.cat([first, second]), torch.cat([second, first])
+        return self._on_images(first, second, padding, start, watch)
 
     def _as_frame(self, image: FrameLike) -> Frame:
         if not isinstance(image, Frame):
@@ -268,19 +283,6 @@ class FlowEstimator:
             return None
         ahead = start_from(previous, image.shape, self._padding(image), self.device)
         return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
-
-    @staticmethod
-    def _cropped(found: BatchEstimate, padding: Padding) -> BatchEstimate:
-        return found._replace(flow=padding.crop(found.flow))
-
-    @staticmethod
-    def _to_flows(estimate: BatchEstimate) -> list[Flow]:
-        fine = estimate.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        coarse = estimate.coarse.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        return [
-            Flow(array, coarse=low, in_tiles=estimate.in_tiles)
-            for array, low in zip(fine, coarse, strict=True)
-        ]
 
 
 def estimate(

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.io import read_flow as read_flow_arrays
 from gmaflow.io import write_flow, write_image
+from gmaflow.io.sizes import check_same_size
 from gmaflow.viz import add_legend, flow_to_image, warp_back
 
 
@@ -70,7 +71,12 @@ class Flow:
         return warp_back(image2, self.array)
 
     def mean_error(self, truth: "Flow") -> float:
-        """Return the mean end-point error, over the pixels whose truth is known."""
+        """Return the mean end-point error, over the pixels whose truth is known.
+
+        Raises:
+            FlowError: The truth is of another size.
+        """
+        check_same_size({"the flow": self.array, "the truth": truth.array})
         error = np.linalg.norm(self.array - truth.array, axis=2)
         return float(error.mean() if truth.valid is None else error[truth.valid].mean())
 

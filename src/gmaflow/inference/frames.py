@@ -39,3 +39,13 @@ def both_directions(
     """Return a batch of two pairs, there and back, as `FlowNetwork.match` takes it."""
     ahead = (torch.cat(parts) for parts in zip(first, second, strict=True))
     return EncodedFrame(*ahead), torch.cat([second.features, first.features])
+
+
+def joined(
+    first: Frame, second: Frame, *, both_ways: bool
+) -> tuple[Float[Tensor, "b 3 H W"], Float[Tensor, "b 3 H W"]]:
+    """Return the frames' padded images as a batch of one pair, or of two, there and back."""
+    if not both_ways:
+        return first.padded, second.padded
+    images = [first.padded, second.padded]
+    return torch.cat(images), torch.cat(images[::-1])

@@ -84,7 +84,7 @@ def check_floats(array: np.ndarray, name: str) -> np.ndarray:
 def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w"]:
     """Return a loaded image as a batch of one on the device, in 0..1."""
     tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
-    return tensor / 255 if array.dtype == np.uint8 else tensor
+    return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
@@ -104,6 +104,10 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
     if image1.shape != image2.shape:
         raise ImageError(
             f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
+        )
+    if image1.device != image2.device:
+        raise ImageError(
+            f"the two batches are on {image1.device} and {image2.device}; put both on one device"
         )
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")

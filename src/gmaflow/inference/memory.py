@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import torch
 
@@ -75,29 +75,48 @@ def free_host_memory() -> float:
         return 4 * 2**30  # Windows: assume a small laptop
 
 
-def free_container_memory(groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """Return what a container's limit leaves, or infinity outside one.
-
-    Copies of files count as used, but the kernel drops them as soon as memory is wanted: whoever
-    has read a large data set would else seem to have nothing left.
+def free_container_memory(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """Return what the limit of a container, job or service leaves, or infinity outside them.
 
     Args:
         groups: Where the kernel tells of control groups, of version 2 or 1.
+        own: Where it tells of which ones this process is part.
     """
-    for group, limit_file, used_file in (
-        (groups, "memory.max", "memory.current"),
-        (groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        try:
-            limit = (group / limit_file).read_text().strip()
-            used = float((group / used_file).read_text())
-            details = (group / "memory.stat").read_text().splitlines()
-        except OSError:
-            continue
-        amounts = {name: float(amount) for name, amount in map(str.split, details)}
-        files = amounts.get("active_file", 0.0) + amounts.get("inactive_file", 0.0)
-        return float("inf") if limit == "max" else max(0.0, float(limit) - used + files)
-    return float("inf")
+    free = [float("inf")]
+    for line in own.read_text().splitlines() if own.exists() else ():
+        number, controllers, path = line.split(":", 2)
+        # What lies above holds too; and in a container it may be all that can be seen.
+        within = PurePosixPath(path.lstrip("/"))
+        for group in (within, *within.parents):
+            if number == "0":
+                free.append(free_in_group(groups / group, "memory.max", "memory.current"))
+            elif "memory" in controllers.split(","):
+                names = "memory.limit_in_bytes", "memory.usage_in_bytes"
+                free.append(free_in_group(groups / "memory" / group, *names))
+    return min(free)
+
+
+def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
+    """Return what the limit of one control group leaves, or infinity where there is none.
+
+    Copies of files count as used, but the kernel drops them as soon as memory is wanted: whoever
+    has read a large data set would else seem to have nothing left.
+    """
+    try:
+        limit = (group / limit_file).read_text().strip()
+        used = float((group / used_file).read_text())
+        details = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    amounts = {name: float(amount) for name, amount in map(str.split, details)}
+    # In version 1 the total is that of the groups below too, as the limit and the use are.
+    files = sum(
+        amounts.get(f"total_{name}", amounts.get(name, 0.0))
+        for name in ("active_file", "inactive_file")
+    )
+    return float("inf") if limit == "max" else max(0.0, float(limit) - used + files)
 
 
 def give_back_freed() -> None:

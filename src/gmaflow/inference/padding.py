@@ -1,12 +1,13 @@
 """Any size to multiples of 8 and back."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.errors import FlowError
 from gmaflow.model import STRIDE
 
 PaddingKind = Literal["sintel", "kitti"]
@@ -49,3 +50,15 @@ class Padding:
         """Undo `pad`."""
         height, width = padded.shape[-2:]
         return padded[..., self.top : height - self.bottom, self.left : width - self.right]
+
+
+def as_padding_kind(text: str) -> PaddingKind:
+    """Return a text as a kind of padding.
+
+    Raises:
+        FlowError: It is none.
+    """
+    if text not in get_args(PaddingKind):
+        known = ", ".join(get_args(PaddingKind))
+        raise FlowError(f"padding {text!r} is not known; give one of {known}")
+    return cast("PaddingKind", text)

@@ -55,6 +55,10 @@ FAST_CUDA = {
 """The large network measured with torch 2.11 on an H200 in half precision, as allocated memory,
 weights included; the small one was not."""
 
+CUT = 32.0
+"""Bytes for each pixel of a pair that is cut into tiles: both images, 24, and the flow that tiles
+are blended into, 8. For a pair that is estimated at once they are too few to count."""
+
 PLANS = tuple(
     MemoryPlan(store_correlation=correlation, store_attention=attention)
     for correlation, attention in ((True, True), (False, True), (True, False), (False, False))
@@ -162,12 +166,13 @@ def plan_work(
     for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
+    beside = CUT * batch * height * width
     for tile in tile_sizes(height, width):
-        for plan in candidates(computation, 1, tile):
+        for plan in candidates(computation, 1, tile, beside=beside):
             if plan.need <= budget:
                 return plan
     side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
-    least = min(plan.need for plan in candidates(computation, 1, side))
+    least = min(plan.need for plan in candidates(computation, 1, side, beside=beside))
     raise FlowError(
         f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
         f"tiles they take {as_gigabytes(least)}: give more (--max-memory, max_memory=), or make "
@@ -175,14 +180,23 @@ def plan_work(
     )
 
 
-def candidates(computation: Computation, batch: int, tile: tuple[int, int]) -> Iterator[WorkPlan]:
-    """Give the exact ways to estimate a batch of that size, the fastest first."""
+def candidates(
+    computation: Computation, batch: int, tile: tuple[int, int], *, beside: float = 0.0
+) -> Iterator[WorkPlan]:
+    """Give the exact ways to estimate a batch of that size, the fastest first.
+
+    Args:
+        computation: What is done.
+        batch: How many pairs there are.
+        tile: Their height and width.
+        beside: Bytes that are in use anyway.
+    """
     height, width = tile
     for memory in PLANS:
         for halvings in range(math.ceil(math.log2(batch)) + 1):
             pairs = math.ceil(batch / 2**halvings)
             need = bytes_needed(computation, memory, batch=pairs, height=height, width=width)
-            yield WorkPlan(memory, pairs, tile, need)
+            yield WorkPlan(memory, pairs, tile, beside + need)
 
 
 class PlanLog:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from gmaflow.inference.device import computing
 from gmaflow.inference.padding import Padding
 from gmaflow.model import FlowNetwork, OnIteration
 
@@ -37,7 +38,9 @@ class Refinement:
         if self.state is None:
             return None
         coarse, hidden = self.state
-        padded = self.network.upsample(coarse[:1], hidden[:1])
+        with computing(coarse.device, coarse.shape):
+            # The state may be in half precision, of an autocast that is over.
+            padded = self.network.upsample(coarse[:1], hidden[:1].float())
         return self.padding.crop(padded)[0].permute(1, 2, 0).float().cpu().numpy()
 
 

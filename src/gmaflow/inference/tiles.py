@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.inference.memory import give_back_freed
 from gmaflow.model import STRIDE, Prediction
 
 OVERLAP = 128
@@ -62,10 +63,10 @@ def tile_starts(length: int, tile: int) -> list[int]:
 
 def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tensor, " t"]]:
     """Return each tile's weights along an axis: they fade towards neighbours, and sum to 1."""
-    weights = torch.zeros(len(starts), length)
+    weights = torch.zeros(len(starts), length, dtype=torch.float32, device="cpu")
     for i, start in enumerate(starts):
-        inside = torch.arange(tile) + 0.5
-        fade = torch.ones(tile)
+        inside = torch.arange(tile, dtype=weights.dtype, device=weights.device) + 0.5
+        fade = torch.ones_like(inside)
         if i > 0:
             fade = torch.minimum(fade, inside / (starts[i - 1] + tile - start))
         if i < len(starts) - 1:
@@ -126,6 +127,8 @@ def estimate_in_tiles(
     for row, column in fine.tiles():
         window, cells = fine.window(row, column), coarse.window(row, column)
         guess = None if start is None else start[cells]
+        if image1.device.type == "cpu":
+            give_back_freed()  # else the last tile's memory may stay beside this one's
         found = estimate(image1[window], image2[window], guess)
         fine.add(row, column, found.flow)
         coarse.add(row, column, found.low)

@@ -24,8 +24,13 @@ def start_from(
     """Return the first guess that the flow of the pair before gives for images of this shape.
 
     Raises:
-        FlowError: The flow is of another size.
+        FlowError: It is no flow, or of another size.
     """
+    if not isinstance(previous, Flow):
+        raise FlowError(
+            f"the previous flow is a {type(previous).__name__}; give what an estimator returned, "
+            "or Flow(array)"
+        )
     check_same_size(
         {"the previous flow": previous.array, "the images": shape},
         remedy="a warm start needs the same size",
@@ -42,6 +47,8 @@ def check_start(
     start: Float[Tensor, "b 2 h w"], images: Float[Tensor, "b 3 H W"]
 ) -> Float[Tensor, "b 2 h w"]:
     """Refuse a first guess that does not fit padded images; else return it, where they are."""
+    if not isinstance(start, Tensor):
+        raise FlowError(f"the first guess is a {type(start).__name__}; give a tensor")
     wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
     if list(start.shape) != wanted:
         raise FlowError(

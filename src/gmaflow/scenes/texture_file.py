@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 
 from gmaflow.scenes.textures import TextureBank
 
 
 def write_bank(bank: TextureBank, path: Path) -> None:
     """Write a bank down, all of it."""
+    from safetensors.torch import save_file
+
     facts = {
         "size": bank.size,
         "tileable": bank.tileable,
@@ -25,6 +25,8 @@ def write_bank(bank: TextureBank, path: Path) -> None:
 
 def read_bank(path: Path, device: torch.device | str = "cpu") -> TextureBank:
     """Read a bank that `write_bank` wrote."""
+    from safetensors import safe_open
+
     with safe_open(path, framework="pt", device=str(device)) as file:
         facts = json.loads(file.metadata()["bank"])
         return TextureBank(

@@ -60,8 +60,13 @@ class Checkpoint:
     """Who wrote the file: `gmaflow`, or `published` for the authors' format."""
 
     def build(self) -> FlowNetwork:
-        """Return the network with these weights, in evaluation mode."""
+        """Return the network with these weights, in evaluation mode.
+
+        Raises:
+            WeightsError: They are not this network's.
+        """
         network = blank_network(self.config)
+        check_same_tensors(self.tensors, network.state_dict())
         network.load_state_dict(self.tensors, strict=True)
         return network.eval().requires_grad_(False)
 

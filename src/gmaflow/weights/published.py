@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
+from gmaflow.model.config import MOST_HEADS
 
 State = Mapping[str, Tensor]
 
@@ -70,7 +71,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
         if name.startswith(RECURRENT):
             continue
         # Absent counters (see `carries_nothing`) begin at zero.
-        ours[name] = theirs.get(published_name(name), torch.zeros(value.shape, dtype=value.dtype))
+        ours[name] = theirs.get(published_name(name), torch.zeros_like(value, device="cpu"))
     for number, suffix in enumerate(pass_suffixes(config)):
         ours |= join_pass(theirs, config, number=number, suffix=suffix)
     return ours
@@ -92,7 +93,7 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
         theirs |= split_pass(ours, config, number=number, suffix=suffix)
     if config.aggregates:
         # The authors keep the offset of each pair of positions as a table; their code asks for it.
-        position = torch.arange(MAX_OFFSET)
+        position = torch.arange(MAX_OFFSET, device="cpu")
         offset = position[None, :] - position[:, None]
         theirs["att.pos_emb.rel_ind"] = offset + MAX_OFFSET - 1
     return theirs
@@ -118,9 +119,11 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
         config = NetworkConfig(small=small, attention="none")
     else:
         gate = theirs.get("update_block.gru.convz1.weight")
-        both = gate is None or gate.shape[1] == 512
+        both = gate is None or gate.shape[1:2] == (512,)
+        # Whatever shapes a file has, a network is found, and then told how they differ from its.
+        heads = theirs["att.to_qk.weight"].shape[:1].numel() // (2 * HEAD_CHANNELS)
         config = NetworkConfig(
-            num_heads=max(1, theirs["att.to_qk.weight"].shape[0] // (2 * HEAD_CHANNELS)),
+            num_heads=min(max(heads, 1), MOST_HEADS),
             learned_alpha="update_block.aggregator.gamma" in theirs,
             combination="concatenate" if both else "replace",
         )
@@ -172,10 +175,11 @@ def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
 def blank_network(config: NetworkConfig) -> FlowNetwork:
     """Return a network whose weights are still to come, leaving the random state alone.
 
-    Not on the meta device: torch's initialisers load its compiler there, which takes two seconds.
+    In float32 on the CPU, whatever torch's defaults are. Not on the meta device: torch's
+    initialisers load its compiler there, which takes two seconds.
     """
-    with torch.random.fork_rng(devices=[]):
-        return FlowNetwork(config)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return FlowNetwork(config).float()
 
 
 def carries_nothing(their_name: str) -> bool:

@@ -39,7 +39,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     """
     config = find_config(model)
     shipped = shipped_weights()
-    name = str(weights or model or DEFAULT_MODEL)
+    name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
         return load_checkpoint(shipped[name], model=config)
     if weights is not None and (Path(weights).exists() or name not in MODELS):

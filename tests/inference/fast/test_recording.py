@@ -3,6 +3,9 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Thread
+from typing import Unpack
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ from gmaflow.inference.backend import make_runner
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.inference.fast.graphs import Replay, Run, Tensors
 from gmaflow.inference.fast.recording import MOST_RECORDINGS, RecordedNetwork
-from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
+from gmaflow.model import FlowNetwork, MatchOptions, MemoryPlan, NetworkConfig, Prediction
 from tests.conftest import random_images
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
@@ -96,6 +99,7 @@ class Tape:
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
         self.tried = self.replayed = 0
+        self.held: WeakSet[Replay] = WeakSet()
 
     @contextmanager
     def working_on(self, device: torch.device) -> Iterator[None]:
@@ -112,6 +116,7 @@ class Tape:
             self.replayed += 1
             return run(*given)
 
+        self.held.add(replay)
         return replay
 
 
@@ -182,3 +187,47 @@ def test_an_error_of_the_call_itself_is_not_hidden(network: FastNetwork) -> None
     for _ in range(3):
         with pytest.raises(ValueError, match="multiples of 8"):
             recorded(*random_images(1, 33, 40), iters=1)
+
+
+def test_whoever_watches_may_ask_for_another_pair(network: FastNetwork) -> None:
+    recorded = RecordedNetwork(network, Tape())
+    images = random_images(1, 32, 40)
+    found: list[Tensor] = []
+
+    def watch(_number: int, *_state: Tensor) -> None:
+        found.append(recorded(*images, iters=1).flow)
+
+    # On a thread that may be left behind: should it wait for itself, this test would wait too.
+    asking = Thread(
+        target=torch.inference_mode()(lambda: recorded(*images, iters=2, on_iteration=watch)),
+        daemon=True,
+    )
+    asking.start()
+    asking.join(timeout=60)
+    assert not asking.is_alive()
+    for flow in found:
+        assert torch.equal(flow, network(*images, iters=1).flow)
+    assert len(found) == 2
+
+
+class Crowded(FastNetwork):
+    """A network that has no memory for more than one pair beside recordings."""
+
+    tape = Tape()
+
+    def __call__(self, image1: Tensor, image2: Tensor, **how: Unpack[MatchOptions]) -> Prediction:
+        if len(image1) > 1 and self.tape.held:
+            raise torch.OutOfMemoryError("recordings have it")
+        return super().__call__(image1, image2, **how)
+
+
+def test_recordings_give_way_to_a_call_that_needs_their_memory(make_network: Make) -> None:
+    network = Crowded(make_network("raft-small"))
+    recorded = RecordedNetwork(network, network.tape)
+    one, two = random_images(1, 32, 40), random_images(2, 32, 40)
+    expected = network(*two, iters=1).flow
+    for _ in range(2):
+        recorded(*one, iters=1)
+    assert len(network.tape.held) == 1
+    assert torch.equal(recorded(*two, iters=1).flow, expected)
+    assert len(network.tape.held) == 0

@@ -41,8 +41,8 @@ class CachedLookup:
         rows2 = F.pad(rows2, (0, 0, 0, NOTHING))
         self.volume: Float[Tensor, "b n m"] = rows1 @ rows2.transpose(1, 2)
         height, width = features1.shape[1:3]
-        level = torch.arange(num_levels)
-        self.scale = 2.0**-level
+        level = torch.arange(num_levels, device=features1.device)
+        self.scale = 2.0 ** -level.float()
         self.sides = torch.stack([width // 2**level, height // 2**level])  # x first, as in coords
         cells = self.sides.prod(dim=0)
         self.before = cells.cumsum(0) - cells
@@ -70,7 +70,7 @@ class CachedLookup:
         points = coords[..., None] * self.scale
         corner = points.floor().nan_to_num()  # what is not a number must not become an index
         right, down = (points - corner)[..., None, None]
-        steps = torch.arange(-self.radius, self.radius + 2)
+        steps = torch.arange(-self.radius, self.radius + 2, device=coords.device)
         whole = corner[..., None] + steps
         inside = (whole >= 0) & (whole < self.sides[:, None, :, None])
         column, row = torch.where(inside, whole, 0).long()

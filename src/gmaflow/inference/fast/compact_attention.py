@@ -37,7 +37,7 @@ class CompactAttention:
         """Compare scaled queries with keys, without ever having the matrix in float32."""
         *leading, pixels, _ = queries.shape
         rows = rows_at_once()
-        blocks = empty_blocks(leading, pixels)
+        blocks = empty_blocks(leading, pixels, queries.device)
         denominators = queries.new_empty(*leading, pixels, 1)
         for first in range(0, pixels, rows):
             some = slice(first, first + rows)
@@ -71,11 +71,13 @@ def rows_at_once() -> int:
     return ROWS * torch.get_num_threads()
 
 
-def empty_blocks(leading: list[int], pixels: int) -> tuple[Float16[Tensor, "*leading p _"], ...]:
+def empty_blocks(
+    leading: list[int], pixels: int, device: torch.device
+) -> tuple[Float16[Tensor, "*leading p _"], ...]:
     """Return the space for a matrix, some columns after the other in one piece of memory."""
     widths = [min(COLUMNS, pixels - first) for first in range(0, pixels, COLUMNS)]
     rows = math.prod(leading) * pixels
-    space = torch.empty(rows * pixels, dtype=torch.float16)
+    space = torch.empty(rows * pixels, dtype=torch.float16, device=device)
     parts = space.split([rows * width for width in widths])
     return tuple(
         part.view(*leading, pixels, width) for part, width in zip(parts, widths, strict=True)

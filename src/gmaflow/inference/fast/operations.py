@@ -233,7 +233,7 @@ def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[
         mean, variance = found[0]
         return mean.float(), variance.float()
     means, variances = (torch.stack(values).double() for values in zip(*found, strict=True))
-    shares = torch.tensor([len(part) for part in parts]).double() / len(rows)
+    shares = means.new_tensor([len(part) / len(rows) for part in parts])
     mean = shares @ means
     variance = shares @ (variances + (means - mean).square())
     return mean.float(), variance.float()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias, Unpack
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -45,6 +46,7 @@ class RecordedNetwork:
     while recording.)
 
     What cannot be recorded, for want of memory or whatever else a driver says, runs as it is.
+    Recordings hold memory: where a call runs out of it, they are given up.
 
     Args:
         network: The network; on CUDA.
@@ -54,7 +56,7 @@ class RecordedNetwork:
     def __init__(self, network: FastNetwork, graphs: Graphs | None = None) -> None:
         self.network = network
         self.graphs: Graphs = CudaGraphs() if graphs is None else graphs
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # whoever watches may ask for another pair
         self._calls: OrderedDict[Kind, Replay | NotRecorded] = OrderedDict()
 
     def __call__(
@@ -110,16 +112,26 @@ class RecordedNetwork:
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: as it is (where `what` is None), recorded, or replayed."""
         with self._lock, self.graphs.working_on(inputs[0].device):
-            if what is None:
-                return run(*inputs)
-            kind: Kind = (*what, *(x.shape for x in inputs))
-            known = self._calls.get(kind)
-            if known is None:
-                known = NotRecorded(threading.get_ident())
-            elif isinstance(known, NotRecorded) and known.thread is not None:
-                known = self._record(run, inputs, known.thread)
-            self._remember(kind, known)
-            return run(*inputs) if isinstance(known, NotRecorded) else known(inputs)
+            try:
+                return run(*inputs) if what is None else self._call_known(run, inputs, what)
+            except torch.OutOfMemoryError:
+                if not self._calls:
+                    raise
+                log.info("out of memory: recordings are given up, and the call runs as it is")
+                self._calls.clear()
+            # Out of the handler: what failed is free by now.
+            torch.cuda.empty_cache()
+            return run(*inputs)
+
+    def _call_known(self, run: Run, inputs: Tensors, what: Kind) -> Tensors:
+        kind: Kind = (*what, *(x.shape for x in inputs))
+        known = self._calls.get(kind)
+        if known is None:
+            known = NotRecorded(threading.get_ident())
+        elif isinstance(known, NotRecorded) and known.thread is not None:
+            known = self._record(run, inputs, known.thread)
+        self._remember(kind, known)
+        return run(*inputs) if isinstance(known, NotRecorded) else known(inputs)
 
     def _record(self, run: Run, inputs: Tensors, thread: int) -> Replay | NotRecorded:
         if thread != threading.get_ident():

@@ -87,13 +87,13 @@ class FastRefinement:
         elif config.aggregates:
             alone = make(motion)
             local = (alone, alone)
-        flow = torch.zeros(batch, height, width, 2, device=hidden.device)
+        flow = hidden.new_zeros(batch, height, width, 2, dtype=torch.float32)
         if flow_init is not None:
             flow.copy_(flow_init.permute(0, 2, 3, 1))
         widths = self.see_correlation[-1].weight.shape[0] + self.see_flow[-1].weight.shape[0]
         state = State(
             flow=flow,
-            coords=torch.empty(batch, 2, height, width, device=hidden.device),
+            coords=hidden.new_empty(batch, 2, height, width, dtype=torch.float32),
             flow_input=make(2),
             merged=make(widths),
             seen=seen,

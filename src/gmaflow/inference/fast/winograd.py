@@ -52,7 +52,7 @@ class Transforms:
 def transforms(taps: int) -> Transforms:
     """Return the matrices for a kernel of so many taps; one tap needs none."""
     if taps == 1:
-        one = torch.eye(1, dtype=torch.float64)
+        one = torch.eye(1, dtype=torch.float64, device="cpu")
         return Transforms(one, one, one)
     points = POINTS[: OUTPUTS + taps - 2]
     out = [
@@ -170,4 +170,5 @@ class Winograd:
 
 
 def _matrix(rows: list[list[Fraction]]) -> Float64[Tensor, "_ _"]:
-    return torch.tensor([[float(value) for value in row] for row in rows], dtype=torch.float64)
+    values = [[float(value) for value in row] for row in rows]
+    return torch.tensor(values, dtype=torch.float64, device="cpu")
