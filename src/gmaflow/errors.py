@@ -15,12 +15,14 @@ keeps its traceback.
 
 import difflib
 import errno
+import io
 import logging
 import sys
 from collections.abc import Callable, Iterable
 
-BAD_INPUT, INTERRUPTED = 2, 130
-"""The exit codes of programs whose caller gave what cannot be used, or ended them."""
+NOT_WHOLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""The exit codes of programs that did a part alone, whose caller gave what cannot be used, or ended
+them."""
 
 
 class FlowError(ValueError):
@@ -65,9 +67,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = None) -> None:
     """Run a program on its arguments, by default the command line's; what goes wrong is a sentence.
 
-    Exits with 2 on bad input, with 130 when interrupted.
+    Exits with 2 on bad input, with 130 when interrupted. An interrupt that says what is kept of the
+    work is passed on.
     """
     logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may hold what the terminal's encoding does not; stderr does so by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         main(sys.argv[1:] if args is None else args)
     except FlowError as err:
@@ -84,8 +90,8 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
             raise
         say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        say("gmaflow: interrupted; what was finished is kept")
+    except KeyboardInterrupt as err:
+        say("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
         sys.exit(INTERRUPTED)
 
 

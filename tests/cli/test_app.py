@@ -59,7 +59,7 @@ def test_an_interrupt_is_no_traceback(
     with pytest.raises(SystemExit) as exit_:
         main(["flow"])
     assert exit_.value.code == 130
-    assert capsys.readouterr().err == "gmaflow: interrupted; what was finished is kept\n"
+    assert capsys.readouterr().err == "gmaflow: interrupted\n"
 
 
 def test_help_comes_before_torch() -> None:

@@ -1,6 +1,7 @@
 """`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
 
 import json
+import sys
 import time
 from dataclasses import asdict, replace
 
@@ -16,7 +17,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.cli.pairs import estimate_pair, settings
-from gmaflow.errors import FlowError, ImageError, say
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
 
 
 def main(args: list[str]) -> None:
@@ -31,6 +32,8 @@ def main(args: list[str]) -> None:
         raise FlowError(f"{len(options.inputs)} inputs were given; give two images, or one folder")
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
+    if report.get("skipped"):
+        sys.exit(NOT_WHOLE)
 
 
 def run_pair(options: FlowOptions) -> dict[str, object]:

@@ -20,6 +20,7 @@ class FlowOptions:
     .png .jpg .webp for a picture. An output without suffix is a folder and gets everything: the
     flow, its picture, arrows over the first frame, the second frame warped back onto the first, a
     panel of all, and with --backward occlusion (in-frame, out-of-frame) and confidence.
+    Pairs of a folder that cannot be used are named and left out; the exit code is then 1.
 
     Examples:
       gmaflow flow a.png b.png -o flow.png
@@ -48,7 +49,7 @@ class FlowOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour, to compare several; by default the longest."""
     resume: bool = False
-    """Folders: skip pairs that are finished."""
+    """Folders: skip pairs that are finished, as flow.json in the folder says with these options."""
     overwrite: bool = False
     """Replace outputs that exist."""
     json: bool = False

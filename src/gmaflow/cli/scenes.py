@@ -5,7 +5,7 @@ import time
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.cli.scenes_options import (
     ListOptions,
     RenderOptions,
@@ -72,7 +72,7 @@ def render(options: RenderOptions) -> None:
     device = options.look.pick_device()
     check_folder(options.output, resume=options.resume, overwrite=options.overwrite)
     begun = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json) as show_progress:
+    with progress_bar("rendering", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress:
         bank = options.look.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
         written = write_dataset(

@@ -1,6 +1,7 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +17,7 @@ from gmaflow.cli.video_options import VideoOptions, parse_time
 from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
 from gmaflow.cli.video_pictures import draw_step
 from gmaflow.cli.video_scale import choose_scale
-from gmaflow.errors import ImageError, say
+from gmaflow.errors import NOT_WHOLE, ImageError, say
 from gmaflow.io import VideoReader, read_ahead, write_behind
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def main(args: list[str]) -> None:
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report["interrupted"]:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("what was done is there")
+    if report["problem"]:
+        sys.exit(NOT_WHOLE)
 
 
 def run(options: VideoOptions) -> dict[str, object]:

@@ -25,7 +25,8 @@ class VideoOptions:
     Every frame but the last is shown with its motion to the next one, at its own time, so that
     speed and sound stay as they are. Before a cut there is no next frame: the flow is black, as
     unknown flow always is, arrows and occlusion are left out, and no flow file is written.
-    Ctrl-C ends the video where it is; what was done can be played.
+    Ctrl-C ends the video where it is; what was done can be played. So can what comes of a video
+    that is damaged or changes its size; the exit code is then 1.
 
     Examples:
       gmaflow video in.mp4 -o flow.mp4
