@@ -163,6 +163,15 @@ def test_folders_without_a_record_are_resumed_with_a_note(
     assert (outcome.code, "give one of them" in outcome.err) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["seq.v02", "seq.v02/", "out.flo/"])
+def test_folders_may_have_a_dot_in_their_name(
+    name: str, run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    write_frames(tmp_path / "in", 2)
+    assert run("flow", tmp_path / "in", "-o", f"{tmp_path}/{name}", *fast).code == 0
+    assert (tmp_path / name / "frame0.flo").is_file()
+
+
 def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "single", 1)
     outcome = run("flow", tmp_path / "single", "-o", tmp_path / "out", *fast)

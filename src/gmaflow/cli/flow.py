@@ -45,7 +45,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         if path.is_dir():
             raise ImageError(f"{path} is a folder; give two images, or one folder alone")
     points = options.points
-    if is_folder(options.output):
+    if is_folder(options.target):
         paths = folder_paths(options.output, "flow", options.extras)
     else:
         paths = file_paths(options.output, options.extras)

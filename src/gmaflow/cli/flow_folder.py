@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.flow_record import check_record, make_record, write_record
 from gmaflow.cli.outputs import (
+    FORMATS,
     PairResult,
     Part,
     folder_paths,
@@ -66,7 +67,7 @@ def plan_jobs(options: FlowOptions) -> "list[Job]":
     frames = list_images(folder)
     if len(frames) < 2:
         raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
-    if not is_folder(output):
+    if not is_folder(options.target) and (output.is_file() or output.suffix.lower() in FORMATS):
         raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
     if options.truth is not None:
         raise FlowError("--truth is for one pair; gmaflow evaluate judges many")

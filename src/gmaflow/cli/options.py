@@ -3,9 +3,12 @@
 import inspect
 import logging
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
+
+from gmaflow.errors import OutputError
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator
@@ -96,6 +99,10 @@ def parse(
         verb: The verb, for the usage line.
         default: What holds where the command line says nothing, instead of the fields' defaults.
     """
+    named = pairwise(part for arg in args for part in arg.split("=", 1))
+    if any(flag in ("-o", "--output") and not value for flag, value in named):
+        # As a path it would be the working folder.
+        raise OutputError("the name of the output is empty; give one, or . for this folder")
     # The docstring as it stands: tyro by itself would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)

@@ -19,7 +19,8 @@ class VideoOptions:
     """Estimate the flow of a video.
 
     A video (.mp4 .mov .webm .gif and more), or a folder of frames, in; a video out: .mp4 .mov .mkv
-    .webm .gif. An output without suffix is a folder and gets a file for each frame.
+    .webm .gif. An output without suffix, or with a slash at its end, is a folder and gets a file
+    for each frame.
 
     What is shown is colours, arrows, or occlusion, for which flow is estimated both ways.
     Every frame but the last is shown with its motion to the next one, at its own time, so that
@@ -38,7 +39,7 @@ class VideoOptions:
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
     """A video, or a folder of frames in natural order."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
     """A video, or a folder for a file for each frame."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
@@ -71,6 +72,11 @@ class VideoOptions:
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
+
+    @property
+    def output(self) -> Path:
+        """Where the flow goes."""
+        return Path(self.target)
 
     @property
     def threshold(self) -> float | None:
