@@ -1,6 +1,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
 QUICK = ("--models", "raft-small", "--iters", "1", "--device", "cpu", "--rounds", "1")
@@ -18,6 +21,27 @@ def test_a_table_and_a_file(run: Run, tmp_path: Path) -> None:
 def test_figures_as_json(run: Run) -> None:
     done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "--json")
     assert json.loads(done.out)["measured"][0]["height"] == 64
+
+
+def test_figures_are_printed_even_if_they_cannot_be_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("gmaflow.benchmarking.write_files", refuse)
+    output = tmp_path / "bench.json"
+    done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "-o", output)
+    assert (done.code, "| 64x64 | raft-small |" in done.out) == (2, True)
+
+
+def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = run("bench", *QUICK, "--sizes", "64x64", "-o", tmp_path / "file" / "bench.json")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'file'} is a file; choose another place" in done.err
 
 
 def test_bad_input_is_a_sentence(run: Run) -> None:

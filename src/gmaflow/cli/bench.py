@@ -45,7 +45,8 @@ def main(args: list[str]) -> None:
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
+    # Before anything is written: a disk that is full by now loses no figures.
+    print(as_json(result) if options.json else as_text(result), flush=True)
     write_files(result, files)
-    print(as_json(result) if options.json else as_text(result))
     if files:
         say(f"wrote {', '.join(map(str, files))}")

@@ -1,6 +1,6 @@
 """Bytes <-> arrays: pictures, flow files and video. Nothing here knows of torch."""
 
-from gmaflow.io.atomic import atomic_write, ensure_can_write
+from gmaflow.io.atomic import atomic_write, ensure_can_write, why_unwritable
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, read_flow, write_flow
 from gmaflow.io.folders import list_images
@@ -49,6 +49,7 @@ __all__ = [
     "read_flow",
     "read_frames",
     "read_image",
+    "why_unwritable",
     "write_behind",
     "write_flow",
     "write_image",
