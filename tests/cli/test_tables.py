@@ -12,7 +12,7 @@ def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path
     folder, out = tmp_path / "first", tmp_path / "out"
     folder.mkdir()
     shutil.copy(weights["gma"], folder / "weights.safetensors")
-    args = ["tables", folder, weights["raft-small"], "--scenes", "1", "--size", "48", "64"]
+    args = ["tables", folder, weights["raft-small"], "--scenes", "1", "--size", "48x64"]
     found = run(*args, "--iters", "1", "-o", out)
     assert found.code == 0
     assert "Table 3: Ablations" in found.out

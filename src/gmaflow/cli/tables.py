@@ -10,6 +10,7 @@ import tyro
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
+from gmaflow.cli.scenes_options import Size, parse_size
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +47,7 @@ class TablesOptions:
     """FlyingThings3D."""
     scenes: int = 0
     """Add columns for so many rendered scenes, which need no files."""
-    size: tuple[int, int] = (368, 496)
+    size: Size = "368x496"
     """Height and width of rendered scenes."""
     limit: int | None = None
     """Judge at most so many pairs of each column, spread over it; not comparable to the paper."""
@@ -118,9 +119,9 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     roots = {name: root for name, root in given.items() if root is not None}
     trials, notes = open_trials(roots, limit=options.limit)
     if options.scenes:
-        passes = ("clean", "final")
+        size, passes = parse_size(options.size), ("clean", "final")
         trials.append(
-            render_examples("mix", seed=0, count=options.scenes, size=options.size, passes=passes)
+            render_examples("mix", seed=0, count=options.scenes, size=size, passes=passes)
         )
     return trials, notes
 
