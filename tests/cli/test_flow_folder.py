@@ -172,6 +172,15 @@ def test_folders_may_have_a_dot_in_their_name(
     assert (tmp_path / name / "frame0.flo").is_file()
 
 
+def test_gaps_are_told(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "in", 5)[2].unlink()
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
+    assert outcome.code == 0
+    assert "1 of 3 pairs do not look like neighbours, the first frame1.png -> frame3.png" in (
+        outcome.err
+    )
+
+
 def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "single", 1)
     outcome = run("flow", tmp_path / "single", "-o", tmp_path / "out", *fast)

@@ -20,7 +20,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, settings
+from gmaflow.cli.pairs import estimate_pair, settings, tell_of_breaks
 from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
@@ -34,6 +34,7 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     folder, output = options.inputs[0], options.output
     jobs = plan_jobs(options)
+    tell_of_breaks([jobs[0].first, *(job.second for job in jobs)])
     finished = sum(job.finished for job in jobs) if options.resume else 0
     estimator = options.estimator.make()
     if finished:

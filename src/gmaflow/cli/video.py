@@ -6,24 +6,23 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.options import parse
-from gmaflow.cli.pairs import settings
+from gmaflow.cli.pairs import settings, tell_of_breaks
 from gmaflow.cli.progress import progress_bar
-from gmaflow.cli.video_options import VideoOptions, parse_time
+from gmaflow.cli.video_options import VideoOptions, parse_fps, parse_time
 from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
 from gmaflow.cli.video_pictures import draw_step
 from gmaflow.cli.video_scale import choose_scale
 from gmaflow.errors import NOT_WHOLE, ImageError, say
-from gmaflow.io import VideoReader, read_ahead, write_behind
+from gmaflow.io import VideoReader, list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator, VideoStep
 
-USUAL_FPS = 25.0
+USUAL_FPS = "25"
 
 
 @dataclass
@@ -82,13 +81,15 @@ def run(options: VideoOptions) -> dict[str, object]:
 
 def open_input(options: VideoOptions) -> VideoReader:
     """Look at the video."""
+    if options.input.is_dir():
+        tell_of_breaks(list_images(options.input))
     return VideoReader(
         options.input,
         start=parse_time(options.start),
         end=None if options.end is None else parse_time(options.end),
         every=options.every,
         scale=options.scale,
-        fps=Fraction(options.fps or USUAL_FPS).limit_denominator(1000),
+        fps=parse_fps(options.fps or USUAL_FPS),
     )
 
 
