@@ -4,12 +4,16 @@ import sys
 
 import pytest
 
-from gmaflow.errors import FlowError, run_as_program, suggest
+from gmaflow.errors import FlowError, counted, run_as_program, suggest
 
 
 def test_near_names_are_suggested_or_all_of_them() -> None:
     assert suggest("sintle", ["sintel", "kitti"]) == "did you mean sintel?"
     assert suggest("xyz", ["sintel", "kitti"]) == "there are sintel, kitti"
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert [counted(n, "pair") for n in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
 
 
 def test_what_a_caller_did_wrong_is_one_sentence_and_exit_code_2(

@@ -1,4 +1,4 @@
-"""Everything that a caller's input can do wrong.
+"""Everything that a caller's input can do wrong, and how a person is told.
 
     FlowError                   one sentence: what came, what is wanted, what to do
     ├── ImageError              an image or video that cannot be read or used
@@ -62,6 +62,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things as people say it: 1 pair, 2 pairs."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = None) -> None:

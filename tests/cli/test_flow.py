@@ -133,11 +133,11 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
     Image.fromarray(np.full((40, 56), np.nan, np.float32)).save(floats)
     (tmp_path / "empty").mkdir()
     return {
-        "differ in size": [good, other],
+        f"{good} and {other} differ in size": [good, other],
         "empty.png is empty": [good, write(tmp_path / "empty.png", b"")],
         "cut.png cannot be read": [good, write(tmp_path / "cut.png", content[: len(content) // 2])],
         "text.png is not an image": [good, write(tmp_path / "text.png", b"hello\n" * 100)],
-        "flow needs at least 16 pixels": [tiny, tiny],
+        f"{tiny} is 1x1; flow needs at least 16 pixels": [tiny, tiny],
         "floating-point values": [good, floats],
         "nowhere.png": [good, tmp_path / "nowhere.png"],
         "is a folder": [good, tmp_path / "empty"],

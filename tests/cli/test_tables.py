@@ -47,6 +47,11 @@ def test_bad_input_exits_with_2(
     assert not (tmp_path / "out").exists()
 
 
+def test_no_run_is_refused(run: Run, tmp_path: Path) -> None:
+    found = run("tables", "-o", tmp_path / "out")
+    assert (found.code, "no run is given; name folders" in found.err) == (2, True)
+
+
 def test_a_folder_without_weights_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = run("tables", tmp_path / "empty", "-o", tmp_path / "out")

@@ -11,6 +11,7 @@ from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
 from gmaflow.cli.scenes_options import Size, parse_size
+from gmaflow.errors import FlowError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,6 +66,8 @@ def main(args: list[str]) -> None:
     options = parse(TablesOptions, args, verb="tables")
     from gmaflow.evaluation import make_tables, measure_runs
 
+    if not options.runs:
+        raise FlowError("no run is given; name folders of training runs, or files of weights")
     runs = open_runs(options)
     trials, notes = open_data(options)
     pairs = len(runs) * sum(len(data.examples) for data in trials)
@@ -81,7 +84,9 @@ def main(args: list[str]) -> None:
     tables = make_tables(runs, measured, trials)
     notes += [run.about for run in runs]
     notes += [note for data in trials for note in data.notes]
-    notes.append(f"{options.iters} iterations; the lowest error of each block is in bold")
+    notes.append(
+        f"{counted(options.iters, 'iteration')}; the lowest error of each block is in bold"
+    )
     write(options.output, tables, notes)
     console = Console()
     for table in tables:
