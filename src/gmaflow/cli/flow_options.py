@@ -50,7 +50,7 @@ class FlowOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour, to compare several; by default the longest."""
     resume: bool = False
-    """Folders: skip pairs that are finished, as flow.json in the folder says with these options."""
+    """Folders: skip pairs that are finished; refused where flow.json tells of other settings."""
     overwrite: bool = False
     """Replace outputs that exist."""
     json: bool = False
