@@ -2,7 +2,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.benchmarking.running import Measured, Tell, measure_size
 from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
@@ -33,6 +36,31 @@ def test_figures_are_printed_even_if_they_cannot_be_written(
     output = tmp_path / "bench.json"
     done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "-o", output)
     assert (done.code, "| 64x64 | raft-small |" in done.out) == (2, True)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupt_leaves_the_sizes_that_were_measured(
+    after: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 0
+
+    def interrupt(
+        config: BenchConfig, size: tuple[int, int], device: torch.device, tell: Tell
+    ) -> list[Measured]:
+        nonlocal measured
+        if measured == after:
+            raise KeyboardInterrupt
+        measured += 1
+        return measure_size(config, size, device, tell)
+
+    monkeypatch.setattr("gmaflow.benchmarking.running.measure_size", interrupt)
+    output = tmp_path / "bench.json"
+    sizes = ("--sizes", "256x256", "--sweep", "--skip-memory")
+    done = run("bench", *QUICK, *sizes, "-o", output)
+    assert done.code == 130
+    assert ("these are the sizes that were measured" in done.err) == bool(after)
+    assert list(tmp_path.iterdir()) == [output] * after  # and no plot of one size
+    assert done.out.count("| raft-small |") == after
 
 
 def test_a_place_that_cannot_be_is_told_before_anything_is_measured(

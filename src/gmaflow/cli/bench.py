@@ -47,6 +47,7 @@ def main(args: list[str]) -> None:
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
     # Before anything is written: a disk that is full by now loses no figures.
     print(as_json(result) if options.json else as_text(result), flush=True)
-    write_files(result, files)
-    if files:
-        say(f"wrote {', '.join(map(str, files))}")
+    if written := write_files(result, files):
+        say(f"wrote {', '.join(map(str, written))}")
+    if result.interrupted:
+        raise KeyboardInterrupt("these are the sizes that were measured")
