@@ -1,13 +1,19 @@
+import os
+import subprocess
 import sys
 
 import pytest
 
-from gmaflow.errors import FlowError, run_as_program, suggest
+from gmaflow.errors import FlowError, counted, run_as_program, suggest
 
 
 def test_near_names_are_suggested_or_all_of_them() -> None:
     assert suggest("sintle", ["sintel", "kitti"]) == "did you mean sintel?"
     assert suggest("xyz", ["sintel", "kitti"]) == "there are sintel, kitti"
+
+
+def test_one_thing_is_no_plural() -> None:
+    assert [counted(n, "pair") for n in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
 
 
 def test_what_a_caller_did_wrong_is_one_sentence_and_exit_code_2(
@@ -21,6 +27,35 @@ def test_what_a_caller_did_wrong_is_one_sentence_and_exit_code_2(
         run_as_program(main)
     assert ended.value.code == 2
     assert capsys.readouterr().err == "gmaflow: something is nothing\n"
+
+
+def test_names_that_stdout_cannot_show_are_escaped() -> None:
+    program = (
+        "from gmaflow.errors import run_as_program; run_as_program(lambda _: print('\\xfc.flo'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert done.stdout == "\\xfc.flo\n"
+
+
+@pytest.mark.parametrize(
+    ("kept", "told"), [((), "interrupted"), (("it is kept",), "interrupted; it is kept")]
+)
+def test_an_interrupt_is_told_with_what_is_kept(
+    kept: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(_args: list[str]) -> None:
+        raise KeyboardInterrupt(*kept)
+
+    with pytest.raises(SystemExit) as ended:
+        run_as_program(main, [])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == f"gmaflow: {told}\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:

@@ -1,4 +1,4 @@
-"""Everything that a caller's input can do wrong.
+"""Everything that a caller's input can do wrong, and how a person is told.
 
     FlowError                   one sentence: what came, what is wanted, what to do
     ├── ImageError              an image or video that cannot be read or used
@@ -15,12 +15,14 @@ keeps its traceback.
 
 import difflib
 import errno
+import io
 import logging
 import sys
 from collections.abc import Callable, Iterable
 
-BAD_INPUT, INTERRUPTED = 2, 130
-"""The exit codes of programs whose caller gave what cannot be used, or ended them."""
+NOT_WHOLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""The exit codes of programs that did a part alone, whose caller gave what cannot be used, or ended
+them."""
 
 
 class FlowError(ValueError):
@@ -62,12 +64,21 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things as people say it: 1 pair, 2 pairs."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = None) -> None:
     """Run a program on its arguments, by default the command line's; what goes wrong is a sentence.
 
-    Exits with 2 on bad input, with 130 when interrupted.
+    Exits with 2 on bad input, with 130 when interrupted. An interrupt that says what is kept of the
+    work is passed on.
     """
     logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names of files may hold what the terminal's encoding does not; stderr does so by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         main(sys.argv[1:] if args is None else args)
     except FlowError as err:
@@ -84,8 +95,8 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
             raise
         say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        say("gmaflow: interrupted; what was finished is kept")
+    except KeyboardInterrupt as err:
+        say("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
         sys.exit(INTERRUPTED)
 
 

@@ -46,7 +46,7 @@ def test_a_misspelt_verb_is_guessed(run: Run) -> None:
 def test_an_unknown_option_is_refused(run: Run) -> None:
     outcome = run("flow", "a.png", "b.png", "-o", "x.flo", "--speed", "9")
     assert outcome.code == 2
-    assert "--speed" in outcome.err
+    assert outcome.err.count("--speed") == 1
 
 
 def test_an_interrupt_is_no_traceback(
@@ -59,7 +59,7 @@ def test_an_interrupt_is_no_traceback(
     with pytest.raises(SystemExit) as exit_:
         main(["flow"])
     assert exit_.value.code == 130
-    assert capsys.readouterr().err == "gmaflow: interrupted; what was finished is kept\n"
+    assert capsys.readouterr().err == "gmaflow: interrupted\n"
 
 
 def test_help_comes_before_torch() -> None:

@@ -1,6 +1,12 @@
 import json
 from pathlib import Path
 
+import pytest
+import torch
+
+from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.benchmarking.running import Measured, Tell, measure_size
+from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
 QUICK = ("--models", "raft-small", "--iters", "1", "--device", "cpu", "--rounds", "1")
@@ -20,11 +26,56 @@ def test_figures_as_json(run: Run) -> None:
     assert json.loads(done.out)["measured"][0]["height"] == 64
 
 
+def test_figures_are_printed_even_if_they_cannot_be_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr("gmaflow.benchmarking.write_files", refuse)
+    output = tmp_path / "bench.json"
+    done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "-o", output)
+    assert (done.code, "| 64x64 | raft-small |" in done.out) == (2, True)
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupt_leaves_the_sizes_that_were_measured(
+    after: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = 0
+
+    def interrupt(
+        config: BenchConfig, size: tuple[int, int], device: torch.device, tell: Tell
+    ) -> list[Measured]:
+        nonlocal measured
+        if measured == after:
+            raise KeyboardInterrupt
+        measured += 1
+        return measure_size(config, size, device, tell)
+
+    monkeypatch.setattr("gmaflow.benchmarking.running.measure_size", interrupt)
+    output = tmp_path / "bench.json"
+    sizes = ("--sizes", "256x256", "--sweep", "--skip-memory")
+    done = run("bench", *QUICK, *sizes, "-o", output)
+    assert done.code == 130
+    assert ("these are the sizes that were measured" in done.err) == bool(after)
+    assert list(tmp_path.iterdir()) == [output] * after  # and no plot of one size
+    assert done.out.count("| raft-small |") == after
+
+
+def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = run("bench", *QUICK, "--sizes", "64x64", "-o", tmp_path / "file" / "bench.json")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{tmp_path / 'file'} is a file; choose another place" in done.err
+
+
 def test_bad_input_is_a_sentence(run: Run) -> None:
     done = run("bench", "--sizes", "large")
     assert done.code == 2
-    assert "'large' is no size; give height x width such as 440x1024" in done.err
-    assert "Traceback" not in done.err
+    assert done.err == "gmaflow: 'large' is no size; give height x width such as 440x1024\n"
 
 
 def test_memory_can_be_limited_and_is_told(

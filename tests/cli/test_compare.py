@@ -18,6 +18,7 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     for shown in ("raft-small", "gma", "improvement", "95 % interval", "occ-in"):
         assert shown in found.out
     assert "clean has 2 pairs; intervals drawn from so few" in found.out
+    assert "*" not in found.out  # nor what a star would mean
     assert "clean has 2 pairs" in (out / "comparison.html").read_text()
     assert (out / "gma/results.csv").exists()
 

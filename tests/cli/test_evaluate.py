@@ -34,7 +34,7 @@ def test_a_table_and_three_files(run: Run, weights: dict[str, Path], tmp_path: P
 @pytest.mark.usefixtures("few_textures")
 def test_rendered_scenes(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     found = run(
-        *("evaluate", "--data", "scenes", "--count", "2", "--size", "48", "64", "--seed", "5"),
+        *("evaluate", "--data", "scenes", "--count", "2", "--size", "48x64", "--seed", "5"),
         *("--weights", weights["gma"], "--iters", "1", "-o", tmp_path),
     )
     assert found.code == 0
@@ -46,6 +46,8 @@ def test_rendered_scenes(run: Run, weights: dict[str, Path], tmp_path: Path) -> 
     [
         (["--data", "sintel", "--split", "test"], "gmaflow submit"),
         (["--data", "sintl"], "did you mean sintel"),
+        (["--data", "nope"], ", folder, scenes"),
+        (["--data", "scenes", "--size", "8x64"], "8x64 is too small; give at least 32x32"),
         (["--data", "sintel", "--passes", "dirty"], "no pass 'dirty'"),
         (["--data", "scenes", "--preset", "nothing"], "no preset"),
         (["--data", "sintel", "--model", "raft"], "raft"),

@@ -133,11 +133,11 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
     Image.fromarray(np.full((40, 56), np.nan, np.float32)).save(floats)
     (tmp_path / "empty").mkdir()
     return {
-        "differ in size": [good, other],
+        f"{good} and {other} differ in size": [good, other],
         "empty.png is empty": [good, write(tmp_path / "empty.png", b"")],
         "cut.png cannot be read": [good, write(tmp_path / "cut.png", content[: len(content) // 2])],
         "text.png is not an image": [good, write(tmp_path / "text.png", b"hello\n" * 100)],
-        "flow needs at least 16 pixels": [tiny, tiny],
+        f"{tiny} is 1x1; flow needs at least 16 pixels": [tiny, tiny],
         "floating-point values": [good, floats],
         "nowhere.png": [good, tmp_path / "nowhere.png"],
         "is a folder": [good, tmp_path / "empty"],
@@ -193,6 +193,8 @@ def test_existing_outputs_are_kept(
         ("pair/frame0.png/out.flo", "cannot be written"),
         ("x" * 300 + ".flo", "name too long"),
         ("out.gif", ".gif is no format for flow"),
+        ("results/.flo", "is a suffix alone; give a name such as flow.flo"),
+        ("pair/frame0.png/", "is a file"),
         ("out.xyz", ".xyz is no format for flow; use .flo, .flo5, .npy, .npz, .pfm, .png for a"),
     ],
 )
@@ -200,7 +202,23 @@ def test_outputs_that_cannot_be_are_refused(
     output: str, complaint: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
 ) -> None:
     before = pair[0].read_bytes()
-    outcome = run("flow", *pair, "-o", tmp_path / output, *fast, "--overwrite")
+    outcome = run("flow", *pair, "-o", f"{tmp_path}/{output}", *fast, "--overwrite")
     assert outcome.code == 2
     assert complaint in outcome.err.replace("File name", "name")
     assert pair[0].read_bytes() == before
+
+
+def test_a_slash_makes_a_folder(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+    assert run("flow", *pair, "-o", f"{tmp_path}/out.v2/", *fast).code == 0
+    assert (tmp_path / "out.v2" / "flow.flo").is_file()
+
+
+@pytest.mark.parametrize("args", [("-o", ""), ("--output", ""), ("--output=",)])
+@pytest.mark.parametrize("verb", ["flow", "video", "evaluate"])
+def test_an_empty_name_is_not_the_working_folder(
+    verb: str, args: tuple[str, ...], run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair[0].parent)
+    outcome = run(verb, *pair, *args)
+    assert (outcome.code, "the name of the output is empty" in outcome.err) == (2, True)
+    assert set(pair[0].parent.iterdir()) == set(pair)

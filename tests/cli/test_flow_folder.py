@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gmaflow.cli.flow_folder import FolderWork, Loaded
+from gmaflow.cli.outputs import PairResult
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow
 from tests.cli.conftest import Run, write_frames
@@ -25,7 +27,7 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
     assert "wrote 11 of 11 pairs" in outcome.out
     names = {path.name for path in (tmp_path / "out").iterdir()}
     expected = {f"frame{n}{end}" for n in range(11) for end in ENDINGS}
-    assert names == expected
+    assert names == {*expected, "flow.json"}
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
     flow = read_flow(tmp_path / "out" / "frame9.flo").array
     np.testing.assert_allclose(flow, estimator(frames[9], frames[10]).array, atol=1e-4)
@@ -46,7 +48,7 @@ def test_one_bad_frame_is_reported_and_not_fatal(run: Run, fast: list[str], tmp_
     frames[2].write_text("no image")
     write_frames(tmp_path / "odd", 1, size=(64, 64))[0].replace(frames[4])
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
-    assert outcome.code == 0
+    assert outcome.code == 1
     report = json.loads(outcome.out)
     assert (report["pairs"], report["estimated"]) == (4, 1)
     assert [entry.split(":")[0] for entry in report["skipped"]] == [
@@ -100,6 +102,85 @@ def test_resume_finishes_what_more_was_asked_for(run: Run, fast: list[str], tmp_
     assert (tmp_path / "out" / "frame0-occlusion.png").exists()
 
 
+@pytest.mark.parametrize("change", ["iters", "weights", "frames", "warm-start"])
+def test_resume_never_mixes_two_ways(
+    change: str, run: Run, fast: list[str], weights: dict[str, Path], tmp_path: Path
+) -> None:
+    write_frames(tmp_path / "in", 3)
+    write_frames(tmp_path / "other", 3)
+    out = tmp_path / "out"
+    assert run("flow", tmp_path / "in", "-o", out, *fast).code == 0
+    (out / "frame1.flo").unlink()
+    changed: dict[str, list[str | Path]] = {
+        "iters": ["--iters", "3"],
+        "weights": ["--weights", weights["gma"]],
+        "warm-start": ["--warm-start"],
+        "frames": [],
+    }
+    folder = tmp_path / ("other" if change == "frames" else "in")
+    outcome = run("flow", folder, "-o", out, *fast, *changed[change], "--resume")
+    assert outcome.code == 2
+    assert f"was begun with {'model' if change == 'weights' else change.replace('-', '_')}" in (
+        outcome.err
+    )
+    assert not (out / "frame1.flo").exists()
+
+
+def test_what_an_interrupted_overwrite_left_is_not_resumed(
+    run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_frames(tmp_path / "in", 4)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
+    assert run(*call).code == 0
+    estimate = FolderWork.estimate
+    with monkeypatch.context() as patch:
+
+        def interrupt_at_the_second(work: FolderWork, pair: Loaded) -> PairResult | None:
+            if pair.job.first.stem == "frame1":
+                raise KeyboardInterrupt
+            return estimate(work, pair)
+
+        patch.setattr(FolderWork, "estimate", interrupt_at_the_second)
+        outcome = run(*call, "--iters", "1", "--overwrite")
+        assert (outcome.code, "with --resume goes on" in outcome.err) == (130, True)
+    outcome = run(*call, "--iters", "1", "--resume", "--json")
+    assert json.loads(outcome.out)["already_there"] == 1
+
+
+def test_folders_without_a_record_are_resumed_with_a_note(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    write_frames(tmp_path / "in", 3)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
+    assert run(*call).code == 0
+    (tmp_path / "out" / "flow.json").unlink()
+    outcome = run(*call, "--resume")
+    assert (outcome.code, "has no flow.json" in outcome.err) == (0, True)
+    (tmp_path / "out" / "flow.json").write_text("torn")
+    outcome = run(*call, "--resume")
+    assert (outcome.code, "is broken" in outcome.err) == (2, True)
+    outcome = run(*call, "--resume", "--overwrite")
+    assert (outcome.code, "give one of them" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["seq.v02", "seq.v02/", "out.flo/"])
+def test_folders_may_have_a_dot_in_their_name(
+    name: str, run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    write_frames(tmp_path / "in", 2)
+    assert run("flow", tmp_path / "in", "-o", f"{tmp_path}/{name}", *fast).code == 0
+    assert (tmp_path / name / "frame0.flo").is_file()
+
+
+def test_gaps_are_told(run: Run, fast: list[str], tmp_path: Path) -> None:
+    write_frames(tmp_path / "in", 5)[2].unlink()
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
+    assert outcome.code == 0
+    assert "1 of 3 pairs do not look like neighbours, the first frame1.png -> frame3.png" in (
+        outcome.err
+    )
+
+
 def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "single", 1)
     outcome = run("flow", tmp_path / "single", "-o", tmp_path / "out", *fast)
@@ -131,7 +212,7 @@ def test_markup_in_names_is_text(run: Run, fast: list[str], tmp_path: Path) -> N
     frames = write_frames(tmp_path / "in", 4)
     frames[3].rename(tmp_path / "in" / "frame4[bold].png").write_text("no image")
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
-    assert outcome.code == 0
+    assert outcome.code == 1
     assert "frame4[bold].png" in outcome.err
 
 

@@ -63,7 +63,7 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
     refused = run(*RENDER, "-o", out)
     assert (refused.code, "add --resume to go on" in refused.err) == (2, True)
     resumed = run(*RENDER, "-o", out, "--resume")
-    assert "1 pairs of mix at 64x96, 1 were there" in resumed.out
+    assert "1 pair of mix at 64x96, 1 were there" in resumed.out
     assert contents(out) == whole
     other = run(*RENDER, "-o", out, "--resume", "--preset", "film")
     assert (other.code, "begun with preset mix, not film" in other.err) == (2, True)

@@ -12,7 +12,7 @@ def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path
     folder, out = tmp_path / "first", tmp_path / "out"
     folder.mkdir()
     shutil.copy(weights["gma"], folder / "weights.safetensors")
-    args = ["tables", folder, weights["raft-small"], "--scenes", "1", "--size", "48", "64"]
+    args = ["tables", folder, weights["raft-small"], "--scenes", "1", "--size", "48x64"]
     found = run(*args, "--iters", "1", "-o", out)
     assert found.code == 0
     assert "Table 3: Ablations" in found.out
@@ -45,6 +45,11 @@ def test_bad_input_exits_with_2(
     assert found.code == 2
     assert message in found.err
     assert not (tmp_path / "out").exists()
+
+
+def test_no_run_is_refused(run: Run, tmp_path: Path) -> None:
+    found = run("tables", "-o", tmp_path / "out")
+    assert (found.code, "no run is given; name folders" in found.err) == (2, True)
 
 
 def test_a_folder_without_weights_is_refused(run: Run, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from gmaflow.cli.video_options import parse_time
+from gmaflow.cli.video_options import parse_fps, parse_time
 from gmaflow.errors import FlowError
 
 
@@ -26,3 +26,27 @@ def test_times_are_seconds_or_have_colons(text: str, seconds: Fraction) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(FlowError, match="is no time"):
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("12", Fraction(12)),
+        ("12.5", Fraction(25, 2)),
+        ("1/3", Fraction(1, 3)),
+        ("0.001", Fraction(1, 1000)),
+        ("30000/1001", Fraction(30000, 1001)),
+        ("29.97", Fraction(30000, 1001)),
+        ("23.976", Fraction(24000, 1001)),
+        ("23.98", Fraction(24000, 1001)),
+        ("59.94", Fraction(60000, 1001)),
+    ],
+)
+def test_rates(text: str, rate: Fraction) -> None:
+    assert parse_fps(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "0.0001", "-1", "1001", "1/0", "fast", "nan", ""])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(FlowError, match="makes no sense"):
+        parse_fps(text)

@@ -23,6 +23,8 @@ def test_incomplete_pairs_are_left_out_and_told_of(
 def test_a_folder_with_nothing_complete_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"holds no complete pair of sintel training clean; MPI"):
         open_dataset("sintel", tmp_path)
+    with pytest.raises(DatasetError, match=r"sintel test final; MPI Sintel has test/clean/"):
+        open_dataset("sintel", tmp_path, split="test", passes="final")
     sintel(tmp_path, frames=(1, 2))
     (tmp_path / "training/clean/alley_1/frame_0001.png").unlink()
     with pytest.raises(DatasetError, match=r"frame_0001\.png is missing"):

@@ -48,7 +48,7 @@ def test_pairs_of_a_folder_without_truth_are_counted(tmp_path: Path) -> None:
     put_flows(tmp_path, "a.flo")
     data = open_examples("folder", tmp_path)
     assert [example.frame for example in data.examples] == ["a"]
-    assert data.notes == ("1 pairs without truth are left out",)
+    assert data.notes == ("left out for want of a truth: 1 pair",)
 
 
 @pytest.mark.usefixtures("few_textures")

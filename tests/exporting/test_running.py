@@ -50,7 +50,7 @@ def test_a_batch_of_a_fixed_size_by_onnx_runtime(
     assert report.checked_with == f"onnxruntime {onnxruntime.__version__}"
     assert report.largest_difference < 1e-3
     told = as_text(report)
-    assert f"wrote {path}: raft-small, 1 iterations, ONNX" in told
+    assert f"wrote {path}: raft-small, 1 iteration, ONNX" in told
     assert "in   image1: uint8 [2, 3, 44, 60]" in told
     assert "at 44x60, it differs from the estimator by" in told
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -71,6 +71,8 @@ def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="permission denied"), atomic_write(tmp_path / "a"):
         pass
+    with pytest.raises(OutputError, match="may not be written to"):
+        ensure_can_write(tmp_path / "new" / "a", overwrite=True)
     tmp_path.chmod(0o700)
 
 
@@ -83,3 +85,5 @@ def test_an_existing_file_needs_overwrite(tmp_path: Path) -> None:
     ensure_can_write(path, overwrite=True)
     with pytest.raises(OutputError, match="is not a file"):
         ensure_can_write(tmp_path, overwrite=True)
+    with pytest.raises(OutputError, match=r"new/b cannot be written: .*a is a file"):
+        ensure_can_write(path / "new" / "b", overwrite=True)

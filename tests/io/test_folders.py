@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmaflow.errors import ImageError
-from gmaflow.io import list_images
+from gmaflow.io import find_breaks, list_images
 from gmaflow.io.folders import natural_key
 
 
@@ -36,3 +36,22 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path / "notes.txt"):
         with pytest.raises(ImageError, match="is not a folder"):
             list_images(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "breaks"),
+    [
+        (["f_0001", "f_0002", "f_0007", "other_0001"], [1, 2]),
+        (["s1_f1", "s1_f2", "s2_f1", "s2_f2"], [1]),
+        (["f1", "F2", "f3"], []),
+        (["f000", "f010", "f020", "f030"], []),
+        (["1305031102.175", "1305031102.211", "1305031102.244", "1305031103.011"], [2]),
+        (["1305031102.966", "1305031103.001", "1305031103.034"], []),
+        (["before", "after", "later"], []),
+        (["only"], []),
+        ([], []),
+    ],
+)
+def test_neighbours_that_do_not_follow_are_found(names: list[str], breaks: list[int]) -> None:
+    frames = [Path(f"{name}.png") for name in names]
+    assert find_breaks(frames) == [(frames[i], frames[i + 1]) for i in breaks]

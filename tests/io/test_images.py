@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
 from gmaflow.io import IMAGE_SUFFIXES, decode_image, encode_png, read_image, write_image
 from gmaflow.io.images import check_picture
+from gmaflow.io.png16 import encode_png16
 
 LOSSLESS = (".png", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
 
@@ -85,6 +86,32 @@ def test_16_bit_grey_is_scaled_and_rounded(tmp_path: Path, name: str) -> None:
     Image.fromarray(deep).save(tmp_path / name)
     read = read_image(tmp_path / name)
     np.testing.assert_array_equal(read, np.rint(deep / 257)[..., None].repeat(3, axis=2))
+
+
+@pytest.mark.parametrize(
+    ("brightest", "warned"), [(0, False), (1023, True), (4095, True), (9000, False)]
+)
+@pytest.mark.parametrize("color", [False, True])
+def test_empty_upper_bits_are_told_once_for_a_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, brightest: int, warned: bool, color: bool
+) -> None:
+    deep = np.full((4, 6, 3), brightest, np.uint16)
+    for name in ("a.png", "b.png"):
+        if color:
+            (tmp_path / name).write_bytes(encode_png16(deep))
+        else:
+            Image.fromarray(deep[..., 0]).save(tmp_path / name)
+        read_image(tmp_path / name)
+    told = [record.message for record in caplog.records]
+    assert [f"{tmp_path / 'a.png'} has 16 bits" in text for text in told] == [True] * warned
+
+
+def test_dark_8_bit_pictures_are_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_image(tmp_path / "a.png", np.full((16, 16, 3), 9, np.uint8))
+    read_image(tmp_path / "a.png")
+    assert not caplog.records
 
 
 def test_modes_become_rgb(tmp_path: Path) -> None:

@@ -39,8 +39,10 @@ def main(args: list[str]) -> None:
     output = Path(place.output) if place.output else None
     files = output_files(config, output, overwrite=place.overwrite)
     result = bench(config, tell=tell)
+    print(as_text(result), flush=True)
     write_files(result, files)
-    print(as_text(result))
+    if result.interrupted:
+        raise KeyboardInterrupt("these are the sizes that were measured")
 
 
 def tell(text: str) -> None:

@@ -214,11 +214,13 @@ def output_files(config: BenchConfig, output: Path | None, *, overwrite: bool) -
     return files
 
 
-def write_files(result: BenchResult, files: Sequence[Path]) -> None:
-    """Write the figures, and the plot of a sweep."""
-    for file in files:
+def write_files(result: BenchResult, files: Sequence[Path]) -> list[Path]:
+    """Write the figures, and the plot of a whole sweep; returns which files were written."""
+    written = [file for file in files if file.suffix == ".json" or not result.interrupted]
+    for file in written:
         if file.suffix == ".json":
             with atomic_write(file) as temporary:
                 temporary.write_text(as_json(result))
         else:
             write_image(file, plot(result))
+    return written

@@ -57,6 +57,8 @@ class BenchResult:
     measured: list[Measured]
     training: dict[str, Peak | None]
     """Peak memory of training, by model; None where it cannot be measured."""
+    interrupted: bool = False
+    """Whether it was ended before everything was measured."""
 
     def ratios(self) -> Iterator[Ratio]:
         """Compare each case of the published way with the one it was measured in turn with."""
@@ -76,7 +78,7 @@ class BenchResult:
 
 
 def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResult:
-    """Measure all cases of a config.
+    """Measure all cases of a config; an interrupt leaves the sizes that were measured.
 
     Args:
         config: What to measure.
@@ -88,16 +90,26 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
     device = pick_device(config.device)
     dtype = pick_dtype(as_precision(config.precision), device)
     fast = config.backend != "reference" and can_be_fast(device, dtype)
-    measured = []
-    for size in config.measured_sizes:
-        measured += measure_size(config, size, device, tell)
+    measured: list[Measured] = []
+    training: dict[str, Peak | None] = {}
+    interrupted = False
+    try:
+        for size in config.measured_sizes:
+            measured += measure_size(config, size, device, tell)
+        if config.overhead:
+            training = measure_training(config, device, tell)
+    except KeyboardInterrupt:
+        if not measured:
+            raise
+        interrupted = True
     return BenchResult(
         config=config,
         machine=describe_machine(device),
         precision=str(dtype).removeprefix("torch."),
         backend="fast" if fast else "reference",
         measured=measured,
-        training=measure_training(config, device, tell) if config.overhead else {},
+        training=training,
+        interrupted=interrupted,
     )
 
 

@@ -38,7 +38,7 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with 0, 2 on bad input, or 130 when interrupted."""
+    """Run the command line; exits with 0, 1 where a part was left out, or 2 on bad input."""
     run_as_program(run, None if argv is None else list(argv))
 
 

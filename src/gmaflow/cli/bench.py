@@ -45,7 +45,9 @@ def main(args: list[str]) -> None:
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
-    write_files(result, files)
-    print(as_json(result) if options.json else as_text(result))
-    if files:
-        say(f"wrote {', '.join(map(str, files))}")
+    # Before anything is written: a disk that is full by now loses no figures.
+    print(as_json(result) if options.json else as_text(result), flush=True)
+    if written := write_files(result, files):
+        say(f"wrote {', '.join(map(str, written))}")
+    if result.interrupted:
+        raise KeyboardInterrupt("these are the sizes that were measured")

@@ -86,7 +86,8 @@ def main(args: list[str]) -> None:
     console.print(comparison_table(comparison))
     for note in comparison.notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
+    if any(found.certain for line in comparison.lines for found in line.improvements):
+        console.print("[dim]* the interval leaves no doubt about the sign[/dim]")
     console.print(
         f"wrote {options.output / COMPARISON_PAGE}", highlight=False, markup=False, soft_wrap=True
     )

@@ -11,6 +11,7 @@ import tyro
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
 from gmaflow.cli.progress import progress_bar
+from gmaflow.errors import NOT_WHOLE
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
@@ -19,7 +20,6 @@ ACTIONS = {
     "list": "list the data sets that are known, where they lie and where they are had",
     "check": "count a data set against the published numbers and look at every file",
 }
-INCOMPLETE = 1
 _SHOWN = 20
 
 
@@ -101,7 +101,7 @@ def check(options: CheckOptions) -> None:
     else:
         show(report)
     if not report.complete:
-        sys.exit(INCOMPLETE)
+        sys.exit(NOT_WHOLE)
 
 
 def as_json(report: "CheckReport") -> dict[str, object]:

@@ -9,7 +9,7 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.preview import show_in_terminal
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, counted
 from gmaflow.io import ensure_can_write, write_flow, write_image
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def compare(example: "Example", estimator: "FlowEstimator") -> tuple["np.ndarray
             "true flow",
             "truly hidden in frame 2 (orange), out of it (blue)",
             f"error, mean {error:.2f} px",
-            f"flow by {name}, {estimator.iters} iterations",
+            f"flow by {name}, {counted(estimator.iters, 'iteration')}",
             "hidden, by forward-backward check",
         ],
         columns=3,

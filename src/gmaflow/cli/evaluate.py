@@ -8,6 +8,8 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.progress import step_bar
+from gmaflow.cli.scenes_options import Size, parse_size
+from gmaflow.errors import DatasetError, suggest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,16 +35,21 @@ class DataOptions:
     """Which rendered scenes."""
     count: int = 20
     """How many rendered scenes."""
-    size: tuple[int, int] = (368, 496)
+    size: Size = "368x496"
     """Height and width of rendered scenes."""
 
     def open(self) -> "ExampleSet":
         """List the pairs."""
+        from gmaflow.data import DATASETS
         from gmaflow.evaluation import SCENES, open_examples, render_examples
 
+        known = (*DATASETS, SCENES)
+        if self.data not in known:
+            raise DatasetError(f"there is no data set {self.data!r}; {suggest(self.data, known)}")
         if self.data == SCENES:
+            size = parse_size(self.size)
             return render_examples(
-                self.preset, seed=self.seed, count=self.count, size=self.size, passes=self.passes
+                self.preset, seed=self.seed, count=self.count, size=size, passes=self.passes
             )
         return open_examples(self.data, self.root, split=self.split, passes=self.passes)
 

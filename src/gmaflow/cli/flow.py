@@ -1,6 +1,7 @@
 """`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
 
 import json
+import sys
 import time
 from dataclasses import asdict, replace
 
@@ -15,8 +16,9 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, settings
-from gmaflow.errors import FlowError, ImageError, say
+from gmaflow.cli.pairs import estimate_pair, how_estimated, settings
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
+from gmaflow.io.sizes import check_same_size
 
 
 def main(args: list[str]) -> None:
@@ -31,6 +33,8 @@ def main(args: list[str]) -> None:
         raise FlowError(f"{len(options.inputs)} inputs were given; give two images, or one folder")
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
+    if report.get("skipped"):
+        sys.exit(NOT_WHOLE)
 
 
 def run_pair(options: FlowOptions) -> dict[str, object]:
@@ -42,7 +46,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         if path.is_dir():
             raise ImageError(f"{path} is a folder; give two images, or one folder alone")
     points = options.points
-    if is_folder(options.output):
+    if is_folder(options.target):
         paths = folder_paths(options.output, "flow", options.extras)
     else:
         paths = file_paths(options.output, options.extras)
@@ -50,10 +54,10 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     refuse_inputs(paths.values(), sources)
     refuse_existing(paths.values(), overwrite=options.overwrite)
 
-    from gmaflow.inference import read_flow
-    from gmaflow.io import read_image
+    from gmaflow.inference import load_image, read_flow
 
-    frames = read_image(first), read_image(second)
+    frames = load_image(first), load_image(second)
+    check_same_size({str(first): frames[0], str(second): frames[1]}, error=ImageError)
     truth = None if options.truth is None else read_flow(options.truth)
     if truth is not None and truth.array.shape[:2] != frames[0].shape[:2]:
         raise FlowError(f"{options.truth} is not of the images' size; give the truth of this pair")
@@ -75,7 +79,7 @@ def sentence(report: dict[str, object]) -> str:
     outputs = report["outputs"]
     assert isinstance(outputs, dict)
     written = ", ".join(outputs.values())
-    how = "{model}, {iters} iterations, {device}, {precision}, {seconds} s".format(**report)
+    how = how_estimated(report)
     statistics = report.get("statistics")
     if isinstance(statistics, dict):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)

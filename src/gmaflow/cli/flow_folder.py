@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.flow_options import FlowOptions
+from gmaflow.cli.flow_record import check_record, make_record, write_record
 from gmaflow.cli.outputs import (
+    FORMATS,
     PairResult,
     Part,
     folder_paths,
@@ -18,8 +20,8 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, settings
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.pairs import estimate_pair, settings, tell_of_breaks
+from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
 
@@ -31,31 +33,12 @@ if TYPE_CHECKING:
 def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     folder, output = options.inputs[0], options.output
-    if folder.is_file():
-        raise FlowError(
-            f"{folder} is one file; give two images, or a folder of frames; "
-            "for a video there is gmaflow video"
-        )
-    frames = list_images(folder)
-    if len(frames) < 2:
-        raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
-    if not is_folder(output):
-        raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
-    if options.truth is not None:
-        raise FlowError("--truth is for one pair; gmaflow evaluate judges many")
-    jobs = [
-        Job(first, second, folder_paths(output, first.stem, options.extras))
-        for first, second in pairwise(frames)
-    ]
-    refuse_clashes(jobs)
-    if output.resolve() == folder.resolve():
-        raise OutputError(f"{output} holds the frames; choose another folder for the flow")
-    for job in jobs:
-        refuse_inputs(job.paths.values(), frames)
-        if not options.resume:
-            refuse_existing(job.paths.values(), overwrite=options.overwrite)
+    jobs = plan_jobs(options)
+    tell_of_breaks([jobs[0].first, *(job.second for job in jobs)])
     finished = sum(job.finished for job in jobs) if options.resume else 0
     estimator = options.estimator.make()
+    if finished:
+        check_record(output, make_record(options, estimator))
     done, skipped = run_jobs(jobs, estimator, options)
     if skipped and not done and not finished:
         raise ImageError(f"no pair of {folder} could be used; the first: {skipped[0]}")
@@ -68,6 +51,41 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
         "already_there": finished,
         "skipped": skipped,
     }
+
+
+def plan_jobs(options: FlowOptions) -> "list[Job]":
+    """List the pairs of a folder, before anything is estimated.
+
+    Raises:
+        FlowError: There are none, or what is asked for cannot be.
+    """
+    folder, output = options.inputs[0], options.output
+    if folder.is_file():
+        raise FlowError(
+            f"{folder} is one file; give two images, or a folder of frames; "
+            "for a video there is gmaflow video"
+        )
+    frames = list_images(folder)
+    if len(frames) < 2:
+        raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
+    if not is_folder(options.target) and (output.is_file() or output.suffix.lower() in FORMATS):
+        raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
+    if options.truth is not None:
+        raise FlowError("--truth is for one pair; gmaflow evaluate judges many")
+    if options.resume and options.overwrite:
+        raise OutputError("--resume keeps what is there and --overwrite does not; give one of them")
+    jobs = [
+        Job(first, second, folder_paths(output, first.stem, options.extras))
+        for first, second in pairwise(frames)
+    ]
+    refuse_clashes(jobs)
+    if output.resolve() == folder.resolve():
+        raise OutputError(f"{output} holds the frames; choose another folder for the flow")
+    for job in jobs:
+        refuse_inputs(job.paths.values(), frames)
+        if not options.resume:
+            refuse_existing(job.paths.values(), overwrite=options.overwrite)
+    return jobs
 
 
 @dataclass(frozen=True)
@@ -123,7 +141,7 @@ def run_jobs(
     work = FolderWork(estimator, options)
     done, skipped = 0, []
     with (
-        progress_bar("flow", quiet=options.json) as show_progress,
+        progress_bar("flow", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress,
         closing(read_ahead(load_jobs(jobs, resume=options.resume))) as loaded,
         write_behind() as later,
     ):
@@ -136,9 +154,20 @@ def run_jobs(
                 say(f"gmaflow: skipped {skipped[-1]}")
                 continue
             if result is not None:
+                if not done:
+                    begin_folder(jobs, estimator, options)
                 later(partial(write_parts, result, pair.job.paths))
                 done += 1
     return done, skipped
+
+
+def begin_folder(jobs: list[Job], estimator: "FlowEstimator", options: FlowOptions) -> None:
+    """Write down how the flow is estimated, and drop flow that is to be replaced."""
+    if options.overwrite:
+        # Else an interrupted run would leave it under a record that is not its own.
+        for job in jobs:
+            job.paths[Part.FLOW].unlink(missing_ok=True)
+    write_record(options.output, make_record(options, estimator))
 
 
 class FolderWork:

@@ -17,9 +17,11 @@ class FlowOptions:
 
     Two images, or a folder whose images are consecutive frames (in natural order). The output's
     suffix picks the format: .flo .pfm .npy .npz .flo5 for numbers, .kitti.png for KITTI's format,
-    .png .jpg .webp for a picture. An output without suffix is a folder and gets everything: the
-    flow, its picture, arrows over the first frame, the second frame warped back onto the first, a
-    panel of all, and with --backward occlusion (in-frame, out-of-frame) and confidence.
+    .png .jpg .webp for a picture. An output without suffix, or with a slash at its end, is a folder
+    and gets everything: the flow, its picture, arrows over the first frame, the second frame warped
+    back onto the first, a panel of all, and with --backward occlusion (in-frame, out-of-frame)
+    and confidence. Pairs of a folder that cannot be used are named and left out; the exit code is
+    then 1.
 
     Examples:
       gmaflow flow a.png b.png -o flow.png
@@ -32,7 +34,7 @@ class FlowOptions:
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 | FOLDER")
     ]
     """Two images, or one folder of frames."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
     """A file, or a folder for everything."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     backward: bool = False
@@ -48,11 +50,16 @@ class FlowOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour, to compare several; by default the longest."""
     resume: bool = False
-    """Folders: skip pairs that are finished."""
+    """Folders: skip pairs that are finished; refused where flow.json tells of other settings."""
     overwrite: bool = False
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
+
+    @property
+    def output(self) -> Path:
+        """Where the flow goes."""
+        return Path(self.target)
 
     @property
     def extras(self) -> frozenset[Part]:

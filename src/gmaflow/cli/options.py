@@ -2,10 +2,15 @@
 
 import inspect
 import logging
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
+
+from gmaflow.errors import FlowError, OutputError
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator
@@ -88,18 +93,41 @@ Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
-    """Read a verb's options; on wrong ones, says why and exits with 2.
+    """Read a verb's options; help, and options that do not exist, are shown before the exit.
 
     Args:
         options: The dataclass of options.
         args: The command line after the verb.
         verb: The verb, for the usage line.
         default: What holds where the command line says nothing, instead of the fields' defaults.
+
+    Raises:
+        FlowError: The options refuse a value.
     """
+    named = pairwise(part for arg in args for part in arg.split("=", 1))
+    if any(flag in ("-o", "--output") and not value for flag, value in named):
+        # As a path it would be the working folder.
+        raise OutputError("the name of the output is empty; give one, or . for this folder")
     # The docstring as it stands: tyro by itself would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     given: dict[str, Any] = {} if default is None else {"default": default}
-    return tyro.cli(
-        options, args=args, prog=f"gmaflow {verb}", description=about, config=config, **given
-    )
+
+    def read() -> Options:
+        return tyro.cli(
+            options, args=args, prog=f"gmaflow {verb}", description=about, config=config, **given
+        )
+
+    try:
+        # tyro would draw a box around what our configs refuse, and exit.
+        with redirect_stderr(StringIO()):
+            return read()
+    except SystemExit as end:
+        if not end.code:
+            raise
+        refused: BaseException | None = end
+        while refused is not None:
+            if isinstance(refused, FlowError):
+                raise refused from None
+            refused = refused.__context__
+    return read()

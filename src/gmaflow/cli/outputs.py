@@ -1,5 +1,6 @@
 """What is written for a pair, under which names."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,7 @@ from gmaflow.errors import OutputError
 from gmaflow.io import (
     FLOW_SUFFIXES,
     PICTURE_SUFFIXES,
+    VIDEO_OUTPUTS,
     ensure_can_write,
     write_flow,
     write_image,
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from gmaflow.inference import BidirectionalFlow, Flow
 
+FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS
 KITTI = ".kitti.png"
 """Ending that asks for KITTI's 16-bit flow rather than a picture."""
 
@@ -72,16 +75,22 @@ class PairResult:
     """The length that pictures show at full saturation; the longest if None."""
 
 
-def is_folder(output: Path) -> bool:
-    """Tell whether an output is a folder: it is one, or its name has no suffix.
+def is_folder(output: str) -> bool:
+    """Tell whether an output is a folder: it is one, ends in a slash, or has no suffix.
 
     Raises:
-        OutputError: It has no suffix, but is a file.
+        OutputError: It looks like a folder, but is a file, or a suffix without a name.
     """
-    if output.suffix or output.is_dir():
-        return output.is_dir()
-    if output.exists():
-        raise OutputError(f"{output} is a file without a suffix; give a suffix, or a folder")
+    path = Path(output)
+    if path.is_dir():
+        return True
+    if not output.endswith(("/", os.sep)):
+        if path.name.lower() in FORMATS | {KITTI}:
+            raise OutputError(f"{path} is a suffix alone; give a name such as flow{path.name}")
+        if path.suffix:
+            return False
+    if path.exists():
+        raise OutputError(f"{path} is a file of no known format; give a suffix, or a folder")
     return True
 
 

@@ -1,8 +1,12 @@
 """Everything that is wanted of one pair."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.outputs import PairResult
+from gmaflow.errors import counted, say
+from gmaflow.io import find_breaks
 
 if TYPE_CHECKING:
     from gmaflow.inference import Flow, FlowEstimator, Frame, ImageLike
@@ -32,6 +36,24 @@ def estimate_pair(
         return PairResult(image1, image2, flow, attention=maps, points=points)
     both = estimator.bidirectional(first, second, previous=previous)
     return PairResult(image1, image2, both.forward, both, attention=maps, points=points)
+
+
+def tell_of_breaks(frames: Sequence[Path]) -> None:
+    """Say it where the names of frames do not look like one shot without gaps."""
+    if breaks := find_breaks(frames):
+        first, second = breaks[0]
+        say(
+            f"gmaflow: {len(breaks)} of {len(frames) - 1} pairs do not look like neighbours, the "
+            f"first {first.name} -> {second.name}; give one shot without gaps, unless it is meant"
+        )
+
+
+def how_estimated(report: Mapping[str, object]) -> str:
+    """Return the settings of a report, and how long it took, as a person would say it."""
+    iters = report["iters"]
+    assert isinstance(iters, int)
+    where = "{device}, {precision}, {seconds} s".format(**report)
+    return f"{report['model']}, {counted(iters, 'iteration')}, {where}"
 
 
 def settings(estimator: "FlowEstimator") -> dict[str, object]:

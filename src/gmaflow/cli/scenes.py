@@ -5,7 +5,7 @@ import time
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.cli.scenes_options import (
     ListOptions,
     RenderOptions,
@@ -16,6 +16,7 @@ from gmaflow.cli.scenes_options import (
     parse_size,
     presets_of,
 )
+from gmaflow.errors import counted
 from gmaflow.io import write_image
 
 ACTIONS = {
@@ -72,7 +73,7 @@ def render(options: RenderOptions) -> None:
     device = options.look.pick_device()
     check_folder(options.output, resume=options.resume, overwrite=options.overwrite)
     begun = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json) as show_progress:
+    with progress_bar("rendering", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress:
         bank = options.look.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
         written = write_dataset(
@@ -102,7 +103,7 @@ def render(options: RenderOptions) -> None:
         return
     kept = f", {written.kept} were there" if written.kept else ""
     print(
-        f"wrote {options.output}: {written.rendered} pairs of {options.preset} at "
+        f"wrote {options.output}: {counted(written.rendered, 'pair')} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
 
@@ -130,7 +131,7 @@ def show(options: ShowOptions) -> None:
                 names.append(f"{preset} {number}")
                 show_progress(len(pairs), len(presets) * options.count)
     write_image(options.output, contact_sheet(pairs, names))
-    print(f"wrote {options.output}: {len(pairs)} pairs of {', '.join(presets)}")
+    print(f"wrote {options.output}: {counted(len(pairs), 'pair')} of {', '.join(presets)}")
 
 
 def sheet_size(preset: str) -> tuple[int, int]:

@@ -30,8 +30,8 @@ class ServeOptions:
     """The address to listen to; 0.0.0.0 for everybody."""
     port: int = 8000
     """The port; 0 for any that is free."""
-    open: bool = True
-    """Whether to open the page in a browser."""
+    no_open: bool = False
+    """Do not open the page in a browser."""
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
@@ -125,7 +125,13 @@ def main(args: list[str]) -> None:
         )
         limits = options.limits(shelf.device.type)
         names = (options.host, *options.allow_name)
-        serve(listener, shelf, limits, names=names, ready=lambda url: welcome(url, options.open))
+        serve(
+            listener,
+            shelf,
+            limits,
+            names=names,
+            ready=lambda url: welcome(url, not options.no_open),
+        )
 
 
 def welcome(url: str, opens: bool) -> None:

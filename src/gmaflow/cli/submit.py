@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.options import Place, PlaceOptions, parse
-from gmaflow.cli.progress import progress_bar
-from gmaflow.errors import say
+from gmaflow.cli.progress import GOES_ON, progress_bar
+from gmaflow.errors import NOT_WHOLE, say
 
 if TYPE_CHECKING:
     from gmaflow.evaluation import SubmissionReport
 
-INCOMPLETE = 1
 _SHOWN = 20
 
 
@@ -60,12 +59,12 @@ def main(args: list[str]) -> None:
         iters=options.iters or benchmark.iters,
         padding=benchmark.padding,
     )
-    with progress_bar(f"submit {benchmark.name}") as progress:
+    with progress_bar(f"submit {benchmark.name}", kept=GOES_ON) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:
         say(f"gmaflow: {options.output} cannot be handed in yet")
-        sys.exit(INCOMPLETE)
+        sys.exit(NOT_WHOLE)
     print(benchmark.instructions.format(folder=options.output))
 
 

@@ -10,6 +10,8 @@ import tyro
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
+from gmaflow.cli.scenes_options import Size, parse_size
+from gmaflow.errors import FlowError, counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +48,7 @@ class TablesOptions:
     """FlyingThings3D."""
     scenes: int = 0
     """Add columns for so many rendered scenes, which need no files."""
-    size: tuple[int, int] = (368, 496)
+    size: Size = "368x496"
     """Height and width of rendered scenes."""
     limit: int | None = None
     """Judge at most so many pairs of each column, spread over it; not comparable to the paper."""
@@ -64,6 +66,8 @@ def main(args: list[str]) -> None:
     options = parse(TablesOptions, args, verb="tables")
     from gmaflow.evaluation import make_tables, measure_runs
 
+    if not options.runs:
+        raise FlowError("no run is given; name folders of training runs, or files of weights")
     runs = open_runs(options)
     trials, notes = open_data(options)
     pairs = len(runs) * sum(len(data.examples) for data in trials)
@@ -80,7 +84,9 @@ def main(args: list[str]) -> None:
     tables = make_tables(runs, measured, trials)
     notes += [run.about for run in runs]
     notes += [note for data in trials for note in data.notes]
-    notes.append(f"{options.iters} iterations; the lowest error of each block is in bold")
+    notes.append(
+        f"{counted(options.iters, 'iteration')}; the lowest error of each block is in bold"
+    )
     write(options.output, tables, notes)
     console = Console()
     for table in tables:
@@ -118,9 +124,9 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     roots = {name: root for name, root in given.items() if root is not None}
     trials, notes = open_trials(roots, limit=options.limit)
     if options.scenes:
-        passes = ("clean", "final")
+        size, passes = parse_size(options.size), ("clean", "final")
         trials.append(
-            render_examples("mix", seed=0, count=options.scenes, size=options.size, passes=passes)
+            render_examples("mix", seed=0, count=options.scenes, size=size, passes=passes)
         )
     return trials, notes
 

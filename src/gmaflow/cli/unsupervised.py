@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.progress import GOES_ON, progress_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
         chosen.data, chosen.root, split=chosen.split, passes=chosen.passes or None
     )
     estimator = options.estimator.make(padding=chosen.padding(options.padding))
-    with progress_bar("judge") as progress:
+    with progress_bar("judge", kept=GOES_ON) as progress:
         judged = judge_footage(estimator, dataset, options.output, progress=progress)
     title = dataset[0].image1.parent.name if chosen.data == "folder" else dataset.name
     mean = average(one.found for one in judged)

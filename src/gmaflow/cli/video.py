@@ -1,28 +1,28 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.options import parse
-from gmaflow.cli.pairs import settings
+from gmaflow.cli.pairs import how_estimated, settings, tell_of_breaks
 from gmaflow.cli.progress import progress_bar
-from gmaflow.cli.video_options import VideoOptions, parse_time
+from gmaflow.cli.video_options import VideoOptions, parse_fps, parse_time
 from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
 from gmaflow.cli.video_pictures import draw_step
 from gmaflow.cli.video_scale import choose_scale
-from gmaflow.errors import ImageError, say
-from gmaflow.io import VideoReader, read_ahead, write_behind
+from gmaflow.errors import NOT_WHOLE, ImageError, counted, say
+from gmaflow.io import VideoReader, list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator, VideoStep
 
-USUAL_FPS = 25.0
+USUAL_FPS = "25"
 
 
 @dataclass
@@ -43,7 +43,9 @@ def main(args: list[str]) -> None:
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report["interrupted"]:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt("what was done is there")
+    if report["problem"]:
+        sys.exit(NOT_WHOLE)
 
 
 def run(options: VideoOptions) -> dict[str, object]:
@@ -79,13 +81,15 @@ def run(options: VideoOptions) -> dict[str, object]:
 
 def open_input(options: VideoOptions) -> VideoReader:
     """Look at the video."""
+    if options.input.is_dir():
+        tell_of_breaks(list_images(options.input))
     return VideoReader(
         options.input,
         start=parse_time(options.start),
         end=None if options.end is None else parse_time(options.end),
         every=options.every,
         scale=options.scale,
-        fps=Fraction(options.fps or USUAL_FPS).limit_denominator(1000),
+        fps=parse_fps(options.fps or USUAL_FPS),
     )
 
 
@@ -140,18 +144,18 @@ def work_through(
 
 def sentence(report: dict[str, object]) -> str:
     """Return a report as a person would say it."""
-    frames = "1 frame" if report["frames"] == 1 else f"{report['frames']} frames"
-    parts = [f"{frames} of {report['show']}"]
+    frames, cuts = report["frames"], report["cuts"]
+    assert isinstance(frames, int)
+    assert isinstance(cuts, list)
+    parts = [f"{counted(frames, 'frame')} of {report['show']}"]
     if isinstance(report["max_flow"], float):
         parts.append(f"full scale at {report['max_flow']:.3g} px")
-    cuts = report["cuts"]
-    assert isinstance(cuts, list)
     if cuts:
         where = ", ".join(f"{cut:g}" for cut in cuts[:5]) + (" ..." if len(cuts) > 5 else "")
-        parts.append(f"{len(cuts)} cut{'s' if len(cuts) > 1 else ''} (at {where} s)")
+        parts.append(f"{counted(len(cuts), 'cut')} (at {where} s)")
     if report["sound"] != "none in the source":
         parts.append("sound {sound}".format(**report))
     if report["interrupted"]:
         parts.append("interrupted there")
-    how = "{model}, {iters} iterations, {device}, {precision}, {seconds} s".format(**report)
+    how = how_estimated(report)
     return f"wrote {report['output']}: {', '.join(parts)} ({how})"

@@ -19,13 +19,15 @@ class VideoOptions:
     """Estimate the flow of a video.
 
     A video (.mp4 .mov .webm .gif and more), or a folder of frames, in; a video out: .mp4 .mov .mkv
-    .webm .gif. An output without suffix is a folder and gets a file for each frame.
+    .webm .gif. An output without suffix, or with a slash at its end, is a folder and gets a file
+    for each frame.
 
     What is shown is colours, arrows, or occlusion, for which flow is estimated both ways.
     Every frame but the last is shown with its motion to the next one, at its own time, so that
     speed and sound stay as they are. Before a cut there is no next frame: the flow is black, as
     unknown flow always is, arrows and occlusion are left out, and no flow file is written.
-    Ctrl-C ends the video where it is; what was done can be played.
+    Ctrl-C ends the video where it is; what was done can be played. So can what comes of a video
+    that is damaged or changes its size; the exit code is then 1.
 
     Examples:
       gmaflow video in.mp4 -o flow.mp4
@@ -37,7 +39,7 @@ class VideoOptions:
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
     """A video, or a folder of frames in natural order."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
     """A video, or a folder for a file for each frame."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
@@ -52,8 +54,9 @@ class VideoOptions:
     """Take every so many frames; the speed stays, the motions get longer."""
     scale: float = 1.0
     """Make frames smaller first: 0.5 is much faster, and the flow is in pixels twice as large."""
-    fps: Annotated[float | None, tyro.conf.arg(metavar="NUMBER")] = None
-    """Folders of frames: how many are shown a second; 25 by default."""
+    fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Folders of frames: how many are shown a second, such as 12, 29.97 or 30000/1001; 25 by
+    default."""
     max_flow: Annotated[float | None, tyro.conf.arg(metavar="PX", aliases=["--max-length"])] = None
     """Length at which colours are full, all along; by default from pairs all over the video."""
     legend: bool = False
@@ -70,6 +73,11 @@ class VideoOptions:
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
+
+    @property
+    def output(self) -> Path:
+        """Where the flow goes."""
+        return Path(self.target)
 
     @property
     def threshold(self) -> float | None:
@@ -89,8 +97,6 @@ class VideoOptions:
         """
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
-        if self.fps is not None and not 0 < self.fps <= 1000:
-            raise FlowError(f"--fps {self.fps:g} makes no sense; give more than 0, at most 1000")
         if self.max_flow is not None and not 0 < self.max_flow < float("inf"):
             raise FlowError(f"--max-flow {self.max_flow:g} is no length; give one above 0")
         if not 0 < self.cut_threshold <= 2:
@@ -98,6 +104,23 @@ class VideoOptions:
                 f"--cut-threshold {self.cut_threshold:g} is out of range; give 0.4 or so, or "
                 "--no-cuts to find none"
             )
+
+
+def parse_fps(text: str) -> Fraction:
+    """Read frames a second: a number or a fraction; 29.97 and its like are what television means.
+
+    Raises:
+        FlowError: It is none.
+    """
+    try:
+        rate = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if not Fraction(1, 1000) <= rate <= 1000:
+        raise FlowError(f"--fps {text} makes no sense; give 0.001 to 1000")
+    of_television = Fraction(1000 * round(rate * 1001 / 1000), 1001)
+    is_meant = rate > 1 and rate.denominator > 1 and abs(rate - of_television) < Fraction(1, 200)
+    return of_television if is_meant else rate.limit_denominator(1001)
 
 
 def parse_time(text: str) -> Fraction:

@@ -36,7 +36,7 @@ def check_output(options: VideoOptions) -> None:
     """
     output = options.output
     refuse_inputs([output], [options.input])
-    if is_folder(output):
+    if is_folder(options.target):
         if options.format != "png" and options.show != "flow":
             raise OutputError(
                 f"{output}: a folder gets flow files, not {options.show}; add --format png for "
@@ -57,14 +57,14 @@ def check_output(options: VideoOptions) -> None:
 
 def writes_numbers(options: VideoOptions) -> bool:
     """Tell whether flow files are wanted, for which nothing is drawn."""
-    return is_folder(options.output) and options.format != "png"
+    return is_folder(options.target) and options.format != "png"
 
 
 def why_silent(options: VideoOptions) -> str | None:
     """Return why the result has no sound, or None if it has."""
     if not has_sound(options.input):
         return "none in the source"
-    if is_folder(options.output):
+    if is_folder(options.target):
         return "left out: files have none"
     if options.output.suffix.lower() in SILENT:
         return f"left out: {options.output.suffix} cannot hold any"
@@ -78,7 +78,7 @@ def open_output(options: VideoOptions, reader: VideoReader, *, sound: bool) -> I
     Raises:
         OutputError: The place cannot be written to.
     """
-    if is_folder(options.output):
+    if is_folder(options.target):
         options.output.mkdir(parents=True, exist_ok=True)
         yield lambda step, draw: write_file(options, step, draw)
         return

@@ -58,6 +58,7 @@ class DatasetInfo:
         title: how its authors call it.
         source: where it is had.
         looks_like: a file that must be found below the root.
+        test_looks_like: one that is there with the test split, where that is another.
         folders: names under which it is looked for in a folder of data sets.
         parts: its pieces, the default split and pass first.
         list_pairs: lists the pairs of a split and variant.
@@ -72,6 +73,7 @@ class DatasetInfo:
     parts: tuple[Part, ...]
     list_pairs: ListPairs
     cameras: tuple[str, ...] = ()
+    test_looks_like: str = ""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -114,6 +116,7 @@ _ALL = (
         title="FlyingThings3D",
         source="https://lmb.informatik.uni-freiburg.de/resources/datasets/SceneFlowDatasets.en.html",
         looks_like="frames_cleanpass/TRAIN/A/0000/left/0006.png",
+        test_looks_like="frames_cleanpass/TEST/A/0000/left/0006.png",
         folders=("FlyingThings3D", "flyingthings3d"),
         # 2239 and 437 scenes of ten frames, both directions; the right camera is not trained on.
         parts=(
@@ -130,6 +133,7 @@ _ALL = (
         title="MPI Sintel",
         source="http://sintel.is.tue.mpg.de/downloads",
         looks_like="training/clean/alley_1/frame_0001.png",
+        test_looks_like="test/clean/ambush_1/frame_0001.png",
         folders=("MPI-Sintel-complete", "MPI-Sintel", "MPI_Sintel", "Sintel"),
         parts=(
             Part(split="training", variant="clean", count=1041),
@@ -145,6 +149,7 @@ _ALL = (
         title="KITTI 2012",
         source="https://www.cvlibs.net/datasets/kitti/eval_stereo_flow.php?benchmark=flow",
         looks_like="training/colored_0/000000_10.png",
+        test_looks_like="testing/colored_0/000000_10.png",
         folders=("KITTI-2012", "KITTI2012", "KITTI_2012", "data_stereo_flow"),
         parts=(
             Part(split="training", variant="occ", count=194),
@@ -158,6 +163,7 @@ _ALL = (
         title="KITTI 2015",
         source="https://www.cvlibs.net/datasets/kitti/eval_scene_flow.php?benchmark=flow",
         looks_like="training/image_2/000000_10.png",
+        test_looks_like="testing/image_2/000000_10.png",
         folders=("KITTI-2015", "KITTI2015", "KITTI_2015", "data_scene_flow", "KITTI"),
         parts=(
             Part(split="training", variant="occ", count=200),
@@ -171,6 +177,7 @@ _ALL = (
         title="HD1K",
         source="http://hci-benchmark.iwr.uni-heidelberg.de",
         looks_like="hd1k_input/image_2/000000_0001.png",
+        test_looks_like="hd1k_challenge/image_2",
         folders=("HD1K", "HD1k"),
         # 1083 frames in 36 sequences, and the last of each has no second frame.
         parts=(Part(split="training", count=1047), Part(split="test", required=False)),
@@ -181,6 +188,7 @@ _ALL = (
         title="Spring",
         source="https://spring-benchmark.org",
         looks_like="train/0001/frame_left/frame_left_0001.png",
+        test_looks_like="test/0003/frame_left/frame_left_0001.png",
         folders=("Spring",),
         # 5000 and 1000 stereo frames in 37 and 10 scenes; each camera and direction by itself.
         parts=tuple(
@@ -202,6 +210,7 @@ _ALL = (
         title="Middlebury",
         source="https://vision.middlebury.edu/flow/data",
         looks_like="other-data/Venus/frame10.png",
+        test_looks_like="eval-data/Army/frame10.png",
         folders=("Middlebury",),
         parts=(Part(split="training", count=8), Part(split="test", count=12, required=False)),
         list_pairs=list_middlebury,

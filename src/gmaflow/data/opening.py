@@ -99,9 +99,10 @@ def _open_variant(
     title = " ".join(word for word in (info.name, split, variant) if word)
     if not listing.pairs:
         lacking = f"; {listing.missing[0]} is missing" if listing.missing else ""
+        looks_like = (info.test_looks_like if split == "test" else "") or info.looks_like
         raise DatasetError(
-            f"{root} holds no complete pair of {title}{lacking}; {info.title} has "
-            f"{info.looks_like}, and is had from {info.source}"
+            f"{root} holds no complete pair of {title}{lacking}; {info.title} has {looks_like}, "
+            f"and is had from {info.source}"
         )
     if listing.missing:
         log.warning(

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 from gmaflow.evaluation.bootstrap import FEW, Improvement, improvements
 from gmaflow.evaluation.evaluating import Evaluation, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
@@ -69,7 +69,7 @@ class Comparison:
         notes = list(self.contenders[0].evaluation.notes)
         groups = Counter(example.group for example in self.data.examples)
         notes += [
-            f"{group} has {count} pairs; intervals drawn from so few are guesses"
+            f"{group} has {counted(count, 'pair')}; intervals drawn from so few are guesses"
             for group, count in groups.items()
             if count < FEW
         ]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from gmaflow.errors import counted
 from gmaflow.evaluation import html
 from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.bootstrap import Improvement
@@ -45,7 +46,7 @@ def write_comparison(
     body = [
         f"<h1>{html.escape(' against '.join(reversed(names)))}</h1>",
         f'<p class="sub">{html.escape(comparison.data.title)}, '
-        f"{len(comparison.data.examples)} pairs</p>",
+        f"{counted(len(comparison.data.examples), 'pair')}</p>",
         html.tiles(
             (
                 f"{comparison.title(line)}: {name}",

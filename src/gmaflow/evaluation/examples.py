@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
-from gmaflow.errors import DatasetError, suggest
+from gmaflow.errors import DatasetError, counted, suggest
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import PRESETS, SceneRenderer
@@ -183,7 +183,7 @@ def open_examples(
             "it; `gmaflow submit` writes what the benchmarks' servers judge, and `gmaflow evaluate "
             "--unsupervised` judges by the frames alone"
         )
-    notes = (f"{without} pairs without truth are left out",) if without else ()
+    notes = (f"left out for want of a truth: {counted(without, 'pair')}",) if without else ()
     chosen = " ".join([info.title, split or info.splits[0]])
     return ExampleSet(name=name, title=chosen, examples=tuple(examples), notes=notes)
 

@@ -4,6 +4,7 @@ import math
 from itertools import pairwise
 from pathlib import Path
 
+from gmaflow.errors import counted
 from gmaflow.evaluation import html
 from gmaflow.evaluation.attention import EXPLAINED, attention_figures, choose_queries
 from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
@@ -60,8 +61,8 @@ def _subtitle(evaluation: Evaluation) -> str:
     about = evaluation.about
     weights = Path(about.weights).name
     return (
-        f"{about.model}, {weights}, {about.iters} iterations, on {evaluation.summary.num_pairs} "
-        f"pair{'s' if evaluation.summary.num_pairs > 1 else ''}"
+        f"{about.model}, {weights}, {counted(about.iters, 'iteration')}, on "
+        f"{counted(evaluation.summary.num_pairs, 'pair')}"
     )
 
 

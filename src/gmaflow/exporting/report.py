@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gmaflow.errors import counted
+
 
 @dataclass(frozen=True)
 class Port:
@@ -61,8 +63,8 @@ def as_json(report: ExportReport) -> str:
 def as_text(report: ExportReport) -> str:
     """Return a report for people."""
     lines = [
-        f"wrote {report.file}: {report.model}, {report.iters} iterations, {report.format}, "
-        f"{report.bytes / 2**20:.1f} MiB"
+        f"wrote {report.file}: {report.model}, {counted(report.iters, 'iteration')}, "
+        f"{report.format}, {report.bytes / 2**20:.1f} MiB"
     ]
     lines += [f"  in   {port.told()}" for port in report.inputs]
     lines += [f"  out  {port.told()}" for port in report.outputs]

@@ -1,9 +1,9 @@
 """Bytes <-> arrays: pictures, flow files and video. Nothing here knows of torch."""
 
-from gmaflow.io.atomic import atomic_write, ensure_can_write
+from gmaflow.io.atomic import atomic_write, ensure_can_write, why_unwritable
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, read_flow, write_flow
-from gmaflow.io.folders import list_images
+from gmaflow.io.folders import find_breaks, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
@@ -41,6 +41,7 @@ __all__ = [
     "decode_image",
     "encode_png",
     "ensure_can_write",
+    "find_breaks",
     "has_sound",
     "image_to_array",
     "list_images",
@@ -49,6 +50,7 @@ __all__ = [
     "read_flow",
     "read_frames",
     "read_image",
+    "why_unwritable",
     "write_behind",
     "write_flow",
     "write_image",

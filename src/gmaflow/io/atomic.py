@@ -1,6 +1,7 @@
 """Writing so that nothing half-written is ever seen under the final name."""
 
 import errno
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +18,25 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
     """Refuse an output that must not be replaced, before any work is done for it.
 
     Raises:
-        OutputError: `path` exists and `overwrite` is false, or it is not a file.
+        OutputError: `path` exists and `overwrite` is false, or it is not a file, or its folder may
+            not be written to.
     """
     path = Path(path)
     _refuse_what_is_no_file(path)
     if path.exists() and not overwrite:
-        raise OutputError(f"{path} exists; add --overwrite to replace it (overwrite=True)")
+        raise OutputError(f"{path} exists; add --overwrite to replace it")
+    if reason := why_unwritable(path.parent):
+        raise OutputError(f"{path} cannot be written: {reason}; choose another place")
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Return why nothing can be written into a folder, be it there or not; None if it can."""
+    there = folder
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is a file"
+    return None if os.access(there, os.W_OK | os.X_OK) else f"{there} may not be written to"
 
 
 @contextmanager

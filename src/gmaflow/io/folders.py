@@ -1,7 +1,10 @@
 """Folders of pictures, in the order in which people count."""
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_low
 
 from gmaflow.errors import ImageError
 from gmaflow.io.images import IMAGE_SUFFIXES
@@ -27,12 +30,37 @@ def list_images(folder: PathLike) -> list[Path]:
     return sorted(images, key=lambda path: natural_key(path.name))
 
 
+def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Find neighbours whose names do not follow one another: other words, or numbers left out.
+
+    Numbers may go up by any step, as those of every tenth frame or times do, as long as it is about
+    the usual one. Names without a number tell nothing.
+    """
+    counted = [_words_and_number(path.stem) for path in frames]
+    steps = [
+        number - before if words == same else None
+        for (words, before), (same, number) in pairwise(counted)
+    ]
+    usual = median_low([step for step in steps if step is not None] or [0.0])
+    return [
+        pair
+        for pair, step in zip(pairwise(frames), steps, strict=True)
+        if step is None or step > 1.5 * usual
+    ]
+
+
 def natural_key(name: str) -> tuple[list[str | int], str]:
     """Sorting key that reads runs of digits as numbers and ignores case."""
     # Text and numbers alternate, so that two keys never compare one with the other. The name itself
     # settles the order of frame1 and frame01.
     parts = re.split(r"(\d+)", name.casefold())
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def _words_and_number(stem: str) -> tuple[str, float]:
+    """Part the last number of a name, which may be a time in seconds, from what is around it."""
+    found = re.fullmatch(r"(.*?)(\d+(?:\.\d+)?)(\D*)", stem.casefold())
+    return (f"{found[1]}#{found[3]}", float(found[2])) if found else ("", 0.0)
 
 
 def _is_image(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """Pictures: files <-> uint8 arrays."""
 
+import logging
 import struct
 import zlib
 from io import SEEK_END, BytesIO, IOBase
@@ -15,6 +16,8 @@ from gmaflow.io.paths import PathLike, require_file
 
 if TYPE_CHECKING:
     import PIL.Image
+
+log = logging.getLogger(__name__)
 
 # Only these decoders are tried: Pillow knows forty, and some start other programs (EPS).
 _DECODERS = ("PNG", "JPEG", "PPM", "WEBP", "TIFF", "BMP", "GIF")
@@ -54,6 +57,8 @@ _BROKEN = (
     Warning,
 )
 _ORIENTATION = 0x0112  # the EXIF tag
+_TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
+_told_folders: set[Path] = set()
 _TOO_LARGE = (
     "{name} has more pixels than is safe to decode; shrink it, "
     "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
@@ -66,7 +71,8 @@ def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
     Grey is repeated, palettes are looked up and the EXIF orientation is applied. Alpha is dropped,
     not composited: the colours under it are kept as they are. 16-bit grey is scaled by 1/257 and
     rounded; of 16-bit colour Pillow keeps the high byte, which differs from that by at most one.
-    Of an animation the first frame is read. The format is known by content, not by suffix.
+    16-bit pictures whose upper bits are empty are warned of, once for each folder. Of an animation
+    the first frame is read. The format is known by content, not by suffix.
 
     Raises:
         ImageError: there is no such picture, it is broken, or it is too large to be safe.
@@ -98,8 +104,12 @@ def decode_image(
     try:
         with Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image:
             _check_pixels(image.width, image.height, name, max_pixels)
+            has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
-            return _upright(_to_rgb(image, Path(name)), _orientation(image))
+            rgb = _to_rgb(image, Path(name))
+            if has_16_bits and 0 < rgb.max() <= _TOP_OF_12_BITS:
+                _warn_of_empty_bits(name)
+            return _upright(rgb, _orientation(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as err:
         raise ImageTooLargeError(_TOO_LARGE.format(name=name)) from err
     except ImageError:
@@ -205,6 +215,18 @@ def _to_rgb(image: "PIL.Image.Image", path: Path) -> UInt8[np.ndarray, "h w 3"]:
         return np.asarray(image.convert("RGBA"))[..., :3].copy()
     # A copy, because the picture's own memory is read-only.
     return np.array(image.convert("RGB"))
+
+
+def _warn_of_empty_bits(name: str) -> None:
+    # Once for each folder: the other frames of a sequence are no different.
+    folder = Path(name).parent
+    if folder not in _told_folders:
+        _told_folders.add(folder)
+        log.warning(
+            "%s has 16 bits, but its brightest value needs no more than 12; as 8 bits, few levels "
+            "are left of it: scale all frames alike to the whole range before",
+            name,
+        )
 
 
 def _to_8_bit(

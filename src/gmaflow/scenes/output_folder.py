@@ -1,10 +1,10 @@
 """The folder of a rendered data set: what lies where, and whether one may be written there."""
 
 import json
-import os
 from pathlib import Path
 
 from gmaflow.errors import DatasetError, OutputError
+from gmaflow.io import why_unwritable
 
 CARD = "scenes.json"
 """The file that tells a data set of ours from anybody else's folder."""
@@ -93,10 +93,5 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> dict[str, ob
 
 
 def _refuse_unwritable(folder: Path) -> None:
-    there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise OutputError(f"{there} is a file; choose a folder for the data set")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError(f"{there} may not be written to; choose another folder")
+    if reason := why_unwritable(folder):
+        raise OutputError(f"{reason}; choose a folder for the data set")

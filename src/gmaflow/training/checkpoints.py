@@ -101,8 +101,7 @@ class Checkpoints:
                 log.warning("%s: %s; going on from the checkpoint before", path, err)
         found = f"none of {len(paths)} checkpoints can be read" if paths else "no checkpoint"
         raise TrainingError(
-            f"{self.folder}: {found}; start anew with --overwrite (overwrite=True), or in another "
-            "folder"
+            f"{self.folder}: {found}; start anew with --overwrite, or in another folder"
         )
 
     def clear(self) -> None:

@@ -9,6 +9,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gmaflow.errors import counted
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.run_folder import RunFolder
 
@@ -78,7 +79,7 @@ def say(text: str) -> None:
 def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> str:
     """Return what is about to happen, in a line: the start can take a while."""
     height, width = config.crop
-    pairs = "1 pair" if config.batch == 1 else f"{config.batch} pairs"
+    pairs = counted(config.batch, "pair")
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     wait = "; compiling it takes a minute or two the first time" if compiling else ""
     return (

@@ -52,8 +52,8 @@ class RunFolder:
         elif self.is_run():
             if not overwrite:
                 raise OutputError(
-                    f"{self.path} holds a run; add --resume (resume=True) to go on with it, "
-                    "--overwrite (overwrite=True) to start anew, or choose another folder"
+                    f"{self.path} holds a run; add --resume to go on with it, --overwrite to "
+                    "start anew, or choose another folder"
                 )
         elif self.path.exists() and any(self.path.iterdir()):
             raise OutputError(f"{self.path} holds other files; choose a new or empty folder")

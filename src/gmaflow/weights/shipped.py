@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gmaflow.errors import WeightsError
+from gmaflow.errors import WeightsError, suggest
 from gmaflow.model import MODELS, NetworkConfig, model_config
 from gmaflow.weights.checkpoint import Checkpoint, load_checkpoint
 
@@ -42,8 +42,13 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
         return load_checkpoint(shipped[name], model=config)
-    if weights is not None and (Path(weights).exists() or name not in MODELS):
+    path = Path(name)
+    if weights is not None and (path.exists() or path.suffix or path.name != name):
         return load_checkpoint(weights, model=config)
+    if name not in MODELS and shipped:
+        raise WeightsError(
+            f"no weights are called {name!r}, nor is there such a file; {suggest(name, shipped)}"
+        )
     there_are = f"there are {', '.join(shipped)}" if shipped else "none ship with gmaflow yet"
     raise WeightsError(
         f"no trained weights for {name}: {there_are}; give a file of weights (.safetensors, or a "
