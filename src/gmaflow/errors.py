@@ -64,6 +64,17 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
 
 
+def check_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not one of a few.
+
+    Raises:
+        FlowError: It is not.
+    """
+    choices = list(known)
+    if name not in choices:
+        raise FlowError(f"{what} {name!r} is not known; give one of {', '.join(choices)}")
+
+
 def counted(number: int, what: str) -> str:
     """Return a number of things as people say it: 1 pair, 2 pairs."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

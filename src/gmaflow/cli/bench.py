@@ -8,6 +8,7 @@ import tyro
 
 from gmaflow.benchmarking.config import BenchConfig
 from gmaflow.cli.options import parse
+from gmaflow.errors import say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,6 @@ def main(args: list[str]) -> None:
     options = parse(BenchOptions, args, verb="bench")
 
     from gmaflow.benchmarking import as_json, as_text, bench, output_files, write_files
-    from gmaflow.errors import say
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.options import WeightsOptions, parse
+from gmaflow.errors import say
 from gmaflow.exporting.config import ExportConfig
 
 
@@ -37,7 +38,6 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(ExportOptions, args, verb="export")
 
-    from gmaflow.errors import say
     from gmaflow.exporting import as_json, as_text, check_output, export
     from gmaflow.weights import find_checkpoint
 

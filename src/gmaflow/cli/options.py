@@ -130,4 +130,4 @@ def parse(
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
-    return read()
+    return read()  # once more, to show what tyro itself refuses

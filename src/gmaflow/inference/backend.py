@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.model import EncodedFrame, FlowNetwork, MatchOptions, Prediction
 from gmaflow.model.kernels import has_kernels
@@ -88,10 +88,7 @@ def as_backend(text: str) -> Backend:
     Raises:
         FlowError: It is none.
     """
-    if text not in get_args(Backend):
-        raise FlowError(
-            f"back end {text!r} is not known; give one of {', '.join(get_args(Backend))}"
-        )
+    check_known("back end", text, get_args(Backend))
     return cast("Backend", text)
 
 

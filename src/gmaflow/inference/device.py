@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 import torch
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.memory import out_of_memory_as_sentence
 
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
@@ -53,9 +53,7 @@ def as_precision(text: str) -> Precision:
     Raises:
         FlowError: It is none.
     """
-    if text not in get_args(Precision):
-        known = ", ".join(get_args(Precision))
-        raise FlowError(f"precision {text!r} is not known; give one of {known}")
+    check_known("precision", text, get_args(Precision))
     return cast("Precision", text)
 
 

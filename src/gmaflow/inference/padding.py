@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import check_known
 from gmaflow.model import STRIDE
 
 PaddingKind = Literal["sintel", "kitti"]
@@ -58,7 +58,5 @@ def as_padding_kind(text: str) -> PaddingKind:
     Raises:
         FlowError: It is none.
     """
-    if text not in get_args(PaddingKind):
-        known = ", ".join(get_args(PaddingKind))
-        raise FlowError(f"padding {text!r} is not known; give one of {known}")
+    check_known("padding", text, get_args(PaddingKind))
     return cast("PaddingKind", text)

@@ -127,12 +127,17 @@ class BodyGuard:
         Raises:
             RefusedError: It is not wanted.
         """
-        kind = Headers(scope=scope).get("content-type", "").split(";")[0].strip().lower()
+        kind = media_type(Headers(scope=scope))
         if kind not in ("multipart/form-data", "application/x-www-form-urlencoded"):
             raise RefusedError(415, f"this takes multipart/form-data, not {kind or 'nothing'}")
         if sum(not body.used_up for body in self._open) > MOST_UPLOADS:
             raise too_busy("too many uploads at a time; try later")
         self._admit(scope["client"][0] if scope.get("client") else "unknown")
+
+
+def media_type(headers: Headers) -> str:
+    """Return what a body says it is, without its parameters."""
+    return headers.get("content-type", "").split(";")[0].strip().lower()
 
 
 def too_long(most: int) -> RefusedError:

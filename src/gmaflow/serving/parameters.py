@@ -5,6 +5,7 @@ from collections import Counter
 from fastapi import Request
 
 from gmaflow.errors import suggest
+from gmaflow.serving.bodies import media_type
 from gmaflow.serving.documentation import Parameter, parameters_of
 from gmaflow.serving.refusals import RefusedError
 
@@ -34,8 +35,8 @@ async def names_in_body(request: Request, place: str) -> list[str]:
     """Return the names of a form's fields, or of those of a JSON object, as they came."""
     if place == "form":
         return [name for name, _ in (await request.form()).multi_items()]
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    sent = await request.json() if kind == "application/json" else None
+    is_json = media_type(request.headers) == "application/json"
+    sent = await request.json() if is_json else None
     return list(sent) if isinstance(sent, dict) else []  # what else it is, FastAPI refuses
 
 
