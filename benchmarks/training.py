@@ -51,9 +51,11 @@ def begin(
         with tempfile.TemporaryDirectory() as folder:
             job = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return job.learn, job.source.batches(0)
-    step = TrainStep(FlowNetwork(config.network).to(device), config)
+    network = FlowNetwork(config.network)
     batches = repeat(Batch.blank(config.batch, config.crop, device))
-    return step if eager or device.type != "cuda" else compiled_step(step), batches
+    if eager or device.type != "cuda":
+        return TrainStep(network.to(device), config), batches
+    return compiled_step(network, config, device), batches
 
 
 def measure(

@@ -104,6 +104,26 @@ def test_a_run_waits_for_its_processes(tmp_path: Path, monkeypatch: pytest.Monke
     assert not ahead.mark_of(tiny_config(), CPU).exists()
 
 
+def test_what_renders_is_compiled_before_the_step_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = f"""
+import pathlib, sys, time
+folder, name = pathlib.Path({str(tmp_path)!r}), sys.argv[4]
+while name in {PARTS} and not (folder / "rendered").exists():
+    time.sleep(0.01)
+(folder / name).touch()
+"""
+    monkeypatch.setattr(ahead, "_COMMAND", command)
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 100)
+    with ahead.compiling_ahead(tiny_config(), CPU) as helpers:
+        assert helpers.finish(Steps._fields)
+        done = {path.name for path in tmp_path.iterdir()}
+        assert {names[0] for names in ahead.SCENE_GROUPS} == done
+        (tmp_path / "rendered").touch()
+    assert {names[0] for names in ahead.STEP_GROUPS} < {path.name for path in tmp_path.iterdir()}
+
+
 def test_what_was_compiled_is_not_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,10 +179,13 @@ recorded.CompiledParts = partial(recorded.CompiledParts, backend="aot_eager")
 ahead._COMMAND = "pass"
 stats = torch._dynamo.utils.counters["stats"]
 config = tiny_config(model="gma")
-step = TrainStep(FlowNetwork(config.network), config)
-before = {name: value.clone() for name, value in step.state().items()}
+network = FlowNetwork(config.network)
+before = {name: value.clone() for name, value in TrainStep(network, config).state().items()}
 own = []
-learn = ahead.compiled_step(step, meanwhile=lambda: own.append(stats["unique_graphs"]))
+device = torch.device("cpu")
+meanwhile = lambda: own.append(stats["unique_graphs"])
+learn = ahead.compiled_step(network, config, device, meanwhile=meanwhile)
+step = learn.step
 assert all(torch.equal(value, before[name]) for name, value in step.state().items())
 compiled = stats["unique_graphs"]
 assert own[0] > 0

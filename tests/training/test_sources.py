@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_batch_of_scenes_is_known_by_its_number() -> None:
     source = open_source(tiny_config(), CPU)
     assert isinstance(source, SceneSource)
+    source.make_ready()  # which changes none of them
     first, second = islice(source.batches(0), 2)
     again = next(source.batches(1))
     assert torch.equal(second.image1, again.image1)

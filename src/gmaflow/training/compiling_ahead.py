@@ -2,10 +2,11 @@
 
 Most of compiling is Python on one core, part after part. Here every part has a process that runs a
 step in which that part alone is compiled, and ends; the longest is compiled by the training itself
-meanwhile. What they compiled stays in torch's cache on the disk, where the training finds it. The
-training waits for them, so that its first step has the device to itself, but does not depend on
-them: what none of them compiled, it compiles. A mark in the cache says that a run's parts are all
-there, and no process is started.
+meanwhile. What they compiled stays in torch's cache on the disk, where the training finds it. It
+waits first for what renders, so that the first batch can be rendered while the rest is compiled,
+then for all, so that its first step has the device to itself. It does not depend on them: what none
+of them compiled, it compiles. A mark in the cache says that a run's parts are all there, and no
+process is started.
 """
 
 import getpass
@@ -61,50 +62,76 @@ _COMMAND = "from gmaflow.training.compiling_ahead import main; main()"
 
 
 def compiled_step(
-    step: TrainStep, *, meanwhile: Callable[[], object] = lambda: None
+    network: FlowNetwork,
+    config: TrainConfig,
+    device: torch.device,
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> RecordedStep:
     """Return a step to be recorded, all of whose parts have been compiled.
 
     Args:
-        step: Of which nothing is changed.
-        meanwhile: Called while others may still compile; what it raises ends them.
+        network: What is to learn; it is moved to the device.
+        config: Of the run.
+        device: A GPU.
+        meanwhile: Called when what renders has been compiled, and others may still be at the step;
+            what it raises ends them.
     """
-    batch = Batch.blank(step.config.batch, step.config.crop, step.device)
-    with compiling_ahead(step.config, step.device):
-        recorded = RecordedStep(step)  # imports the compiler: seconds in which others begin
+    batch = Batch.blank(config.batch, config.crop, device)
+    with compiling_ahead(config, device) as others:
+        # These import the compiler: seconds in which others begin.
+        recorded = RecordedStep(TrainStep(network.to(device), config))
         with suppress(torch.OutOfMemoryError):  # there is more room once the others are done
             recorded.compile(batch, [OWN_PART])
+        others.finish(Steps._fields)
         meanwhile()
     recorded.compile(batch)
-    if step.device.type == "cuda":
+    if device.type == "cuda":
         torch.cuda.empty_cache()  # recordings have memory of their own
     return recorded
 
 
 @contextmanager
-def compiling_ahead(config: TrainConfig, device: torch.device) -> Iterator[None]:
+def compiling_ahead(config: TrainConfig, device: torch.device) -> "Iterator[Helpers]":
     """Compile what a run needs while the block runs; at its end wait, after an error do not."""
     mark = mark_of(config, device)
+    helpers = Helpers(time.monotonic() + PATIENCE)
     if mark.exists():
-        yield
+        yield helpers
         return
     shares = divide(groups_for(config), processes=usable_cores() // CORES_EACH)
-    helpers: list[Child] = []
-    deadline = time.monotonic() + PATIENCE
     try:
         with suppress(OSError):  # a machine that is short of something compiles one by one
             for names in shares:
-                helpers.append(start(config, device, names, shares=shares))
-        yield
-        done = [ends_well(helper, deadline) for helper in helpers]
-        for names in (names for names, well in zip(shares, done, strict=False) if not well):
-            log.info("the process that compiles %s failed; the run does it", ", ".join(names))
-        if all(done) and len(done) == len(shares):
+                helpers.started.append((start(config, device, names, shares=shares), names))
+        yield helpers
+        if helpers.finish() and len(helpers.started) == len(shares):
             with suppress(OSError):  # a mark is a convenience
                 mark.parent.mkdir(parents=True, exist_ok=True)
                 mark.touch()
     finally:
-        for helper in helpers:
+        helpers.end()
+
+
+class Helpers:
+    """The processes that compile for a run."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.started: list[tuple[Child, list[str]]] = []
+        """Each with the names of what it compiles."""
+
+    def finish(self, names: Collection[str] = (*PARTS, *Steps._fields)) -> bool:
+        """Wait for those that compile something of this; tell whether all did."""
+        concerned = [one for one in self.started if not set(one[1]).isdisjoint(names)]
+        failed = [own for helper, own in concerned if not ends_well(helper, self.deadline)]
+        for own in failed:
+            log.info("the process that compiles %s failed; the run does it", ", ".join(own))
+        return not failed
+
+    def end(self) -> None:
+        """End those that still run."""
+        for helper, _ in self.started:
             helper.kill()
             helper.communicate()
 

@@ -74,15 +74,17 @@ def prepare(config: TrainConfig, options: RunOptions, world: World, device: torc
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
     state = folder.checkpoints.newest() if options.resume else None
-    step = TrainStep(make_network(config).to(device), config, world=world)
-    learn: Callable[[Batch, StepPlan], StepResult] = step
+    network = make_network(config)
     fast = is_recorded(options, world, device)
     opening = partial(open_data, config, device, world, compiled=fast)
+    learn: Callable[[Batch, StepPlan], StepResult]
     if fast:
         with done_beside(opening) as opened:
-            learn = compiled_step(step, meanwhile=partial(raise_if_failed, opened))
+            learn = compiled_step(network, config, device, meanwhile=partial(make_ready, opened))
+        step = learn.step
         source, validation = opened.result()
     else:
+        learn = step = TrainStep(network.to(device), config, world=world)
         source, validation = opening()
     if state is not None:
         take_up(step, state, folder)
@@ -115,20 +117,21 @@ def open_data(
         load_textures.cache_clear()  # they are with those who need them
 
 
+def make_ready(opened: "Future[tuple[Source, Validation]]") -> None:
+    """Wait for the data, and do ahead what only the first batch takes."""
+    source, _ = opened.result()
+    source.make_ready()
+
+
 @contextmanager
 def done_beside(work: Callable[[], Made]) -> "Iterator[Future[Made]]":
     """Do some work in a thread while the block runs; what it refuses at once is raised at once."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="gmaflow-beside") as thread:
         made = thread.submit(work)
         wait([made], timeout=AT_ONCE)
-        raise_if_failed(made)
+        if made.done():
+            made.result()
         yield made
-
-
-def raise_if_failed(work: "Future[Made]") -> None:
-    """Raise what has been raised in a thread so far."""
-    if work.done():
-        work.result()
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

@@ -39,6 +39,10 @@ class Source(Protocol):
         """Yield this process's share of the batches of the steps from `start` on."""
         ...
 
+    def make_ready(self) -> None:
+        """Do ahead what only the first batch takes."""
+        ...
+
 
 def open_source(
     config: TrainConfig, device: torch.device, world: World = ALONE, *, compiled: bool = False
@@ -94,6 +98,10 @@ class SceneSource:
         for step in count(start):
             yield self.beside.make(partial(self.make, step))
 
+    def make_ready(self) -> None:
+        """Render a batch, which on a GPU compiles and records how."""
+        self.beside.make(partial(self.make, 0))
+
     def make(self, step: int) -> Batch:
         """Return this process's share of a step's batch."""
         config = self.config
@@ -148,6 +156,9 @@ class FileSource:
                 yield Batch(*sample).to(self.device)
         except FlowError as err:
             raise without_traceback(err) from None
+
+    def make_ready(self) -> None:
+        """Do nothing: workers begin to read when the first batch is asked for."""
 
 
 def without_traceback(error: FlowError) -> FlowError:
