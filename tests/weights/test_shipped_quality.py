@@ -8,11 +8,18 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.weights import shipped_weights
 
 SHIFT, MARGIN = (7, 5), 24
+SHIFT_ERROR = {"gma": 0.1, "raft": 0.35}
+"""Pixels; the baseline has learned for 20,000 steps alone."""
 
 
 @pytest.fixture(scope="module", params=sorted(shipped_weights()))
-def estimator(request: pytest.FixtureRequest) -> FlowEstimator:
-    return FlowEstimator(request.param, device="cpu")
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def estimator(name: str) -> FlowEstimator:
+    return FlowEstimator(name, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +36,15 @@ def test_a_change_of_brightness_moves_nothing(estimator: FlowEstimator, example:
     assert estimator(example.image1, darker).length.mean() < 0.1
 
 
-def test_a_shifted_picture_moves_by_the_shift(estimator: FlowEstimator, example: Example) -> None:
+def test_a_shifted_picture_moves_by_the_shift(
+    name: str, estimator: FlowEstimator, example: Example
+) -> None:
     (dx, dy), (height, width) = SHIFT, (256, 320)
     first = example.image1[dy : dy + height, dx : dx + width]
     second = example.image1[:height, :width]
     inside = slice(MARGIN, -MARGIN)
     found = estimator(first, second).array[inside, inside]
-    assert np.linalg.norm(found - SHIFT, axis=2).mean() < 0.35
+    assert np.linalg.norm(found - SHIFT, axis=2).mean() < SHIFT_ERROR[name]
 
 
 def test_the_example_is_far_better_than_no_motion(
