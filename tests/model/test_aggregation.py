@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.model import aggregation
-from gmaflow.model.aggregation import Aggregator, Attention, offset_table
+from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, offset_table
 from gmaflow.model.config import AttentionKind
 
 KINDS: tuple[AttentionKind, ...] = ("content", "content+position", "position")
@@ -75,6 +75,11 @@ def test_offsets_beyond_the_table_take_its_last_entry() -> None:
     assert torch.equal(entries[7, 7], table.weight[159])
 
 
+def aggregated(aggregate: Aggregator, attention: AttentionWeights, motion: Tensor) -> Tensor:
+    features: Tensor = aggregate(motion, attention.aggregate(aggregate.values(motion)))
+    return features
+
+
 @torch.no_grad()
 def test_alpha_zero_borrows_nothing() -> None:
     motion = torch.randn(1, 8, 3, 4)
@@ -82,7 +87,7 @@ def test_alpha_zero_borrows_nothing() -> None:
     plain = Aggregator(
         motion_channels=8, num_heads=1, learned_alpha=True, residual=True, head_channels=8
     )
-    torch.testing.assert_close(plain(attention, motion), motion)
+    torch.testing.assert_close(aggregated(plain, attention, motion), motion)
 
 
 @torch.no_grad()
@@ -97,7 +102,8 @@ def test_without_residual_only_what_is_borrowed_is_left() -> None:
     alone = Aggregator(
         motion_channels=8, num_heads=1, learned_alpha=False, residual=False, head_channels=8
     )
-    torch.testing.assert_close(added(attention, motion), motion + alone(attention, motion))
+    borrowed = aggregated(alone, attention, motion)
+    torch.testing.assert_close(aggregated(added, attention, motion), motion + borrowed)
 
 
 @torch.no_grad()

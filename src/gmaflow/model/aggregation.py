@@ -183,14 +183,28 @@ class Aggregator(nn.Module):
         # Starting at 0, a GMA network starts out as RAFT.
         self.alpha = nn.Parameter(torch.zeros(1)) if learned_alpha else None
 
+    def values(self, motion: Float[Tensor, "b c h w"]) -> Float[Tensor, "b a p d"]:
+        """Return what each pixel has to lend."""
+        return self.to_value(motion).flatten(2).unflatten(1, (self.num_heads, -1)).transpose(2, 3)
+
     def forward(
-        self, attention: AttentionWeights, motion: Float[Tensor, "b c h w"]
+        self, motion: Float[Tensor, "b c h w"], borrowed: Float[Tensor, "b a p d"]
     ) -> Float[Tensor, "b c h w"]:
-        """Return the global motion features."""
-        height, width = motion.shape[-2:]
-        values = self.to_value(motion).flatten(2).unflatten(1, (self.num_heads, -1))
-        borrowed = attention.aggregate(values.transpose(2, 3)).transpose(2, 3)
-        borrowed = self.project(borrowed.flatten(1, 2).unflatten(2, (height, width)))
+        """Return the global motion features.
+
+        Args:
+            motion: The pixels' own.
+            borrowed: What attention made of all their `values`.
+        """
+        channels = borrowed.transpose(2, 3).flatten(1, 2)
+        projected: Tensor = self.project(channels.unflatten(2, motion.shape[-2:]))
         if self.alpha is not None:
-            borrowed = self.alpha * borrowed
-        return motion + borrowed if self.residual else borrowed
+            projected = self.alpha * projected
+        return motion + projected if self.residual else projected
+
+
+def borrow(
+    attention: AttentionWeights | None, values: Float[Tensor, "b a p d"] | None
+) -> Float[Tensor, "b a p d"] | None:
+    """Return what pixels get from those that look alike, where the network aggregates at all."""
+    return None if attention is None or values is None else attention.aggregate(values)

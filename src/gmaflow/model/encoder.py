@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.model.config import NetworkConfig
+
 NormKind = Literal["instance", "batch", "none"]
 
 
@@ -104,3 +106,20 @@ class Encoder(nn.Module):
         """Encode images that are scaled to -1..1."""
         x = F.relu(self.norm_in(self.conv_in(image)), inplace=True)
         return self.conv_out(self.stages(x))
+
+
+def make_encoder(config: NetworkConfig, out_channels: int, *, for_context: bool) -> Encoder:
+    """Return the feature encoder (instance norm) or the context encoder (batch norm, or none)."""
+    if config.small:
+        return Encoder(
+            block=BottleneckBlock,
+            widths=(32, 64, 96),
+            out_channels=out_channels,
+            norm="none" if for_context else "instance",
+        )
+    return Encoder(
+        block=ResidualBlock,
+        widths=(64, 96, 128),
+        out_channels=out_channels,
+        norm="batch" if for_context else "instance",
+    )

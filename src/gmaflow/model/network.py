@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights
+from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.correlation import correlate
-from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
+from gmaflow.model.encoder import make_encoder
 from gmaflow.model.motion import MotionEncoder
 from gmaflow.model.update import UpdateBlock
 from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
@@ -229,38 +229,40 @@ class FlowNetwork(nn.Module):
         prepared: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the recurrent state and the flow after one more iteration."""
+        motion, values = self.observe(flow, seen, hidden.dtype)
+        borrowed = borrow(attention, values)
+        return self.advance(hidden, flow, motion, borrowed, prepared)
+
+    def observe(
+        self, flow: Float[Tensor, "b 2 h w"], seen: Float[Tensor, "b lkk h w"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b a p d"] | None]:
+        """Return the motion of each pixel, and what of it others may borrow."""
         # The flow itself stays float32: half precision would round it to 1/16 px beyond 64 px.
-        motion = self.motion(flow.to(hidden.dtype), seen.to(hidden.dtype))
-        hidden, change = self.update(hidden, self.aggregated(attention, motion), prepared)
+        motion = self.motion(flow.to(dtype), seen.to(dtype))
+        return motion, None if self.aggregate is None else self.aggregate.values(motion)
+
+    def advance(
+        self,
+        hidden: Float[Tensor, "b c h w"],
+        flow: Float[Tensor, "b 2 h w"],
+        motion: Float[Tensor, "b d h w"],
+        borrowed: Float[Tensor, "b a p e"] | None,
+        prepared: list[Float[Tensor, "b _ h w"]],
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
+        """Let the recurrent unit see the motion, and change the flow as it says."""
+        hidden, change = self.update(hidden, self.joined(motion, borrowed), prepared)
         return hidden, flow + change.float()
 
-    def aggregated(
-        self, attention: AttentionWeights | None, motion: Float[Tensor, "b c h w"]
-    ) -> Float[Tensor, "b d h w"]:
+    def joined(
+        self, motion: Float[Tensor, "b c h w"], borrowed: Float[Tensor, "b a p d"] | None
+    ) -> Float[Tensor, "b e h w"]:
         """Return what the recurrent unit sees of motion: local, global, or both."""
-        if self.aggregate is None or attention is None:
+        if self.aggregate is None or borrowed is None:
             return motion
-        motion_global = self.aggregate(attention, motion)
+        motion_global: Tensor = self.aggregate(motion, borrowed)
         if self.config.combination == "replace":
             return motion_global
         return torch.cat([motion, motion_global], dim=1)
-
-
-def make_encoder(config: NetworkConfig, out_channels: int, *, for_context: bool) -> Encoder:
-    """Return the feature encoder (instance norm) or the context encoder (batch norm, or none)."""
-    if config.small:
-        return Encoder(
-            block=BottleneckBlock,
-            widths=(32, 64, 96),
-            out_channels=out_channels,
-            norm="none" if for_context else "instance",
-        )
-    return Encoder(
-        block=ResidualBlock,
-        widths=(64, 96, 128),
-        out_channels=out_channels,
-        norm="batch" if for_context else "instance",
-    )
 
 
 def layout_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:

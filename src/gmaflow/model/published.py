@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.model.aggregation import Attention, StoredAttention, offset_table
+from gmaflow.model.aggregation import Attention, StoredAttention, borrow, offset_table
 from gmaflow.model.network import FlowNetwork, Prediction, check_images
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import pixel_grid
@@ -69,7 +69,8 @@ class PublishedNetwork(nn.Module):
             flow = flow.detach()
             seen = lookup(pyramid, grid + flow, radius=network.config.correlation_radius)
             motion = network.motion(flow, seen)
-            inputs = torch.cat([context, network.aggregated(attention, motion)], dim=1)
+            values = None if network.aggregate is None else network.aggregate.values(motion)
+            inputs = torch.cat([context, network.joined(motion, borrow(attention, values))], dim=1)
             for gru in self.passes:
                 hidden = gru(hidden, inputs)
             flow = flow + network.update.flow_head(hidden).float()

@@ -48,7 +48,7 @@ DEVICE_SHARE = 0.5
 OWN_PART = PARTS[0]
 """What the training compiles itself: it takes longest, and need not be loaded again then."""
 
-STEP_GROUPS = (("features", "loss"), ("context", "upsampling"))
+STEP_GROUPS = (("features", "loss"), ("recurrence", "motion", "upsampling"))
 """What one process compiles of the step: few, as each of them needs the memory of a whole step."""
 SCENE_GROUPS = (
     ("compose", "follow"),

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 
 from gmaflow.inference.device import cudnn_flag
 from gmaflow.model import FlowNetwork
-from gmaflow.model.shared_factor import SharedFactor
 from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.training import loss
 from gmaflow.training.batch import Batch
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
-PARTS = ("refinement", "features", "context", "upsampling", "loss")
+PARTS = ("context", "features", "recurrence", "motion", "upsampling", "loss")
 """What is compiled, those first that take longest."""
 WARM_UPS = 3
 """Runs before recording, in which kernels are tuned and chosen."""
@@ -92,7 +91,11 @@ def unchanged(step: TrainStep) -> Iterator[None]:
 
 
 class CompiledParts:
-    """The encoders, one refinement, the upsampling's head and the loss, compiled at first use.
+    """The encoders, a refinement, the upsampling's head and the loss, compiled at first use.
+
+    Each is one graph to the compiler, which takes seconds for every one. A refinement is two: what
+    happens between them, the product with the attention, gathers over the iterations what the
+    compiler, which looks at one call, cannot see.
 
     Args:
         network: Whose parts they are.
@@ -101,9 +104,10 @@ class CompiledParts:
 
     def __init__(self, network: FlowNetwork, *, backend: str = "inductor") -> None:
         places: dict[str, tuple[object, str]] = {
-            "refinement": (network, "refine"),
-            "features": (network, "encode"),
             "context": (network, "encode_context"),
+            "features": (network, "encode"),
+            "recurrence": (network, "advance"),
+            "motion": (network, "observe"),
             "loss": (loss, "weighted_error"),
         }
         if isinstance(network.upsample, ConvexUpsampler):
@@ -118,9 +122,6 @@ class CompiledParts:
             for layer in network.modules()
             if isinstance(layer, nn.InstanceNorm2d)
         ]
-        # Its backward pass gathers what the compiler, which looks at one call, cannot see.
-        whole = torch.compiler.disable(SharedFactor.times)
-        self._adapted.append((SharedFactor, "times", whole))
 
     @contextmanager
     def used(self, names: Collection[str] = PARTS) -> Iterator[None]:
