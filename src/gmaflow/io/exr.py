@@ -39,7 +39,7 @@ def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
     """
     file.seek(0)
     # The library prints what it cannot unpack, and leaves the part out.
-    with _one_at_a_time, redirect_stdout(cast(TextIO, _Muted(sys.stdout))):
+    with _one_at_a_time, redirect_stdout(cast(TextIO, _Muted())):
         try:
             parts = openexr.File(file, separate_channels=True).parts
         except (RuntimeError, ValueError, OSError, MemoryError) as err:
@@ -70,8 +70,8 @@ def in_display_window(
 class _Muted:
     """Stands in for stdout: what this thread prints is dropped, what others print goes on."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
+    def __init__(self) -> None:
+        self._out = sys.stdout
         self._thread = threading.get_ident()
 
     def write(self, text: str) -> int:

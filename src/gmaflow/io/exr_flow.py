@@ -58,11 +58,13 @@ def write_exr(path: Path, flow: FlowArrays) -> None:
         "comments": "optical flow to the next frame in pixels: u right, v up; valid.a: known",
     }
     channels = {
-        _RIGHT: np.ascontiguousarray(flow.array[..., 0]),
+        _RIGHT: flow.array[..., 0],
         _UP: -flow.array[..., 1],
         # Always there: the frames of a sequence must have the same channels.
         _VALID: flow.valid.astype(np.float32),
     }
+    # The library takes no notice of strides.
+    channels = {name: np.ascontiguousarray(plane) for name, plane in channels.items()}
     packed = BytesIO()
     openexr.File(header, channels).write(packed)
     path.write_bytes(packed.getbuffer())

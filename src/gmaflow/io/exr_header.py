@@ -124,7 +124,7 @@ def _attributes(file: IOBase, size: int) -> dict[str, bytes]:
         _name(file)  # its type, which goes without saying
         length = _numbers("<i", _take(file, 4))[0]
         if not 0 <= length <= size:
-            raise DamagedError("its head is broken")
+            raise DamagedError("its head is broken" if length < 0 else "it is cut off")
         if name in _USED:
             found[name] = _take(file, length)
         else:
