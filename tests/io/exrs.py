@@ -66,6 +66,13 @@ def shown(channels: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
+def linear(image: np.ndarray) -> dict[str, np.ndarray]:
+    """The scene-linear channels of an 8-bit picture."""
+    curved = image / 255
+    light = np.where(curved <= 0.04045, curved / 12.92, ((curved + 0.055) / 1.055) ** 2.4)
+    return {name: light[..., at].astype(np.float16) for at, name in enumerate("RGB")}
+
+
 def deep(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
     """A deep channel of so many values in each pixel, taken one after the other."""
     pixels = np.empty(counts.shape, object)

@@ -96,7 +96,7 @@ def test_chunks_that_were_never_written_are_found_out() -> None:
         (b"\x31\x01\x02\0\0\0", b"\x31\x01\x03\0\0\0", "newer version"),
         (b"\x31\x01\x02\0\0\0", b"\x31\x01\x02\0\x80\0", "newer version"),
         (b"dataWindow", b"dataWindov", "lacks dataWindow"),
-        (b"dataWindow\0box2i\0\x10", b"dataWindow\0box2i\0\x0c", "lacks|broken"),
+        (b"dataWindow\0box2i\0\x10", b"dataWindow\0box2i\0\x0c", "cut off|lacks|broken"),
         (struct.pack("<4i", 0, 0, 29, 19), struct.pack("<4i", 0, 0, -1, 19), "size of 20 x 0"),
         (b"chlist\0", b"chlist\0\xff\xff\xff\xff", "head is broken"),
     ],

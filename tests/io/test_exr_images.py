@@ -13,7 +13,17 @@ from PIL import Image
 from gmaflow.errors import ImageError, ImageTooLargeError
 from gmaflow.io import decode_image, list_images, read_image
 from gmaflow.io.exr_images import colors_of, to_display
-from tests.io.exrs import COMPRESSIONS, deep, make_header, pack, pack_parts, rgb, shown, write
+from tests.io.exrs import (
+    COMPRESSIONS,
+    deep,
+    linear,
+    make_header,
+    pack,
+    pack_parts,
+    rgb,
+    shown,
+    write,
+)
 
 HALVES = np.arange(2**16, dtype=np.uint16).view(np.float16)
 LOSSY = ("B44", "DWA", "LJ2K")
@@ -42,6 +52,11 @@ def test_every_float_becomes_a_byte(value: float) -> None:
     assert abs(int(to_display(plane)[0, 0]) - int(wanted)) <= 1
     if not 0 < value < 1:
         assert to_display(plane)[0, 0] == (255 if value >= 1 else 0)
+
+
+def test_8_bits_come_back_from_linear_halves() -> None:
+    image = np.arange(256, dtype=np.uint8)[None, :, None].repeat(3, axis=2)
+    np.testing.assert_array_equal(decode(pack(linear(image))), image)
 
 
 def test_brighter_is_never_darker() -> None:
