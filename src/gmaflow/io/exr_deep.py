@@ -22,8 +22,8 @@ def flatten(planes: Planes, colors: tuple[str, ...]) -> dict[str, Float32[np.nda
     counts = _counts(planes[colors[0]])
     pixels = np.repeat(np.arange(counts.size), counts)
     depth = _values(planes, layer, "Z", 0.0, len(pixels))
-    alpha = _values(planes, layer, "A", 1.0, len(pixels))
     order = np.lexsort((depth, pixels))
+    alpha = _values(planes, layer, "A", 1.0, len(pixels))[order]
     values = {name: _joined(planes[name])[order] for name in colors}
     seen = {name: np.zeros(counts.size, np.float32) for name in colors}
     clear = np.ones(counts.size, np.float32)
@@ -33,7 +33,7 @@ def flatten(planes: Planes, colors: tuple[str, ...]) -> dict[str, Float32[np.nda
         at = starts[left] + behind
         for name in colors:
             seen[name][left] += clear[left] * values[name][at]
-        clear[left] *= 1 - alpha[order][at]
+        clear[left] *= 1 - alpha[at]
         behind += 1
         left = left[(counts[left] > behind) & (clear[left] > 0)]
     return {name: plane.reshape(shape) for name, plane in seen.items()}

@@ -15,8 +15,8 @@ from gmaflow.io.pixel_limits import check_pixels
 # The library unpacks all channels of all parts. These are 4 GiB of floats.
 _MOST_SAMPLES = 2**30
 _MOST_SAMPLES_PER_PIXEL = 16
-# Each deep pixel is an object of Python.
-_DEEP_WEIGHT = 16
+# Each deep pixel of each channel is an object of Python, of about 250 bytes.
+_DEEP_WEIGHT = 64
 # Of several layers, the finished picture by the names that programs give it.
 _MAIN_LAYERS = ("rgba", "rgb", "beauty", "combined", "c", "color", "colour")
 
