@@ -7,9 +7,9 @@ import OpenEXR
 import pytest
 
 from gmaflow.errors import FlowFileError, ImageError
-from gmaflow.io.exr import import_openexr, in_display_window, read_planes
+from gmaflow.io.exr import count_values, import_openexr, in_display_window, read_planes
 from gmaflow.io.exr_header import DamagedError, read_parts
-from tests.io.exrs import pack, pack_parts, rgb
+from tests.io.exrs import deep, pack, pack_parts, rgb
 
 
 def test_the_part_that_was_asked_for_is_read() -> None:
@@ -42,6 +42,21 @@ def test_the_complaints_of_the_library_are_kept_from_stdout_and_nothing_else(
         read_planes(OpenEXR, Slow(raw), part)
     assert sys.stdout is out
     assert set(capsys.readouterr().out.splitlines()) == {"from elsewhere"}
+
+
+def test_deep_values_weigh_more() -> None:
+    [flat] = read_parts(io.BytesIO(pack(rgb())))
+    [thick] = read_parts(
+        io.BytesIO(
+            pack(
+                {"Z": deep(np.ones((20, 30), int), np.zeros(600))},
+                type=OpenEXR.deepscanline,
+                compression=OpenEXR.ZIPS_COMPRESSION,
+            )
+        )
+    )
+    assert count_values([flat, flat]) == 2 * 3 * 600
+    assert count_values([thick]) > count_values([flat])
 
 
 def test_a_plane_within_the_display_window_is_given_as_it_is() -> None:

@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_channels_are_nukes_and_v_points_up(tmp_path: Path) -> None:
-    down_and_right = np.tile(np.float32([3, 5]), (2, 4, 1))
+    down_and_right = np.full((2, 4, 2), (3, 5), np.float32)
     known = np.array([[True] * 4, [False] * 4])
     write_flow(tmp_path / "a.exr", down_and_right, known)
     file = OpenEXR.File(str(tmp_path / "a.exr"), separate_channels=True)
@@ -91,8 +91,8 @@ def test_red_and_green_are_flow_where_blue_is_empty(tmp_path: Path) -> None:
 
 
 def test_a_later_part_may_hold_the_flow(tmp_path: Path) -> None:
-    parts = {"depth": ({"Z": RIGHT}, {}), "motion": ({"forward.u": RIGHT, "forward.v": UP}, {})}
-    (tmp_path / "a.exr").write_bytes(pack_parts(**parts))
+    flow = {"forward.u": RIGHT, "forward.v": UP}
+    (tmp_path / "a.exr").write_bytes(pack_parts(depth=({"Z": RIGHT}, {}), motion=(flow, {})))
     np.testing.assert_array_equal(read_flow(tmp_path / "a.exr").array, ramp().array)
 
 
@@ -131,6 +131,17 @@ def test_what_is_no_flow_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(FlowFileError, match="holds no flow"):
         read_flow(path)
+
+
+def test_more_channels_than_are_safe_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.exr", {"forward.u": RIGHT, "forward.v": UP, "Z": UP})
+    monkeypatch.setattr("gmaflow.io.exr_flow.MOST_VALUES", 3 * RIGHT.size)
+    assert read_flow(tmp_path / "a.exr").valid.all()
+    monkeypatch.setattr("gmaflow.io.exr_flow.MOST_VALUES", 3 * RIGHT.size - 1)
+    with pytest.raises(FlowFileError, match="more channels than is safe"):
+        read_flow(tmp_path / "a.exr")
 
 
 def test_claims_of_more_than_is_there_are_refused(tmp_path: Path) -> None:

@@ -108,11 +108,12 @@ def test_broken_heads_are_refused(old: bytes, new: bytes, reason: str) -> None:
         parts_of(whole.replace(old, new, 1))
 
 
-def test_tiles_without_a_size_are_refused() -> None:
+@pytest.mark.parametrize("size", [(0, 8), (8, 0), (8, 2**24)])
+def test_tiles_of_no_size_or_too_large_a_size_are_refused(size: tuple[int, int]) -> None:
     whole = pack(rgb(), tile=8)
-    broken = whole.replace(struct.pack("<IIB", 8, 8, 0), struct.pack("<IIB", 0, 8, 0), 1)
+    broken = whole.replace(struct.pack("<IIB", 8, 8, 0), struct.pack("<IIB", *size, 0), 1)
     assert broken != whole
-    with pytest.raises(DamagedError, match="no size"):
+    with pytest.raises(DamagedError, match=f"its tiles are of {size[1]} x {size[0]} pixels"):
         parts_of(broken)
 
 

@@ -2,6 +2,7 @@ import io
 import struct
 import sys
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 
 import numpy as np
 import OpenEXR
@@ -41,13 +42,13 @@ def near(got: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def test_the_curve_is_that_of_srgb() -> None:
-    light = np.float32([[0, 0.002, 0.0031308, 0.18, 0.5, 1]])
+    light = np.array([[0, 0.002, 0.0031308, 0.18, 0.5, 1]], np.float32)
     assert to_display(light).tolist() == [[0, 7, 10, 118, 188, 255]]
 
 
 @given(st.floats(width=32))
 def test_every_float_becomes_a_byte(value: float) -> None:
-    plane = np.float32([[value]])
+    plane = np.array([[value]], np.float32)
     wanted = 0 if np.isnan(value) else shown({"Y": plane})[0, 0, 0]
     assert abs(int(to_display(plane)[0, 0]) - int(wanted)) <= 1
     if not 0 < value < 1:
@@ -66,8 +67,22 @@ def test_brighter_is_never_darker() -> None:
 
 def test_halves_are_shown_as_the_floats_that_they_are() -> None:
     with np.errstate(invalid="ignore"):
-        floats = HALVES.astype(np.float32)
-    np.testing.assert_array_equal(to_display(HALVES[None]), to_display(floats[None]))
+        floats = HALVES[None].astype(np.float32)
+        shown_halves = to_display(HALVES[None])
+    np.testing.assert_array_equal(shown_halves, to_display(floats))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_no_value_breaks_a_file(dtype: type) -> None:
+    odd: np.ndarray = np.array([[np.nan, np.inf, -np.inf, -0.0, 1e-7, 60_000]], dtype)
+    read = decode(pack(dict.fromkeys("RGB", odd)))
+    assert read[0, :, 1].tolist() == [0, 255, 0, 0, 0, 255]
+
+
+def test_an_upload_is_read_as_any_file() -> None:
+    with SpooledTemporaryFile() as file:
+        file.write(pack(rgb()))
+        near(decode_image(file), shown(rgb()))
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

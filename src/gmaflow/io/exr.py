@@ -17,6 +17,11 @@ from gmaflow.io.exr_header import DamagedError, Part
 Planes = Mapping[str, Shaped[np.ndarray, "h w"]]
 """The channels of a part by name; those of deep parts hold an array or None for each pixel."""
 
+MOST_VALUES = 2**30
+"""That are unpacked of one file: 4 GiB of floats. The library unpacks all channels of all parts."""
+
+# Each deep pixel of each channel is an object of Python, of about 250 bytes.
+_DEEP_WEIGHT = 64
 _Value = TypeVar("_Value", bound=np.generic)
 _one_at_a_time = threading.Lock()
 
@@ -29,6 +34,11 @@ def import_openexr(doing: str, error: type[FlowError]) -> ModuleType:
         raise error(f"{doing} .exr needs OpenEXR: pip install 'gmaflow[exr]'") from err
     module: ModuleType = OpenEXR
     return module
+
+
+def count_values(parts: list[Part]) -> int:
+    """Count the values that are unpacked to read any of the parts; deep ones weigh more."""
+    return sum(part.samples * (_DEEP_WEIGHT if part.deep else 1) for part in parts)
 
 
 def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:

@@ -11,7 +11,14 @@ import numpy as np
 from jaxtyping import Float32
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.exr import Planes, import_openexr, in_display_window, read_planes
+from gmaflow.io.exr import (
+    MOST_VALUES,
+    Planes,
+    count_values,
+    import_openexr,
+    in_display_window,
+    read_planes,
+)
 from gmaflow.io.exr_header import DamagedError, Part, read_parts
 from gmaflow.io.flow_arrays import FlowArrays, check_ratio, check_size, known_part
 
@@ -42,10 +49,11 @@ def read_exr(path: Path) -> FlowArrays:
             planes = read_planes(openexr, file, part)
     except DamagedError as err:
         raise FlowFileError(f"{path}: not a sound .exr file ({err})") from err
-    _refuse_a_picture(path, names, planes)
-    right, up = (planes[name].astype(np.float32) for name in names)
-    known = planes[_VALID] > 0.5 if _VALID in planes else np.ones(right.shape, bool)
-    flow = known_part(np.stack([right, -up], axis=2), known)
+    with np.errstate(invalid="ignore"):  # NaN is unknown
+        _refuse_a_picture(path, names, planes)
+        right, up = (planes[name].astype(np.float32) for name in names)
+        known = planes[_VALID] > 0.5 if _VALID in planes else None
+        flow = known_part(np.stack([right, -up], axis=2), known)
     return FlowArrays(in_display_window(part, flow.array), in_display_window(part, flow.valid))
 
 
@@ -86,6 +94,8 @@ def _find_flow(path: Path, parts: list[Part]) -> tuple[Part, tuple[str, str]]:
 def _check_claims(path: Path, parts: list[Part], part: Part) -> None:
     check_size(path, *part.display.size)
     check_size(path, *part.data.size)
+    if count_values(parts) > MOST_VALUES:
+        raise FlowFileError(f"{path}: more channels than is safe to unpack; save its flow alone")
     for one in parts:
         if one.compression <= _LAST_BOUND_COMPRESSION:
             check_ratio(path, one.samples * _SMALLEST_SAMPLE, path.stat().st_size)

@@ -15,6 +15,7 @@ _TILED, _LONG_NAMES, _NO_PICTURE, _SEVERAL_PARTS = 0x200, 0x400, 0x800, 0x1000
 _FLAGS = _TILED | _LONG_NAMES | _NO_PICTURE | _SEVERAL_PARTS
 _VERSION = 2
 _LONGEST_NAME = 255
+_LARGEST_TILE = 2**20
 _USED = ("channels", "compression", "dataWindow", "displayWindow", "type", "tiles", "chunkCount")
 # How many lines are packed together, by compression. Of the newest kinds the library must tell.
 _LINES = {0: 1, 1: 1, 2: 1, 3: 16, 4: 32, 5: 16, 6: 32, 7: 32, 8: 32, 9: 256, 10: 256, 11: 32}
@@ -150,8 +151,9 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
     tile = None
     if kind in (b"tiledimage", b"deeptile"):
         width, height, _ = _numbers("<IIB", attributes.get("tiles", b""))
-        if not width or not height:
-            raise DamagedError("its tiles have no size")
+        # The library allocates by their size, whatever is in them.
+        if not 0 < width * height <= max(_LARGEST_TILE, part.data.pixels):
+            raise DamagedError(f"its tiles are of {height} x {width} pixels")
         tile = (height, width)
     chunks = attributes.get("chunkCount")
     return _Head(part, tile, None if chunks is None else _numbers("<i", chunks)[0])

@@ -7,16 +7,18 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8, UInt32
 
 from gmaflow.errors import ImageError, ImageTooLargeError
-from gmaflow.io.exr import import_openexr, in_display_window, read_planes
+from gmaflow.io.exr import (
+    MOST_VALUES,
+    count_values,
+    import_openexr,
+    in_display_window,
+    read_planes,
+)
 from gmaflow.io.exr_deep import flatten
 from gmaflow.io.exr_header import DamagedError, Part, read_parts
 from gmaflow.io.pixel_limits import check_pixels
 
-# The library unpacks all channels of all parts. These are 4 GiB of floats.
-_MOST_SAMPLES = 2**30
-_MOST_SAMPLES_PER_PIXEL = 16
-# Each deep pixel of each channel is an object of Python, of about 250 bytes.
-_DEEP_WEIGHT = 64
+_MOST_VALUES_PER_PIXEL = 16
 # Of several layers, the finished picture by the names that programs give it.
 _MAIN_LAYERS = ("rgba", "rgb", "beauty", "combined", "c", "color", "colour")
 
@@ -47,9 +49,10 @@ def decode_exr(
         planes = read_planes(openexr, file, part)
     except DamagedError as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
-    if part.deep:
-        planes = flatten(planes, colors)
-    shown = [to_display(planes[color]) for color in colors]
+    with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities become black and white
+        if part.deep:
+            planes = flatten(planes, colors)
+        shown = [to_display(planes[color]) for color in colors]
     rgb = np.stack(shown if len(shown) == 3 else 3 * shown, axis=2)
     return in_display_window(part, rgb)
 
@@ -67,8 +70,7 @@ def to_display(
 @cache
 def _of_every_half() -> UInt8[np.ndarray, " 65536"]:
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    with np.errstate(invalid="ignore"):  # some NaNs complain of being converted
-        return _curve(halves.astype(np.float32))
+    return _curve(halves.astype(np.float32))
 
 
 def _curve(linear: Float32[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]:
@@ -120,11 +122,10 @@ def _check_size(parts: list[Part], part: Part, name: str, max_pixels: int | None
     for window in (part.display, part.data):
         height, width = window.size
         check_pixels(width, height, name, max_pixels)
-    samples = sum(one.samples * (_DEEP_WEIGHT if one.deep else 1) for one in parts)
-    most = _MOST_SAMPLES
+    most = MOST_VALUES
     if max_pixels is not None:
-        most = min(most, _MOST_SAMPLES_PER_PIXEL * max_pixels)
-    if samples > most:
+        most = min(most, _MOST_VALUES_PER_PIXEL * max_pixels)
+    if count_values(parts) > most:
         raise ImageTooLargeError(
             f"{name} has more channels than is safe to decode; save its colours alone, not deep"
         )
