@@ -108,6 +108,30 @@ def test_broken_heads_are_refused(old: bytes, new: bytes, reason: str) -> None:
         parts_of(whole.replace(old, new, 1))
 
 
+def test_a_list_of_channels_that_does_not_end_is_refused() -> None:
+    whole = pack(rgb())
+    start = whole.index(b"chlist\0") + 11
+    (length,) = struct.unpack_from("<i", whole, start - 4)
+    broken = whole[:start] + b"R" * length + whole[start + length :]
+    with pytest.raises(DamagedError, match="list of channels is broken"):
+        parts_of(broken)
+    many = b"".join(b"%d\0" % number + struct.pack("<iB3xii", 2, 0, 1, 1) for number in range(9999))
+    broken = (
+        whole[: start - 4] + struct.pack("<i", len(many) + 1) + many + whole[start + length - 1 :]
+    )
+    with pytest.raises(DamagedError, match="list of channels is broken"):
+        parts_of(broken)
+
+
+@pytest.mark.parametrize("count", [-5, 0, 1, 2**31 - 1])
+def test_a_number_of_chunks_that_cannot_be_is_refused(count: int) -> None:
+    whole = variants()["parts"]
+    place = whole.index(b"chunkCount\0int\0") + 19
+    assert struct.unpack_from("<i", whole, place) == (2,)
+    with pytest.raises(DamagedError):
+        parts_of(whole[:place] + struct.pack("<i", count) + whole[place + 4 :])
+
+
 @pytest.mark.parametrize("size", [(0, 8), (8, 0), (8, 2**24)])
 def test_tiles_of_no_size_or_too_large_a_size_are_refused(size: tuple[int, int]) -> None:
     whole = pack(rgb(), tile=8)

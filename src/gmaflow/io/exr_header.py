@@ -16,6 +16,7 @@ _FLAGS = _TILED | _LONG_NAMES | _NO_PICTURE | _SEVERAL_PARTS
 _VERSION = 2
 _LONGEST_NAME = 255
 _LARGEST_TILE = 2**20
+_MOST = 4096  # channels or parts, a hundred times more than are in use
 _USED = ("channels", "compression", "dataWindow", "displayWindow", "type", "tiles", "chunkCount")
 # How many lines are packed together, by compression. Of the newest kinds the library must tell.
 _LINES = {0: 1, 1: 1, 2: 1, 3: 16, 4: 32, 5: 16, 6: 32, 7: 32, 8: 32, 9: 256, 10: 256, 11: 32}
@@ -83,7 +84,7 @@ class _Head(NamedTuple):
         if self.tile is not None:
             return -(-height // self.tile[0]) * -(-width // self.tile[1])
         lines = _LINES.get(self.part.compression)
-        return self.chunks if self.chunks or lines is None else -(-height // lines)
+        return self.chunks if lines is None else -(-height // lines)
 
 
 def is_exr(file: IOBase) -> bool:
@@ -112,8 +113,8 @@ def read_parts(file: IOBase) -> list[Part]:
         heads.append(_head(len(heads), attributes, tiled=bool(flags & _TILED)))
         if not flags & _SEVERAL_PARTS:
             break
-    if not heads:
-        raise DamagedError("it has no parts")
+    if not 0 < len(heads) <= _MOST:
+        raise DamagedError(f"it has {len(heads)} parts")
     _check_chunks(file, heads, size, several=bool(flags & _SEVERAL_PARTS))
     return [head.part for head in heads]
 
@@ -161,9 +162,12 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
 
 def _channels(raw: bytes) -> dict[str, bool]:
     """Return the names of the channels, and whether they leave pixels out."""
-    found, place = {}, 0
+    found: dict[str, bool] = {}
+    place = 0
     while raw[place : place + 1] not in (b"\0", b""):
         end = raw.find(b"\0", place)
+        if end < 0 or len(found) == _MOST:
+            raise DamagedError("its list of channels is broken")
         *_, across, down = _numbers("<iB3xii", raw[end + 1 : end + 17])
         found[raw[place:end].decode("utf-8", "replace")] = (across, down) != (1, 1)
         place = end + 17
@@ -184,9 +188,12 @@ def _check_chunks(file: IOBase, heads: list[_Head], size: int, *, several: bool)
         count = head.first_chunks
         if count is None:
             return
+        entries = count if head.chunks is None else head.chunks
+        if not 0 < count <= entries <= size // 8:
+            raise DamagedError("it is cut off")
         file.seek(table)
-        places = np.frombuffer(_take(file, 8 * count if 0 < 8 * count <= size else size), "<u8")
-        table += 8 * (head.chunks or count)
+        places = np.frombuffer(_take(file, 8 * count), "<u8")
+        table += 8 * entries
         if places.min() < table:
             raise DamagedError("parts of it were never written")
         last = int(places.max())
