@@ -26,7 +26,7 @@ def without(options: list[str], given: list[Path | str]) -> list[str]:
     return [part for pair in pairs if pair[0] not in given for part in pair]
 
 
-@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".kitti.png"])
+@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".exr", ".kitti.png"])
 def test_numbers_in_every_format(
     suffix: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
 ) -> None:
@@ -195,7 +195,7 @@ def test_existing_outputs_are_kept(
         ("out.gif", ".gif is no format for flow"),
         ("results/.flo", "is a suffix alone; give a name such as flow.flo"),
         ("pair/frame0.png/", "is a file"),
-        ("out.xyz", ".xyz is no format for flow; use .flo, .flo5, .npy, .npz, .pfm, .png for a"),
+        ("out.xyz", ".xyz is no format for flow; use .exr, .flo, .flo5, .npy, .npz, .pfm, .png"),
     ],
 )
 def test_outputs_that_cannot_be_are_refused(

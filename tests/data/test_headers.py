@@ -8,7 +8,7 @@ from gmaflow.errors import FlowError
 from gmaflow.io import write_flow, write_image
 
 IMAGES = ("a.png", "a.ppm", "a.webp", "a.jpg")
-FLOWS = ("f.flo", "f.pfm", "f.png", "f.npy", "f.npz", "f.flo5")
+FLOWS = ("f.flo", "f.pfm", "f.png", "f.npy", "f.npz", "f.flo5", "f.exr")
 
 
 def write(path: Path) -> None:

@@ -34,7 +34,7 @@ def test_statistics_leave_the_unknown_out() -> None:
     assert nothing.max_length == nothing.valid_share == 0
 
 
-@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".png"])
+@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".exr", ".png"])
 def test_what_is_saved_is_read(suffix: str, tmp_path: Path) -> None:
     flow = make_flow()
     flow.save(tmp_path / f"a{suffix}")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gmaflow.io import FlowArrays
 
-SUFFIXES = (".flo", ".png", ".pfm", ".npy", ".npz", ".flo5")
+SUFFIXES = (".flo", ".png", ".pfm", ".npy", ".npz", ".flo5", ".exr")
 
 
 @st.composite

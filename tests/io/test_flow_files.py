@@ -75,6 +75,7 @@ def test_random_bytes_give_a_flow_file_error(
         ".npy": b"\x93NUMPY\x01\0",
         ".npz": b"PK\x03\x04",
         ".flo5": b"\x89HDF\r\n\x1a\n",
+        ".exr": b"\x76\x2f\x31\x01\x02\0\0\0channels\0chlist\0",
     }[suffix]
     path = folder / f"random{suffix}"
     path.write_bytes(data.draw(st.sampled_from([b"", magic])) + data.draw(st.binary(max_size=200)))

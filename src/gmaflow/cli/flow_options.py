@@ -16,12 +16,12 @@ class FlowOptions:
     """Estimate optical flow.
 
     Two images, or a folder whose images are consecutive frames (in natural order). The output's
-    suffix picks the format: .flo .pfm .npy .npz .flo5 for numbers, .kitti.png for KITTI's format,
-    .png .jpg .webp for a picture. An output without suffix, or with a slash at its end, is a folder
-    and gets everything: the flow, its picture, arrows over the first frame, the second frame warped
-    back onto the first, a panel of all, and with --backward occlusion (in-frame, out-of-frame)
-    and confidence. Pairs of a folder that cannot be used are named and left out; the exit code is
-    then 1.
+    suffix picks the format: .flo .pfm .npy .npz .flo5 .exr for numbers, .kitti.png for KITTI's
+    format, .png .jpg .webp for a picture. An output without suffix, or with a slash at its end, is
+    a folder and gets everything: the flow, its picture, arrows over the first frame, the second
+    frame warped back onto the first, a panel of all, and with --backward occlusion (in-frame,
+    out-of-frame) and confidence. Pairs of a folder that cannot be used are named and left out; the
+    exit code is then 1.
 
     Examples:
       gmaflow flow a.png b.png -o flow.png

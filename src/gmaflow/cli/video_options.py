@@ -11,7 +11,7 @@ from gmaflow.cli.options import Estimator, EstimatorOptions
 from gmaflow.errors import FlowError
 
 Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
-FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "kitti", "png"]
+FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
 
 
 @dataclass(frozen=True, kw_only=True)

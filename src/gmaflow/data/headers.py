@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gmaflow.errors import DatasetError
 from gmaflow.io import read_flow, read_image
+from gmaflow.io.exr_header import DamagedError, read_parts
 from gmaflow.io.flo5 import import_h5py
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -25,7 +26,7 @@ def measure(path: Path) -> tuple[int, int]:
         FlowFileError: a flow file cannot be read.
     """
     suffix = path.suffix.lower()
-    reader = {".png": _png, ".flo": _flo, ".pfm": _pfm, ".ppm": _ppm, ".flo5": _flo5}.get(suffix)
+    reader = _READERS.get(suffix)
     try:
         if reader is not None:
             return reader(path)
@@ -90,6 +91,15 @@ def _flo5(path: Path) -> tuple[int, int]:
     return int(height), int(width)
 
 
+def _exr(path: Path) -> tuple[int, int]:
+    try:
+        with path.open("rb") as file:
+            # All parts of a file share the display window.
+            return read_parts(file)[0].display.size
+    except DamagedError as err:
+        raise DatasetError(f"{path} is not a sound .exr file ({err})") from err
+
+
 def _head(path: Path, length: int) -> tuple[bytes, int]:
     with path.open("rb") as file:
         return file.read(length), path.stat().st_size
@@ -98,3 +108,13 @@ def _head(path: Path, length: int) -> tuple[bytes, int]:
 def _check_length(path: Path, wanted: int, actual: int) -> None:
     if wanted != actual:
         raise DatasetError(f"{path} has {actual} bytes where {wanted} are wanted; it is cut off")
+
+
+_READERS = {
+    ".png": _png,
+    ".flo": _flo,
+    ".pfm": _pfm,
+    ".ppm": _ppm,
+    ".flo5": _flo5,
+    ".exr": _exr,
+}

@@ -46,7 +46,7 @@ class Flow:
         return np.hypot(self.array[..., 0], self.array[..., 1])
 
     def save(self, path: str | Path) -> None:
-        """Write the flow; the suffix picks the format (.flo .pfm .npy .npz .flo5, KITTI .png)."""
+        """Write the flow; the suffix picks .flo .pfm .npy .npz .flo5 .exr or KITTI's .png."""
         write_flow(path, self.array, self.valid)
 
     def picture(

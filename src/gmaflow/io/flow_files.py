@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io.atomic import atomic_write
+from gmaflow.io.exr_flow import read_exr, write_exr
 from gmaflow.io.flo import read_flo, write_flo
 from gmaflow.io.flo5 import read_flo5, write_flo5
 from gmaflow.io.flow_arrays import FlowArrays, known_part
@@ -30,12 +31,13 @@ _FORMATS = {
     ".npy": _Format(read_npy, write_npy),
     ".npz": _Format(read_npz, write_npz),
     ".flo5": _Format(read_flo5, write_flo5),
+    ".exr": _Format(read_exr, write_exr),
 }
 FLOW_SUFFIXES = frozenset(_FORMATS)
 
 
 def read_flow(path: PathLike) -> FlowArrays:
-    """Read a flow file: .flo, KITTI's .png, .pfm, .npy, .npz or .flo5.
+    """Read a flow file: .flo, KITTI's .png, .pfm, .npy, .npz, .flo5 or .exr.
 
     Raises:
         FlowFileError: there is no such file, or it is broken or of another kind.

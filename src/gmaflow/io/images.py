@@ -12,7 +12,10 @@ from jaxtyping import Int, UInt8, UInt16
 
 from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
 from gmaflow.io.atomic import atomic_write
+from gmaflow.io.exr_header import is_exr
+from gmaflow.io.exr_images import decode_exr
 from gmaflow.io.paths import PathLike, require_file
+from gmaflow.io.pixel_limits import TOO_LARGE, check_pixels
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -23,6 +26,7 @@ log = logging.getLogger(__name__)
 _DECODERS = ("PNG", "JPEG", "PPM", "WEBP", "TIFF", "BMP", "GIF")
 IMAGE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pbm", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
+    | {".exr"}
 )
 
 # GIF is not among them: 256 colours would change the picture without a word.
@@ -59,10 +63,6 @@ _BROKEN = (
 _ORIENTATION = 0x0112  # the EXIF tag
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _told_folders: set[Path] = set()
-_TOO_LARGE = (
-    "{name} has more pixels than is safe to decode; shrink it, "
-    "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
-)
 
 
 def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
@@ -72,7 +72,8 @@ def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
     not composited: the colours under it are kept as they are. 16-bit grey is scaled by 1/257 and
     rounded; of 16-bit colour Pillow keeps the high byte, which differs from that by at most one.
     16-bit pictures whose upper bits are empty are warned of, once for each folder. Of an animation
-    the first frame is read. The format is known by content, not by suffix.
+    the first frame is read. OpenEXR is brought onto the sRGB curve and clipped (see `decode_exr`).
+    The format is known by content, not by suffix.
 
     Raises:
         ImageError: there is no such picture, it is broken, or it is too large to be safe.
@@ -100,10 +101,11 @@ def decode_image(
 
     if file.seek(0, SEEK_END) == 0:
         raise ImageError(f"{name} is empty; give an image file")
-    file.seek(0)
+    if is_exr(file):
+        return decode_exr(file, name=name, max_pixels=max_pixels)
     try:
         with Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image:
-            _check_pixels(image.width, image.height, name, max_pixels)
+            check_pixels(image.width, image.height, name, max_pixels)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
             rgb = _to_rgb(image, Path(name))
@@ -111,12 +113,12 @@ def decode_image(
                 _warn_of_empty_bits(name)
             return _upright(rgb, _orientation(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as err:
-        raise ImageTooLargeError(_TOO_LARGE.format(name=name)) from err
+        raise ImageTooLargeError(TOO_LARGE.format(name=name)) from err
     except ImageError:
         raise
     except UnidentifiedImageError as err:
         raise ImageError(
-            f"{name} is not an image that can be read; give one of {', '.join(_DECODERS)}"
+            f"{name} is not an image that can be read; give one of {', '.join(_DECODERS)}, EXR"
         ) from err
     except _BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
@@ -190,19 +192,6 @@ def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
         )
     if image.shape[2:] == (4,) and not alpha:
         raise OutputError(f"{path}: only PNG keeps alpha; use .png or drop the fourth channel")
-
-
-def _check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
-    from PIL import Image
-
-    if max_pixels is not None and width * height > max_pixels:
-        raise ImageTooLargeError(
-            f"{name} has {width} x {height} pixels, more than the {max_pixels:,} that are allowed; "
-            "shrink it"
-        )
-    # Between once and twice its own limit Pillow only warns.
-    if Image.MAX_IMAGE_PIXELS is not None and width * height > Image.MAX_IMAGE_PIXELS:
-        raise ImageTooLargeError(_TOO_LARGE.format(name=name))
 
 
 def _to_rgb(image: "PIL.Image.Image", path: Path) -> UInt8[np.ndarray, "h w 3"]:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 from gmaflow.data import open_dataset
 from tests.data.trees import names, put_flows, put_images
+from tests.io.exrs import rgb, write
 
 
 def test_consecutive_frames_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -18,6 +19,16 @@ def test_truth_lies_beside_or_in_a_folder_of_its_own(tmp_path: Path) -> None:
     assert names(pairs) == [("a.png", "b.png", "a.flo"), ("b.png", "c.png", "b.png")]
     assert [pair.sparse for pair in pairs] == [False, True]
     assert pairs.load(1).flow is not None
+
+
+def test_frames_in_a_format_of_flow_are_not_their_own_truth(tmp_path: Path) -> None:
+    for name in ("a.exr", "b.exr"):
+        write(tmp_path / name, rgb(16, 16))
+    put_flows(tmp_path, "flow/a.exr")
+    [pair] = open_dataset("folder", tmp_path)
+    assert (pair.image1, pair.flow) == (tmp_path / "a.exr", tmp_path / "flow/a.exr")
+    (tmp_path / "flow/a.exr").unlink()
+    assert names(open_dataset("folder", tmp_path)) == [("a.exr", "b.exr", "")]
 
 
 def test_folders_are_scenes(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A folder of one's own: consecutive frames, in it or in its subfolders, with or without truth.
 
 The truth from a frame to the next is a flow file of the same stem, beside the frame (.flo, .pfm,
-.npy, .npz, .flo5) or in a folder `flow` beside it (KITTI's .png too).
+.npy, .npz, .flo5) or in a folder `flow` beside it (KITTI's .png and .exr too).
 """
 
 from collections.abc import Iterator
@@ -42,6 +42,7 @@ def _list_frames(shelf: Shelf, folder: Path, *, scene: str) -> Iterator[FlowPair
 
 
 def _find_flow(shelf: Shelf, image: Path) -> Path | None:
-    beside = [image.with_suffix(suffix) for suffix in sorted(FLOW_SUFFIXES - {".png"})]
+    # What may be a picture would be the frame itself, or another.
+    beside = [image.with_suffix(suffix) for suffix in sorted(FLOW_SUFFIXES - IMAGE_SUFFIXES)]
     apart = [image.parent / "flow" / f"{image.stem}{suffix}" for suffix in sorted(FLOW_SUFFIXES)]
     return next((path for path in (*beside, *apart) if shelf.has(path)), None)

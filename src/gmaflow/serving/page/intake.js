@@ -8,7 +8,7 @@ let waiting = null; // a first image that came alone
 
 // Browsers do not know the type of all images; a GIF is taken as a clip.
 const isImage = ({ name, type }) =>
-  type !== "image/gif" && (type.startsWith("image/") || /\.(pgm|ppm|pnm|tiff?)$/i.test(name));
+  type !== "image/gif" && (type.startsWith("image/") || /\.(pgm|ppm|pnm|tiff?|exr)$/i.test(name));
 
 // Make of files what the server takes. Whether they are sound is for the server to say.
 function accept(files) {

@@ -1,0 +1,232 @@
+"""The head of an OpenEXR file: its parts, channels and windows, and whether all of it is there.
+
+Parsed here, not by the library: that allocates by what a header claims, and tells what it finds
+wrong with a file to the terminal.
+"""
+
+import struct
+from io import SEEK_CUR, SEEK_END, IOBase
+from typing import NamedTuple
+
+import numpy as np
+
+MAGIC = b"\x76\x2f\x31\x01"
+_TILED, _LONG_NAMES, _NO_PICTURE, _SEVERAL_PARTS = 0x200, 0x400, 0x800, 0x1000
+_FLAGS = _TILED | _LONG_NAMES | _NO_PICTURE | _SEVERAL_PARTS
+_VERSION = 2
+_LONGEST_NAME = 255
+_LARGEST_TILE = 2**20
+_MOST = 4096  # channels or parts, a hundred times more than are in use
+_USED = ("channels", "compression", "dataWindow", "displayWindow", "type", "tiles", "chunkCount")
+# How many lines are packed together, by compression. Of the newest kinds the library must tell.
+_LINES = {0: 1, 1: 1, 2: 1, 3: 16, 4: 32, 5: 16, 6: 32, 7: 32, 8: 32, 9: 256, 10: 256, 11: 32}
+
+
+class DamagedError(ValueError):
+    """An OpenEXR file is not as it should be; the reason, to be put behind the file's name."""
+
+
+class Window(NamedTuple):
+    """A rectangle of pixels, the last ones included."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.bottom - self.top + 1, self.right - self.left + 1
+
+    @property
+    def pixels(self) -> int:
+        """How many there are."""
+        return self.size[0] * self.size[1]
+
+
+class Part(NamedTuple):
+    """One of the pictures of a file; most files have one.
+
+    Attributes:
+        number: its place in the file.
+        channels: the names of those that have a value for each pixel.
+        thinned: the names of those that have one for several pixels.
+        data: the pixels that are stored.
+        display: the pixels that make up the picture.
+        compression: the number by which the format knows it.
+        deep: whether pixels have any number of values, one behind the other.
+    """
+
+    number: int
+    channels: tuple[str, ...]
+    thinned: tuple[str, ...]
+    data: Window
+    display: Window
+    compression: int
+    deep: bool
+
+    @property
+    def samples(self) -> int:
+        """How many values there are in all channels, one for each pixel."""
+        return self.data.pixels * (len(self.channels) + len(self.thinned))
+
+
+class _Head(NamedTuple):
+    part: Part
+    tile: tuple[int, int] | None
+    chunks: int | None  # None if it is not told
+
+    @property
+    def first_chunks(self) -> int | None:
+        """The chunks of the whole picture, without the smaller copies that come after it."""
+        height, width = self.part.data.size
+        if self.tile is not None:
+            return -(-height // self.tile[0]) * -(-width // self.tile[1])
+        lines = _LINES.get(self.part.compression)
+        return self.chunks if lines is None else -(-height // lines)
+
+
+def is_exr(file: IOBase) -> bool:
+    """Tell by its first bytes whether an open file is OpenEXR."""
+    file.seek(0)
+    found: bytes = file.read(len(MAGIC))
+    file.seek(0)
+    return found == MAGIC
+
+
+def read_parts(file: IOBase) -> list[Part]:
+    """Read what a file says of its parts, and check that none of their chunks is missing.
+
+    Raises:
+        DamagedError: it is cut off, not finished, broken or no OpenEXR file.
+    """
+    size = file.seek(0, SEEK_END)
+    file.seek(0)
+    if file.read(4) != MAGIC:
+        raise DamagedError("it does not start as OpenEXR files do")
+    flags = _numbers("<I", _take(file, 4))[0]
+    if flags & 0xFF != _VERSION or (flags & ~0xFF) & ~_FLAGS:
+        raise DamagedError("it is of a newer version, or its head is broken")
+    heads: list[_Head] = []
+    while attributes := _attributes(file, size):
+        heads.append(_head(len(heads), attributes, tiled=bool(flags & _TILED)))
+        if not flags & _SEVERAL_PARTS:
+            break
+    if not 0 < len(heads) <= _MOST:
+        raise DamagedError(f"it has {len(heads)} parts")
+    _check_chunks(file, heads, size, several=bool(flags & _SEVERAL_PARTS))
+    return [head.part for head in heads]
+
+
+def _attributes(file: IOBase, size: int) -> dict[str, bytes]:
+    """Read the attributes of one part as far as they are used; none are left after the last."""
+    found = {}
+    while name := _name(file):
+        _name(file)  # its type, which goes without saying
+        length = _numbers("<i", _take(file, 4))[0]
+        if not 0 <= length <= size:
+            raise DamagedError("its head is broken" if length < 0 else "it is cut off")
+        if name in _USED:
+            found[name] = _take(file, length)
+        else:
+            file.seek(length, SEEK_CUR)
+    return found
+
+
+def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
+    missing = {"channels", "compression", "dataWindow", "displayWindow"} - attributes.keys()
+    if missing:
+        raise DamagedError(f"its head lacks {min(missing)}")
+    kind = attributes.get("type", b"tiledimage" if tiled else b"scanlineimage").rstrip(b"\0")
+    names = _channels(attributes["channels"])
+    part = Part(
+        number=number,
+        channels=tuple(name for name, thinned in names.items() if not thinned),
+        thinned=tuple(name for name, thinned in names.items() if thinned),
+        data=_window(attributes["dataWindow"]),
+        display=_window(attributes["displayWindow"]),
+        compression=_numbers("<B", attributes["compression"])[0],
+        deep=kind in (b"deepscanline", b"deeptile"),
+    )
+    tile = None
+    if kind in (b"tiledimage", b"deeptile"):
+        width, height, _ = _numbers("<IIB", attributes.get("tiles", b""))
+        # The library allocates by their size, whatever is in them.
+        if not 0 < width * height <= max(_LARGEST_TILE, part.data.pixels):
+            raise DamagedError(f"its tiles are of {height} x {width} pixels")
+        tile = (height, width)
+    chunks = attributes.get("chunkCount")
+    return _Head(part, tile, None if chunks is None else _numbers("<i", chunks)[0])
+
+
+def _channels(raw: bytes) -> dict[str, bool]:
+    """Return the names of the channels, and whether they leave pixels out."""
+    found: dict[str, bool] = {}
+    place = 0
+    while raw[place : place + 1] not in (b"\0", b""):
+        end = raw.find(b"\0", place)
+        if end < 0 or len(found) == _MOST:
+            raise DamagedError("its list of channels is broken")
+        *_, across, down = _numbers("<iB3xii", raw[end + 1 : end + 17])
+        found[raw[place:end].decode("utf-8", "replace")] = (across, down) != (1, 1)
+        place = end + 17
+    return found
+
+
+def _window(raw: bytes) -> Window:
+    window = Window(*_numbers("<4i", raw))
+    if min(window.size) < 1:
+        raise DamagedError(f"its head gives a size of {window.size[0]} x {window.size[1]}")
+    return window
+
+
+def _check_chunks(file: IOBase, heads: list[_Head], size: int, *, several: bool) -> None:
+    """Refuse a file whose table of chunks is not filled, or whose last chunk is not whole."""
+    table = file.tell()
+    for head in heads:
+        count = head.first_chunks
+        if count is None:
+            return
+        entries = count if head.chunks is None else head.chunks
+        if not 0 < count <= entries <= size // 8:
+            raise DamagedError("it is cut off")
+        file.seek(table)
+        places = np.frombuffer(_take(file, 8 * count), "<u8")
+        table += 8 * entries
+        if places.min() < table:
+            raise DamagedError("parts of it were never written")
+        last = int(places.max())
+        if last >= size or last + _chunk_length(file, head, last, several) > size:
+            raise DamagedError("it is cut off")
+
+
+def _chunk_length(file: IOBase, head: _Head, place: int, several: bool) -> int:
+    # The number of the part, the place in the picture, then one length, or two of a deep part.
+    before = 4 * several + (4 if head.tile is None else 16)
+    lengths = struct.Struct("<QQQ" if head.part.deep else "<I")
+    file.seek(place + before)
+    packed = lengths.unpack(_take(file, lengths.size))[:2]
+    return before + lengths.size + sum(packed)
+
+
+def _name(file: IOBase) -> str:
+    name = b""
+    while (letter := _take(file, 1)) != b"\0":
+        name += letter
+        if len(name) > _LONGEST_NAME:
+            raise DamagedError("its head is broken")
+    return name.decode("utf-8", "replace")
+
+
+def _take(file: IOBase, length: int) -> bytes:
+    found: bytes = file.read(length)
+    if len(found) != length:
+        raise DamagedError("it is cut off")
+    return found
+
+
+def _numbers(form: str, raw: bytes) -> tuple[int, ...]:
+    if len(raw) != struct.calcsize(form):
+        raise DamagedError("its head is broken")
+    return struct.unpack(form, raw)
