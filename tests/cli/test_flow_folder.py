@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.cli.flow_folder import FolderWork, Loaded
+from gmaflow.cli.flow_folder import FolderWork
+from gmaflow.cli.flow_jobs import Loaded
 from gmaflow.cli.outputs import PairResult
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow
