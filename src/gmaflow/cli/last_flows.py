@@ -13,7 +13,7 @@ from gmaflow.io import atomic_write
 if TYPE_CHECKING:
     from gmaflow.inference import Flow
 
-FILE = "warm-start.safetensors"
+FILE = ".warm-start.safetensors"
 KEPT = 2
 """The last one, and the one before: it is kept before the files of its pair are, and if these never
 come, that pair is what a run goes on with."""

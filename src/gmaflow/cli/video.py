@@ -106,7 +106,7 @@ def find_scale(
     output: VideoFile | FrameFolder,
     options: VideoOptions,
 ) -> float | None:
-    """Return the length at full colour: as asked for, as kept, or chosen; None if nobody needs it."""
+    """Return the length at full colour: as asked for, as kept, or chosen; None if not needed."""
     if writes_numbers(options) or options.show == "occlusion":
         return None
     scale = options.max_flow or output.scale

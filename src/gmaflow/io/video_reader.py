@@ -91,7 +91,7 @@ class VideoReader:
         self._end, self._every = end, every
 
     def glimpses(self, count: int) -> "list[VideoReader]":
-        """Return so many readers of this video that begin at moments spread evenly over the part."""
+        """Return so many readers of the video that begin at moments spread evenly over the part."""
         end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)
         span = Fraction(0) if end is None else end - self.start
         readers = [copy(self) for _ in range(count if span else 1)]
