@@ -34,7 +34,7 @@ def call(
     """A command line for a verb and the name of a folder."""
 
     def make(verb: str, name: str, *options: str) -> Call:
-        network = ["--weights", weights["raft-small"], "--iters", "2", "--device", "cpu"]
+        network = ["--weights", str(weights["raft-small"]), "--iters", "2", "--device", "cpu"]
         return [verb, frames, "-o", f"{tmp_path / name}/", *network, *options]
 
     return make
@@ -84,6 +84,26 @@ def test_a_resumed_folder_is_as_if_never_stopped(
         assert contents(tmp_path / "parts").keys() < contents(tmp_path / "whole").keys()
     outcome = run(*call(verb, "parts", *options, "--resume", "--json"))
     assert json.loads(outcome.out)["already_there"] > 2
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_folder_with_frames_that_cannot_be_read_is_resumed_too(
+    run: Run,
+    call: Callable[..., Call],
+    frames: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in (0, 4):
+        (frames / f"{number:06d}.png").write_text("no image")
+    options = ("--warm-start", "--backward")
+    assert run(*call("flow", "whole", *options)).code == 1
+    with broken_off(monkeypatch, FlowEstimator, "encode", at=3):
+        assert run(*call("flow", "parts", *options)).code == 130
+    outcome = run(*call("flow", "parts", *options, "--resume", "--json"))
+    told = json.loads(outcome.out)
+    assert (outcome.code, told["already_there"], told["estimated"]) == (1, 1, 3)
+    assert len(told["skipped"]) == 3
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

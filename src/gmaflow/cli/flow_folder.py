@@ -67,7 +67,7 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", jobs: list[Job
         record = FolderRecord.resume(options.output, how, scale=options.max_length)
     return ResultFolder(
         record,
-        list(folder_endings(options.extras, options.format).values()),
+        list(folder_endings(options.extras, options.only).values()),
         is_name={job.name for job in jobs}.__contains__,
         warm_start=options.warm_start,
     )

@@ -66,7 +66,7 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
     if options.truth is not None:
         raise FlowError("--truth is for one pair; gmaflow evaluate judges many")
     jobs = [
-        Job(first, second, folder_paths(output, first.stem, options.extras, options.format))
+        Job(first, second, folder_paths(output, first.stem, options.extras, options.only))
         for first, second in pairwise(frames)
     ]
     refuse_clashes(jobs)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -44,9 +44,8 @@ class FlowOptions:
     target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
     """A file, or a folder for everything."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
-    format: FileFormat | None = None
-    """Outputs that are folders: flow as numbers alone, or png for pictures alone; by default both,
-    with the flow as .flo."""
+    format: FileFormat | Literal["all"] = "all"
+    """Folders: the flow alone, in this format, or png for the pictures alone."""
     backward: bool = False
     """Also estimate backward flow, and from both occlusion and confidence."""
     warm_start: bool = False
@@ -83,9 +82,14 @@ class FlowOptions:
         return frozenset(parts)
 
     @property
+    def only(self) -> FileFormat | None:
+        """The one format that is wanted in a folder; None for everything."""
+        return None if self.format == "all" else self.format
+
+    @property
     def draws(self) -> bool:
         """Whether pictures are wanted, and a scale for them."""
-        return self.format is None or not holds_numbers(self.format)
+        return self.only is None or not holds_numbers(self.only)
 
     def check(self) -> None:
         """Refuse what cannot be meant.

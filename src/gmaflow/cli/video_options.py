@@ -77,7 +77,7 @@ class VideoOptions:
     resume: bool = False
     """Folders: skip frames that are finished; refused where flow.json tells of other settings."""
     overwrite: bool = False
-    """Replace outputs that exist."""
+    """Replace outputs that exist; in a folder all numbered files of the format."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
 
@@ -92,7 +92,7 @@ class VideoOptions:
         return None if self.no_cuts else self.cut_threshold
 
     @property
-    def of_the_frames(self) -> dict[str, object]:
+    def file_settings(self) -> dict[str, object]:
         """What the files of a folder depend on, beside the estimator."""
         return {
             "show": self.show,

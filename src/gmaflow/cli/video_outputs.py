@@ -143,7 +143,7 @@ class FrameFolder(ResultFolder):
             verb="video",
             source=options.input,
             warm_start=options.warm_start,
-            **options.of_the_frames,
+            **options.file_settings,
         )
         record = FolderRecord(options.output, how)
         if options.resume:

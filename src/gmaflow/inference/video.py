@@ -68,6 +68,6 @@ def estimate_video(
                     both = estimator.bidirectional(encoded, now, previous=previous)
                 flow = both.forward if both else estimator(encoded, now, previous=previous)
             yield VideoStep(number, last.image, last.time, frame.time - last.time, flow, both, cut)
-            previous = (flow or done.get(number)) if warm_start else None
+            previous = (flow or done.get(number)) if warm_start and not cut else None
             encoded = now
         last = frame
