@@ -151,7 +151,10 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     kept = {path: path.stat().st_mtime_ns for path in out.glob("frame[02]*")}
     refused = run(*call)
     assert refused.code == 2
-    assert "exists; add --overwrite" in refused.err
+    assert "holds flow already; add --resume to go on with it, --overwrite to" in refused.err
+    (out / "flow.json").rename(tmp_path / "flow.json")
+    assert "exists; add --overwrite" in run(*call).err
+    (tmp_path / "flow.json").rename(out / "flow.json")
     outcome = run(*call, "--resume", "--json")
     assert json.loads(outcome.out)["estimated"] == 1
     assert (out / "frame1.flo").exists()

@@ -72,11 +72,11 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
     refuse_clashes(jobs)
     if output.resolve() == folder.resolve():
         raise OutputError(f"{output} holds the frames; choose another folder for the flow")
+    refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
     for job in jobs:
         refuse_inputs(job.paths.values(), frames)
         if not options.resume:
             refuse_existing(job.paths.values(), overwrite=options.overwrite)
-    refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
     return jobs
 
 
