@@ -75,6 +75,22 @@ def test_a_folder_gets_everything(run: Run, pair: Pair, fast: list[str], tmp_pat
     np.testing.assert_allclose(backward, both.backward.array, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("npz", {"flow.npz"}),
+        ("png", {"flow.png", "flow-arrows.png", "flow-warped.png", "flow-panel.png"}),
+    ],
+)
+def test_a_folder_gets_one_format_if_asked_for(
+    word: str, names: set[str], run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    assert run("flow", *pair, "-o", tmp_path / "out", *fast, "--format", word).code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    refused = run("flow", *pair, "-o", tmp_path / "out.flo", *fast, "--format", word)
+    assert (refused.code, "its suffix picks the format" in refused.err) == (2, True)
+
+
 def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
     estimate = FlowEstimator(fast[1], iters=2, device="cpu")(*pair)
     truth = Flow(estimate.array + np.array([3, 4], np.float32))

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from gmaflow.cli.flow_folder import FolderWork, Loaded
-from gmaflow.cli.outputs import PairResult
+from gmaflow.cli.flow_folder import FolderWork
+from gmaflow.cli.flow_jobs import Loaded
+from gmaflow.cli.formats import FileFormat, ending_of
+from gmaflow.cli.outputs import PairResult, Part, write_parts
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow, read_image
+from gmaflow.viz import flow_arrows, flow_to_image
 from tests.cli.conftest import Run, write_frames
 
 ENDINGS = (".flo", ".png", "-arrows.png", "-warped.png", "-panel.png")
@@ -31,6 +35,68 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
     flow = read_flow(tmp_path / "out" / "frame9.flo").array
     np.testing.assert_allclose(flow, estimator(frames[9], frames[10]).array, atol=1e-4)
+
+
+@pytest.mark.parametrize("word", get_args(FileFormat))
+def test_a_format_chooses_what_is_written(
+    word: FileFormat, run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    frames = write_frames(tmp_path / "in", 3)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--format", word]
+    assert run(*call, "--backward").code == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()} - {"flow.json"}
+    extras = ("-occlusion.png", "-confidence.png")
+    endings = (
+        (*ENDINGS[1:], *extras)
+        if word == "png"
+        else (ending_of(word), f"-backward{ending_of(word)}")
+    )
+    assert names == {f"frame{n}{end}" for n in range(2) for end in endings}
+    if word != "png":
+        both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*frames[:2])
+        for flow, end in ((both.forward, endings[0]), (both.backward, endings[1])):
+            written = read_flow(tmp_path / "out" / f"frame0{end}").array
+            np.testing.assert_allclose(written, flow.array, atol=1 / 64)
+
+
+def test_all_pictures_of_a_folder_share_a_scale(
+    run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_frames(tmp_path / "in", 4)
+    drawn: list[float | None] = []
+
+    def note(result: PairResult, paths: dict[Part, Path]) -> None:
+        drawn.append(result.max_length)
+        write_parts(result, paths)
+
+    monkeypatch.setattr("gmaflow.cli.flow_folder.write_parts", note)
+    outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
+    scale = json.loads(outcome.out)["max_length"]
+    assert drawn == [scale] * 3
+    for number in range(3):
+        flow = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        frame, picture, arrows = (
+            read_image(path / f"frame{number}{end}")
+            for path, end in (
+                (tmp_path / "in", ".png"),
+                (tmp_path / "out", ".png"),
+                (tmp_path / "out", "-arrows.png"),
+            )
+        )
+        np.testing.assert_array_equal(picture, flow_to_image(flow, max_length=scale))
+        np.testing.assert_array_equal(arrows, flow_arrows(frame, flow, max_length=scale))
+    told = run("flow", tmp_path / "in", "-o", tmp_path / "given", *fast, "--max-length", "12.5")
+    assert "full scale at 12.5 px" in told.out
+    assert drawn[3:] == [12.5] * 3
+
+
+def test_numbers_alone_need_no_scale(
+    run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_frames(tmp_path / "in", 3)
+    monkeypatch.delattr("gmaflow.cli.flow_folder.choose_scale")
+    call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--format", "flo", "--json"]
+    assert json.loads(run(*call).out)["max_length"] is None
 
 
 def test_a_warm_start_uses_the_pair_before(run: Run, fast: list[str], tmp_path: Path) -> None:
@@ -85,7 +151,10 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     kept = {path: path.stat().st_mtime_ns for path in out.glob("frame[02]*")}
     refused = run(*call)
     assert refused.code == 2
-    assert "exists; add --overwrite" in refused.err
+    assert "holds flow already; add --resume to go on with it, --overwrite to" in refused.err
+    (out / "flow.json").rename(tmp_path / "flow.json")
+    assert "exists; add --overwrite" in run(*call).err
+    (tmp_path / "flow.json").rename(out / "flow.json")
     outcome = run(*call, "--resume", "--json")
     assert json.loads(outcome.out)["estimated"] == 1
     assert (out / "frame1.flo").exists()
@@ -193,6 +262,13 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     assert (outcome.code, "would both be written to frame1" in outcome.err) == (2, True)
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
+    for options, complaint in (
+        (("--max-length", "0"), "--max-length 0 is no length"),
+        (("--format", "flo", "--attention", "1,1"), "--attention is drawn, and --format flo"),
+        (("--truth", "a.flo"), "--truth is for one pair"),
+    ):
+        outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, *options)
+        assert (outcome.code, complaint in outcome.err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -81,8 +81,8 @@ def test_a_folder_gets_the_flow_of_every_frame(
     assert told["max_flow"] is None
     assert "left out" in told["sound"]
     suffix = ".kitti.png" if ending == "kitti" else f".{ending}"
-    names = {path.name for path in out.iterdir()}
-    assert names == {f"{n:06d}{suffix}" for n in range(11) if n != 6}
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
+    assert names == {"flow.json", *(f"{n:06d}{suffix}" for n in range(11) if n != 6)}
     estimator = FlowEstimator(fast[1], iters=1, device="cpu")
     warm = list(estimator.sequence(images(clip)[:7], warm_start=True))
     for number, flow in enumerate(warm):
@@ -96,7 +96,8 @@ def test_a_folder_of_pictures_in_and_out(run: Run, fast: list[str], tmp_path: Pa
     out = tmp_path / "out"
     told = report(run, tmp_path / "in", "-o", out, "--format", "png", "--show", "arrows", *fast)
     assert (told["frames"], told["sound"]) == (4, "none in the source")
-    assert sorted(path.name for path in out.iterdir()) == [f"{n:06d}.png" for n in range(4)]
+    names = {path.name for path in out.iterdir()}
+    assert names == {"flow.json", *(f"{n:06d}.png" for n in range(4))}
     assert read_image(out / "000000.png").shape == (*SIZE, 3)
     report(run, tmp_path / "in", "-o", tmp_path / "a.mp4", "--fps", "10", *fast)
     assert frame_times(tmp_path / "a.mp4") == [Fraction(n, 10) for n in range(4)]
@@ -223,6 +224,10 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path), "holds files already"),
         ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
         ((source, "-o", out, "--format", "npz"), "--format is for folders"),
+        ((source, "-o", out, "--resume"), "--resume is for folders"),
+        ((source, "-o", tmp_path / "new", "--resume", "--overwrite"), "give one of them"),
+        ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
+        ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
         ((source, "-o", out, "--start", "soon"), "is no time"),
         ((source, "-o", out, "--start", "1:2:3:4"), "is no time"),

@@ -52,6 +52,32 @@ def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> 
     assert all(step.flow is not None for step in across)
 
 
+@pytest.mark.parametrize("done", [{0}, {0, 1}, {1}, {0, 2}, {3, 4}, {0, 1, 2, 3, 4}])
+def test_what_is_done_is_not_estimated_again(
+    estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch, done: set[int]
+) -> None:
+    images = [*moving(4, seed=1), *moving(2, seed=2)]
+    whole = list(estimate_video(estimator, timed(images), warm_start=True))
+    encode, encoded = FlowEstimator.encode, []
+
+    def counted(self: FlowEstimator, image: np.ndarray) -> Frame:
+        encoded.append(encode(self, image))
+        return encoded[-1]
+
+    monkeypatch.setattr(FlowEstimator, "encode", counted)
+    known = {number: whole[number].flow for number in done}
+    steps = list(estimate_video(estimator, timed(images), warm_start=True, done=known))
+    assert [step.cut for step in steps] == [step.cut for step in whole]
+    for step, expected in zip(steps, whole, strict=True):
+        if step.number in done or expected.flow is None:
+            assert step.flow is None
+        else:
+            assert step.flow is not None
+            np.testing.assert_array_equal(step.flow.array, expected.flow.array)
+    pairs = {step.number for step in whole if not step.cut} - done
+    assert len(encoded) == len(pairs | {number + 1 for number in pairs})
+
+
 def test_both_ways_where_that_is_asked_for(estimator: FlowEstimator) -> None:
     images = moving(3)
     for step in estimate_video(estimator, timed(images), backward=True):
@@ -71,6 +97,7 @@ def test_no_more_than_two_frames_are_held(estimator: FlowEstimator) -> None:
         for number, image in enumerate(moving(12)):
             yield TimedFrame(image, Fraction(number))
 
+    gc.collect()  # what other tests held, in circles
     for _ in estimate_video(estimator, endless()):
         held = sum(type(thing) is Frame for thing in gc.get_objects())
         assert held <= 2

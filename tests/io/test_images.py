@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
-from gmaflow.io import IMAGE_SUFFIXES, decode_image, encode_png, read_image, write_image
+from gmaflow.io import (
+    IMAGE_SUFFIXES,
+    decode_image,
+    encode_png,
+    read_image,
+    scale_image,
+    write_image,
+)
 from gmaflow.io.images import check_picture
 from gmaflow.io.png16 import encode_png16
 
@@ -246,3 +253,13 @@ def test_more_pixels_than_allowed_are_refused() -> None:
     assert decode_image(file, max_pixels=200).shape == (10, 20, 3)
     with pytest.raises(ImageTooLargeError, match="upload has 20 x 10 pixels, more than the 199"):
         decode_image(file, name="upload", max_pixels=199)
+
+
+@pytest.mark.parametrize(("scale", "size"), [(0.5, (12, 20)), (2.0, (48, 80)), (0.01, (1, 1))])
+def test_a_scaled_picture_keeps_its_colours_and_proportions(
+    scale: float, size: tuple[int, int]
+) -> None:
+    image = np.full((24, 40, 3), (200, 60, 30), np.uint8)
+    scaled = scale_image(image, scale)
+    np.testing.assert_array_equal(scaled, np.full((*size, 3), (200, 60, 30), np.uint8))
+    assert scale_image(image, 1.0) is image

@@ -75,6 +75,17 @@ def test_the_panel_shows_frame_maps_and_flow_in_a_row() -> None:
     assert attention_panel(IMAGE, maps, queries, flow=flow).shape[1] == 5 * (96 + 4) + 4
 
 
+def test_the_panel_draws_flow_to_the_scale_it_is_given() -> None:
+    maps, queries = [np.ones((8, 12), np.float32)], [(10.0, 10.0)]
+    flow = np.full((64, 96, 2), 3, np.float32)
+    pale, full = (
+        attention_panel(IMAGE, maps, queries, flow=flow, max_length=length)
+        for length in (100.0, 4.5)
+    )
+    np.testing.assert_array_equal(pale[:, :200], full[:, :200])
+    assert pale[40, -50].min() > full[40, -50].min() + 50
+
+
 def test_maps_and_queries_go_in_pairs() -> None:
     panel = inspect.unwrap(attention_panel)
     with pytest.raises(FlowError, match="0 attention maps for 0 query points"):

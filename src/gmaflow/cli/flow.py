@@ -16,14 +16,15 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, how_estimated, settings
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
+from gmaflow.cli.pairs import estimate_pair, full_scale, how_estimated, settings
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, say
 from gmaflow.io.sizes import check_same_size
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(FlowOptions, args, verb="flow")
+    options.check()
     started = time.perf_counter()
     if len(options.inputs) == 1:
         report = run_folder(options)
@@ -47,7 +48,12 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
             raise ImageError(f"{path} is a folder; give two images, or one folder alone")
     points = options.points
     if is_folder(options.target):
-        paths = folder_paths(options.output, "flow", options.extras)
+        paths = folder_paths(options.output, "flow", options.extras, options.only)
+    elif options.only is not None:
+        raise OutputError(
+            f"{options.output}: its suffix picks the format, and --format is for folders; drop one "
+            "of them"
+        )
     else:
         paths = file_paths(options.output, options.extras)
     sources = options.inputs if options.truth is None else (*options.inputs, options.truth)
@@ -91,4 +97,7 @@ def sentence(report: dict[str, object]) -> str:
     if skipped:
         say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
     there = f", {report['already_there']} were there already" if report["already_there"] else ""
-    return f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there} ({how})"
+    return (
+        f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"
+        f"{full_scale(report['max_length'])} ({how})"
+    )

@@ -90,6 +90,16 @@ Place = Annotated[PlaceOptions, tyro.conf.OmitArgPrefixes]
 Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
 
 
+def check_length(option: str, length: float | None) -> None:
+    """Refuse what is no length in pixels.
+
+    Raises:
+        FlowError: It is none.
+    """
+    if length is not None and not 0 < length < float("inf"):
+        raise FlowError(f"{option} {length:g} is no length; give one above 0")
+
+
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:

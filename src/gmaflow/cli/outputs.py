@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.formats import KITTI, FileFormat, ending_of, holds_numbers
 from gmaflow.errors import OutputError
 from gmaflow.io import (
     FLOW_SUFFIXES,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from gmaflow.inference import BidirectionalFlow, Flow
 
 FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS
-KITTI = ".kitti.png"
-"""Ending that asks for KITTI's 16-bit flow rather than a picture."""
 
 
 class Part(StrEnum):
@@ -44,19 +43,21 @@ class Part(StrEnum):
 
 EXTRAS = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE, Part.ATTENTION, Part.ERROR}
 """What is there only if it was asked for."""
+NUMBERS = {Part.FLOW, Part.BACKWARD}
+"""What is no picture, but flow in one of its formats."""
 
-# After the stem, in a folder. The flow itself comes last: once it is there, the pair is finished.
+# After the stem, in a folder; the flow itself comes last.
 FOLDER_NAMES = {
     Part.PICTURE: ".png",
     Part.ARROWS: "-arrows.png",
     Part.WARPED: "-warped.png",
     Part.PANEL: "-panel.png",
-    Part.BACKWARD: "-backward.flo",
+    Part.BACKWARD: "-backward",
     Part.OCCLUSION: "-occlusion.png",
     Part.CONFIDENCE: "-confidence.png",
     Part.ATTENTION: "-attention.png",
     Part.ERROR: "-error.png",
-    Part.FLOW: ".flo",
+    Part.FLOW: "",
 }
 
 
@@ -72,7 +73,8 @@ class PairResult:
     points: tuple[tuple[float, float], ...] = ()
     truth: "Flow | None" = None
     max_length: float | None = None
-    """The length that pictures show at full saturation; the longest if None."""
+    """The length that pictures show at full saturation, and arrows at full length; if None, what
+    suits this flow."""
 
 
 def is_folder(output: str) -> bool:
@@ -94,12 +96,29 @@ def is_folder(output: str) -> bool:
     return True
 
 
-def folder_paths(folder: Path, stem: str, extras: frozenset[Part]) -> dict[Part, Path]:
-    """Return what is written for a pair in a folder: everything that is known."""
+def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> dict[Part, str]:
+    """Return what is written for a pair in a folder, and how its names end after the stem.
+
+    Args:
+        extras: What was asked for beside the usual.
+        only: Write the flow in this format alone, or pictures alone; None for everything that is
+            known, the flow as .flo.
+    """
+    flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
     return {
-        part: folder / f"{stem}{ending}"
+        part: f"{ending}{flow_ending}" if part in NUMBERS else ending
         for part, ending in FOLDER_NAMES.items()
-        if part in extras or part not in EXTRAS
+        if (part in extras or part not in EXTRAS)
+        and (only is None or holds_numbers(only) == (part in NUMBERS))
+    }
+
+
+def folder_paths(
+    folder: Path, stem: str, extras: frozenset[Part], only: FileFormat | None = None
+) -> dict[Part, Path]:
+    """Return where everything that is wanted of a pair goes in a folder."""
+    return {
+        part: folder / f"{stem}{ending}" for part, ending in folder_endings(extras, only).items()
     }
 
 
@@ -148,6 +167,11 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
         ensure_can_write(path, overwrite)
 
 
+def is_written(path: Path) -> bool:
+    """Tell whether an output is there and whole; after a crash of the machine it may be empty."""
+    return path.is_file() and path.stat().st_size > 0
+
+
 def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
     """Write what was asked for, the flow last."""
     for part, path in paths.items():
@@ -174,11 +198,19 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
             picture = viz.confidence_map(both.confidence)
         case Part.ATTENTION if result.attention is not None:
             maps, points = list(result.attention), result.points
-            picture = viz.attention_panel(result.image1, maps, points, flow=result.flow.array)
+            picture = viz.attention_panel(
+                result.image1,
+                maps,
+                points,
+                flow=result.flow.array,
+                max_length=result.max_length,
+            )
         case Part.ERROR if result.truth is not None:
             picture = viz.error_map(result.flow.array, result.truth.array, valid=result.truth.valid)
         case Part.ARROWS:
-            picture = viz.flow_arrows(result.image1, result.flow.array)
+            picture = viz.flow_arrows(
+                result.image1, result.flow.array, max_length=result.max_length
+            )
         case Part.PANEL:
             picture = draw_panel(result)
         case Part.PICTURE:

@@ -56,6 +56,15 @@ def how_estimated(report: Mapping[str, object]) -> str:
     return f"{report['model']}, {counted(iters, 'iteration')}, {where}"
 
 
+def full_scale(length: object) -> str:
+    """Return the scale of a report's pictures as a person would say it, nothing if there is none.
+
+    Args:
+        length: The length at full colour, or None.
+    """
+    return f", full scale at {length:.3g} px" if isinstance(length, float) else ""
+
+
 def settings(estimator: "FlowEstimator") -> dict[str, object]:
     """Return how a flow was estimated."""
     from gmaflow.weights import describe

@@ -3,19 +3,26 @@
 import json
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.options import parse
-from gmaflow.cli.pairs import how_estimated, settings, tell_of_breaks
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.outputs import is_folder
+from gmaflow.cli.pairs import full_scale, how_estimated, settings, tell_of_breaks
+from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
+from gmaflow.cli.scale import choose_scale, looks_at_video
 from gmaflow.cli.video_options import VideoOptions, parse_fps, parse_time
-from gmaflow.cli.video_outputs import check_output, open_output, why_silent, writes_numbers
+from gmaflow.cli.video_outputs import (
+    FrameFolder,
+    VideoFile,
+    check_output,
+    open_output,
+    why_silent,
+    writes_numbers,
+)
 from gmaflow.cli.video_pictures import draw_step
-from gmaflow.cli.video_scale import choose_scale
 from gmaflow.errors import NOT_WHOLE, ImageError, counted, say
 from gmaflow.io import VideoReader, list_images, read_ahead, write_behind
 
@@ -30,6 +37,8 @@ class Tally:
     """What was done so far."""
 
     frames: int = 0
+    already_there: int = 0
+    """How many of them were there before."""
     cuts: list[float] = field(default_factory=list)
     interrupted: bool = False
 
@@ -43,7 +52,8 @@ def main(args: list[str]) -> None:
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report["interrupted"]:
-        raise KeyboardInterrupt("what was done is there")
+        goes_on = is_folder(options.target)
+        raise KeyboardInterrupt(GOES_ON_IF_ASKED if goes_on else "what was done is there")
     if report["problem"]:
         sys.exit(NOT_WHOLE)
 
@@ -54,15 +64,11 @@ def run(options: VideoOptions) -> dict[str, object]:
     reader = open_input(options)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is told at once.
-    with open_output(options, reader, sound=silence is None) as write:
+    with open_output(options, reader, sound=silence is None) as video:
         estimator = options.estimator.make()
-        scale = options.max_flow
-        if scale is None and options.show != "occlusion" and not writes_numbers(options):
-            scale = choose_scale(
-                estimator, reader, cut_threshold=options.threshold, quiet=options.json
-            )
-        draw = partial(draw_step, show=options.show, max_length=scale or 1.0, legend=options.legend)
-        tally = work_through(estimator, reader, options, lambda step: write(step, draw))
+        output = video or FrameFolder(options, estimator)
+        output.scale = find_scale(estimator, reader, output, options)
+        tally = work_through(estimator, reader, output, options)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; what could be read was used")
     return {
@@ -71,8 +77,9 @@ def run(options: VideoOptions) -> dict[str, object]:
         "output": str(options.output),
         "show": "flow" if writes_numbers(options) else options.show,
         "frames": tally.frames,
+        "already_there": tally.already_there,
         "cuts": tally.cuts,
-        "max_flow": scale,
+        "max_flow": output.scale,
         "sound": silence or "kept",
         "problem": reader.problem,
         "interrupted": tally.interrupted,
@@ -93,11 +100,27 @@ def open_input(options: VideoOptions) -> VideoReader:
     )
 
 
+def find_scale(
+    estimator: "FlowEstimator",
+    reader: VideoReader,
+    output: VideoFile | FrameFolder,
+    options: VideoOptions,
+) -> float | None:
+    """Return the length at full colour: as asked for, as kept, or chosen; None if not needed."""
+    if writes_numbers(options) or options.show == "occlusion":
+        return None
+    scale = options.max_flow or output.scale
+    if scale is not None:
+        return scale
+    looks = looks_at_video(reader)
+    return choose_scale(estimator, looks, cut_threshold=options.threshold, quiet=options.json)
+
+
 def work_through(
     estimator: "FlowEstimator",
     reader: VideoReader,
+    output: VideoFile | FrameFolder,
     options: VideoOptions,
-    write: Callable[["VideoStep"], None],
 ) -> Tally:
     """Read, estimate and write at the same time; an interrupt ends it early and well.
 
@@ -109,10 +132,15 @@ def work_through(
     tally = Tally()
     total = None if reader.num_frames is None else reader.num_frames - 1
 
+    draw = partial(
+        draw_step, show=options.show, max_length=output.scale or 1.0, legend=options.legend
+    )
+
     def finish(step: "VideoStep") -> None:
-        write(step)
+        output.write(step, draw)
         tally.frames += 1
-        if step.flow is None:
+        tally.already_there += step.number in output.done
+        if step.cut:
             tally.cuts.append(round(float(step.time + step.seconds), 3))
 
     try:
@@ -127,6 +155,7 @@ def work_through(
                 backward=options.show == "occlusion",
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
+                done=output.done,
             ):
                 later(partial(finish, step))
                 show_progress(step.number + 1, total)
@@ -147,9 +176,9 @@ def sentence(report: dict[str, object]) -> str:
     frames, cuts = report["frames"], report["cuts"]
     assert isinstance(frames, int)
     assert isinstance(cuts, list)
-    parts = [f"{counted(frames, 'frame')} of {report['show']}"]
-    if isinstance(report["max_flow"], float):
-        parts.append(f"full scale at {report['max_flow']:.3g} px")
+    parts = [f"{counted(frames, 'frame')} of {report['show']}{full_scale(report['max_flow'])}"]
+    if report["already_there"]:
+        parts.append(f"{report['already_there']} were there already")
     if cuts:
         where = ", ".join(f"{cut:g}" for cut in cuts[:5]) + (" ..." if len(cuts) > 5 else "")
         parts.append(f"{counted(len(cuts), 'cut')} (at {where} s)")

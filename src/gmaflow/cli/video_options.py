@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Estimator, EstimatorOptions
+from gmaflow.cli.formats import FileFormat
+from gmaflow.cli.options import Estimator, EstimatorOptions, check_length
 from gmaflow.errors import FlowError
 
 Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
-FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,17 @@ class VideoOptions:
     Ctrl-C ends the video where it is; what was done can be played. So can what comes of a video
     that is damaged or changes its size; the exit code is then 1.
 
+    Into a folder the same command with --resume goes on: what is finished is not estimated again,
+    and the scale of the colours is kept. A warm start goes on from the last flow as if it had never
+    stopped; where a frame in the middle is missing, it begins without one.
+
     Examples:
       gmaflow video in.mp4 -o flow.mp4
       gmaflow video in.mp4 -o both.mp4 --show side-by-side --legend
       gmaflow video in.mov -o hidden.webm --show occlusion --start 1:05 --end 1:20 --scale 0.5
       gmaflow video frames/ -o arrows.gif --show arrows --fps 12 --every 2
       gmaflow video in.mp4 -o flow/ --format npz --warm-start
+      gmaflow video in.mp4 -o flow/ --format npz --warm-start --resume
     """
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
@@ -69,8 +74,10 @@ class VideoOptions:
     """Estimate across cuts too."""
     no_sound: bool = False
     """Leave the sound out."""
+    resume: bool = False
+    """Folders: skip frames that are finished; refused where flow.json tells of other settings."""
     overwrite: bool = False
-    """Replace outputs that exist."""
+    """Replace outputs that exist; in a folder all numbered files of the format."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
 
@@ -85,6 +92,20 @@ class VideoOptions:
         return None if self.no_cuts else self.cut_threshold
 
     @property
+    def file_settings(self) -> dict[str, object]:
+        """What the files of a folder depend on, beside the estimator."""
+        return {
+            "show": self.show,
+            "legend": self.legend,
+            "start": float(parse_time(self.start)),
+            "end": None if self.end is None else float(parse_time(self.end)),
+            "every": self.every,
+            "scale": self.scale,
+            "fps": None if self.fps is None else float(parse_fps(self.fps)),
+            "cut_threshold": self.threshold,
+        }
+
+    @property
     def takes_a_part(self) -> bool:
         """Whether some frames are left out."""
         return (self.start, self.end, self.every) != ("0", None, 1)
@@ -97,8 +118,7 @@ class VideoOptions:
         """
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
-        if self.max_flow is not None and not 0 < self.max_flow < float("inf"):
-            raise FlowError(f"--max-flow {self.max_flow:g} is no length; give one above 0")
+        check_length("--max-flow", self.max_flow)
         if not 0 < self.cut_threshold <= 2:
             raise FlowError(
                 f"--cut-threshold {self.cut_threshold:g} is out of range; give 0.4 or so, or "

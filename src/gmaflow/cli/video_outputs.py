@@ -2,9 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
-from gmaflow.cli.outputs import KITTI, is_folder, refuse_existing, refuse_inputs
+from gmaflow.cli.flow_record import FolderRecord, make_record, refuse_to_begin
+from gmaflow.cli.formats import ending_of, holds_numbers
+from gmaflow.cli.outputs import is_folder, refuse_existing, refuse_inputs
+from gmaflow.cli.result_folder import ResultFolder
 from gmaflow.cli.video_options import VideoOptions
 from gmaflow.errors import OutputError
 from gmaflow.io import (
@@ -13,17 +17,16 @@ from gmaflow.io import (
     VideoReader,
     VideoWriter,
     has_sound,
-    write_flow,
+    why_unwritable,
     write_image,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from gmaflow.inference import VideoStep
+    from gmaflow.inference import Flow, FlowEstimator, VideoStep
 
 Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
-Write: TypeAlias = "Callable[[VideoStep, Draw], None]"
 
 SILENT = (".gif",)
 
@@ -37,13 +40,17 @@ def check_output(options: VideoOptions) -> None:
     output = options.output
     refuse_inputs([output], [options.input])
     if is_folder(options.target):
-        if options.format != "png" and options.show != "flow":
+        if holds_numbers(options.format) and options.show != "flow":
             raise OutputError(
                 f"{output}: a folder gets flow files, not {options.show}; add --format png for "
                 "pictures, or give a video"
             )
-        if output.is_dir() and any(output.iterdir()) and not options.overwrite:
+        refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
+        kept = options.resume or options.overwrite
+        if not kept and output.is_dir() and any(output.iterdir()):
             raise OutputError(f"{output} holds files already; add --overwrite to write into it")
+        if reason := why_unwritable(output):
+            raise OutputError(f"{output} cannot be written: {reason}; choose another place")
         return
     if output.suffix.lower() not in VIDEO_OUTPUTS:
         known = ", ".join(sorted(VIDEO_OUTPUTS))
@@ -52,12 +59,17 @@ def check_output(options: VideoOptions) -> None:
         )
     if options.format != "flo":
         raise OutputError(f"{output} is a video; --format is for folders: drop the suffix")
+    if options.resume:
+        raise OutputError(
+            f"{output} is a video, which is written in one go; --resume is for folders: drop the "
+            "suffix"
+        )
     refuse_existing([output], overwrite=options.overwrite)
 
 
 def writes_numbers(options: VideoOptions) -> bool:
     """Tell whether flow files are wanted, for which nothing is drawn."""
-    return is_folder(options.target) and options.format != "png"
+    return is_folder(options.target) and holds_numbers(options.format)
 
 
 def why_silent(options: VideoOptions) -> str | None:
@@ -72,15 +84,16 @@ def why_silent(options: VideoOptions) -> str | None:
 
 
 @contextmanager
-def open_output(options: VideoOptions, reader: VideoReader, *, sound: bool) -> Iterator[Write]:
-    """Give a function that writes a step; a video appears when the block ends well.
+def open_output(
+    options: VideoOptions, reader: VideoReader, *, sound: bool
+) -> Iterator["VideoFile | None"]:
+    """Give a video to write to, which appears when the block ends well; None for a folder.
 
     Raises:
         OutputError: The place cannot be written to.
     """
     if is_folder(options.target):
-        options.output.mkdir(parents=True, exist_ok=True)
-        yield lambda step, draw: write_file(options, step, draw)
+        yield None
         return
     with ExitStack() as stack:
         track = stack.enter_context(Sound(options.input, start=reader.start)) if sound else None
@@ -93,21 +106,69 @@ def open_output(options: VideoOptions, reader: VideoReader, *, sound: bool) -> I
                 sound=track,
             )
         )
-
-        def write(step: "VideoStep", draw: Draw) -> None:
-            # The first frame may come a little after the start, from which on it is shown.
-            begin = step.time if step.number else reader.start
-            seconds = step.time + step.seconds - begin
-            video.write(draw(step), time=begin - reader.start, seconds=seconds)
-
-        yield write
+        yield VideoFile(video, reader.start)
 
 
-def write_file(options: VideoOptions, step: "VideoStep", draw: Draw) -> None:
-    """Write the picture or the flow of one frame; where there is no flow, there is no file."""
-    stem = options.output / f"{step.number:06d}"
-    if options.format == "png":
-        write_image(stem.with_suffix(".png"), draw(step))
-    elif step.flow is not None:
-        ending = KITTI if options.format == "kitti" else f".{options.format}"
-        write_flow(stem.with_name(stem.name + ending), step.flow.array)
+class VideoFile:
+    """A video that gets a frame for each step."""
+
+    def __init__(self, video: VideoWriter, start: Fraction) -> None:
+        """Write to a video that is open, and plays from `start` on."""
+        self.done: dict[int, Flow | None] = {}
+        """Nothing: a video is written in one go."""
+        self.scale: float | None = None
+        """The length at full colour."""
+        self._video = video
+        self._start = start
+
+    def write(self, step: "VideoStep", draw: Draw) -> None:
+        """Write a step."""
+        # The first frame may come a little after the start, from which on it is shown.
+        begin = step.time if step.number else self._start
+        seconds = step.time + step.seconds - begin
+        self._video.write(draw(step), time=begin - self._start, seconds=seconds)
+
+
+class FrameFolder(ResultFolder):
+    """A folder that gets a file for each step, called by its number."""
+
+    def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
+        """Look at what is there.
+
+        Raises:
+            OutputError: It is to be gone on with, but was begun in another way.
+        """
+        how = make_record(
+            estimator,
+            verb="video",
+            source=options.input,
+            warm_start=options.warm_start,
+            **options.file_settings,
+        )
+        record = FolderRecord(options.output, how)
+        if options.resume:
+            record = FolderRecord.resume(options.output, how, scale=options.max_flow)
+        ending = ending_of(options.format)
+        super().__init__(record, [ending], is_name=is_number, warm_start=options.warm_start)
+        self.done = {int(name): self.flows.get(name) for name in self.finished}
+        """Steps that are there already, with their flow where it is known."""
+        self._numbers = holds_numbers(options.format)
+
+    def write(self, step: "VideoStep", draw: Draw) -> None:
+        """Write the flow or the picture of a step; of no flow there is no flow file."""
+        if step.number in self.done or (self._numbers and step.flow is None):
+            return
+        name = f"{step.number:06d}"
+        self.add(name, step.flow, lambda: self._write_file(name, step, draw))
+
+    def _write_file(self, name: str, step: "VideoStep", draw: Draw) -> None:
+        path = self.record.folder / f"{name}{self.endings[0]}"
+        if self._numbers and step.flow is not None:
+            step.flow.save(path)
+        else:
+            write_image(path, draw(step))
+
+
+def is_number(name: str) -> bool:
+    """Tell whether a file is called as that of a step is."""
+    return name.isascii() and name.isdecimal() and f"{int(name):06d}" == name

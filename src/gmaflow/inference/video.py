@@ -1,6 +1,6 @@
 """The flow of a video: frame after frame, shot after shot."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -25,9 +25,11 @@ class VideoStep:
     seconds: Fraction
     """How long it is shown."""
     flow: Flow | None
-    """To the next frame; None before a cut, where there is none."""
+    """To the next frame; None before a cut, where there is none, and where it was done before."""
     both: BidirectionalFlow | None = None
     """Flow both ways, where that was asked for."""
+    cut: bool = False
+    """Whether the next frame is of another shot."""
 
 
 def estimate_video(
@@ -37,6 +39,7 @@ def estimate_video(
     backward: bool = False,
     warm_start: bool = False,
     cut_threshold: float | None = CUT_THRESHOLD,
+    done: Mapping[int, Flow | None] | None = None,
 ) -> Iterator[VideoStep]:
     """Estimate the flow from each frame to the next, one step for each frame but the last.
 
@@ -49,18 +52,22 @@ def estimate_video(
         warm_start: Begin each pair with the flow of the one before in the shot.
         cut_threshold: How unlike two frames are that belong to two shots (see `cut_score`), between
             which nothing is estimated; None to estimate everywhere.
+        done: Steps by number that were estimated before and are not again. With their flow, where
+            that is known, a warm start goes on as if it had never stopped.
     """
+    done = done or {}
     last, encoded, previous = None, None, None
-    for number, frame in enumerate(frames):
-        now = estimator.encode(frame.image)
-        if last is not None and encoded is not None:
-            flow, both = None, None
+    for number, frame in enumerate(frames, start=-1):
+        if last is not None:
+            flow, both, now = None, None, None
             cut = cut_threshold is not None and cut_score(last.image, frame.image) > cut_threshold
-            if backward and not cut:
-                both = estimator.bidirectional(encoded, now, previous=previous)
-                flow = both.forward
-            elif not cut:
-                flow = estimator(encoded, now, previous=previous)
-            yield VideoStep(number - 1, last.image, last.time, frame.time - last.time, flow, both)
-            previous = flow if warm_start else None
-        last, encoded = frame, now
+            if not cut and number not in done:
+                encoded = encoded or estimator.encode(last.image)
+                now = estimator.encode(frame.image)
+                if backward:
+                    both = estimator.bidirectional(encoded, now, previous=previous)
+                flow = both.forward if both else estimator(encoded, now, previous=previous)
+            yield VideoStep(number, last.image, last.time, frame.time - last.time, flow, both, cut)
+            previous = (flow or done.get(number)) if warm_start and not cut else None
+            encoded = now
+        last = frame

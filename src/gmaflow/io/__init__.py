@@ -11,6 +11,7 @@ from gmaflow.io.images import (
     encode_png,
     image_to_array,
     read_image,
+    scale_image,
     write_image,
 )
 from gmaflow.io.overlap import read_ahead, write_behind
@@ -50,6 +51,7 @@ __all__ = [
     "read_flow",
     "read_frames",
     "read_image",
+    "scale_image",
     "why_unwritable",
     "write_behind",
     "write_flow",

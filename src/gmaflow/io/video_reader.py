@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 
 from gmaflow.errors import ImageError
 from gmaflow.io.folders import list_images
-from gmaflow.io.images import read_image
+from gmaflow.io.images import read_image, scale_image
 from gmaflow.io.paths import PathLike
 from gmaflow.io.video import (
     DEFAULT_FPS,
@@ -90,20 +90,14 @@ class VideoReader:
         self.start = start
         self._end, self._every = end, every
 
-    def glimpses(self, count: int, *, shrink: float = 1.0) -> "list[VideoReader]":
-        """Return readers of the same video that begin at moments spread evenly over the part.
-
-        Args:
-            count: how many.
-            shrink: by how much their frames are smaller than this one's; 0.5 is half.
-        """
+    def glimpses(self, count: int) -> "list[VideoReader]":
+        """Return so many readers of the video that begin at moments spread evenly over the part."""
         end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)
         span = Fraction(0) if end is None else end - self.start
         readers = [copy(self) for _ in range(count if span else 1)]
         for number, reader in enumerate(readers):
             # Not in the middle of each stretch: a video of two frames has but one pair.
             reader.start = self.start + span * number / len(readers)
-            reader.scale = self.scale * shrink
         return readers
 
     def _part_end(self, seconds: Fraction) -> Fraction:
@@ -138,22 +132,13 @@ class VideoReader:
                 if frame.image.shape != shape:
                     raise other_size(self.path, frame.image.shape, shape)
                 if number % self._every == 0:
-                    yield frame if self.scale == 1 else self._scaled(frame)
+                    yield TimedFrame(scale_image(frame.image, self.scale), frame.time)
         except ImageError as err:
             if not shape:
                 raise
             self.problem = str(err)
         if not shape:
             raise ImageError(f"{self.path} holds no frames in the part that was asked for")
-
-    def _scaled(self, frame: TimedFrame) -> TimedFrame:
-        from PIL import Image
-
-        height, width = (max(1, round(self.scale * side)) for side in frame.image.shape[:2])
-        image = Image.fromarray(frame.image)
-        # Two steps, a coarse one first, are a few times faster and hardly to be told apart.
-        sized = image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0)
-        return TimedFrame(np.asarray(sized), frame.time)
 
     def _wanted(self) -> Iterator[TimedFrame]:
         """The frames of the part that is wanted, every one of them."""

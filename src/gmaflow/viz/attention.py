@@ -43,6 +43,7 @@ def attention_panel(
     queries: Sequence[tuple[float, float]],
     *,
     flow: Float32[np.ndarray, "h w 2"] | None = None,
+    max_length: float | None = None,
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """The frame with its query points, the attention map of each, and the flow if given.
 
@@ -51,6 +52,7 @@ def attention_panel(
         maps: one map for each query.
         queries: points, x and y in pixels of the image.
         flow: motion in pixels, for a last picture.
+        max_length: the length of flow drawn in full colour; by default the longest.
 
     Returns:
         The pictures in a row, with captions.
@@ -60,7 +62,7 @@ def attention_panel(
     pictures = [frame, *overlays]
     captions = ["Frame", *(f"Attention map {i + 1}" for i in range(len(maps)))]
     if flow is not None:
-        pictures.append(flow_to_image(flow))
+        pictures.append(flow_to_image(flow, max_length=max_length))
         captions.append("Flow")
     return panel(pictures, captions, columns=len(pictures))
 

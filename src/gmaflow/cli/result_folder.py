@@ -1,0 +1,92 @@
+"""A folder with files for each of many pairs, which a later run can go on with."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gmaflow.cli.flow_record import FolderRecord
+from gmaflow.cli.last_flows import LastFlows
+from gmaflow.cli.outputs import is_written
+
+if TYPE_CHECKING:
+    from gmaflow.inference import Flow
+
+
+class ResultFolder:
+    """What is there already, and how more is added.
+
+    A pair has a name, and a file of that name with each of the endings.
+    """
+
+    def __init__(
+        self,
+        record: FolderRecord,
+        endings: Sequence[str],
+        *,
+        is_name: Callable[[str], bool],
+        warm_start: bool,
+    ) -> None:
+        """Look at what is there; nothing is changed before the first pair is added.
+
+        Args:
+            record: How the files are made.
+            endings: How their names end.
+            is_name: Tells what may be the name of a pair; other files are left alone.
+            warm_start: Keep the last flows too, for a run that goes on.
+
+        Raises:
+            OutputError: What was kept for a warm start is broken.
+        """
+        self.record = record
+        self.endings = endings
+        self._is_name = is_name
+        self._flows = LastFlows(record.folder) if warm_start else None
+        self._begun = False
+        covered = all(map(record.covers, endings))
+        self.finished = self._find_finished() if covered else set()
+        """Names of pairs that need nothing more."""
+        self.flows = self._flows.load() if self._flows is not None and self.finished else {}
+        """The last flows by name, as far as they are known, to begin a warm start from."""
+        self.scale = record.scale
+        """The length at full colour; None as long as nobody chose one, or nothing is drawn."""
+        if self.finished:
+            record.tell_of_trust()
+
+    def add(self, name: str, flow: "Flow | None", write: Callable[[], None]) -> None:
+        """Add the files of a pair, the last of which makes it finished.
+
+        Args:
+            name: The pair's name.
+            flow: Its flow, for the warm start of the next one; None if it has none.
+            write: Writes the files.
+        """
+        if not self._begun:
+            self._begin()
+            self._begun = True
+        if self._flows is not None and flow is not None:
+            self._flows.keep(name, flow)
+        write()
+
+    def _begin(self) -> None:
+        """Drop what came about in another way, or unknown how, and write down how it is now."""
+        # Else an interrupted run would leave it under a record that is not its own.
+        for ending in self.endings:
+            if not self.record.covers(ending):
+                for _, path in self._files(ending):
+                    path.unlink()
+        self.record.write(self.endings, scale=self.scale)
+
+    def _find_finished(self) -> set[str]:
+        written = (
+            {name for name, path in self._files(ending) if is_written(path)}
+            for ending in self.endings
+        )
+        return set.intersection(*written)
+
+    def _files(self, ending: str) -> Iterator[tuple[str, Path]]:
+        """Find the files of an ending, with the names of their pairs."""
+        folder = self.record.folder
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            name = path.name.removesuffix(ending)
+            if path.name.endswith(ending) and self._is_name(name):
+                yield name, path

@@ -1,0 +1,257 @@
+"""Folders of results that were interrupted, and gone on with: `flow FOLDER` and `video` alike."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gmaflow.cli.last_flows import LastFlows
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import write_image
+from tests.cli.conftest import Run
+from tests.io.clips import moving
+
+Call = list[str | Path]
+VERBS = ("flow", "video")
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    """Six frames of one shot, then two of another."""
+    for number, image in enumerate([*moving(6, seed=1), *moving(2, seed=2)]):
+        write_image(tmp_path / "in" / f"{number:06d}.png", image)
+    return tmp_path / "in"
+
+
+@pytest.fixture
+def call(
+    frames: Path, weights: dict[str, Path], tmp_path: Path
+) -> Callable[[str, str, *tuple[str, ...]], Call]:
+    """A command line for a verb and the name of a folder."""
+
+    def make(verb: str, name: str, *options: str) -> Call:
+        network = ["--weights", str(weights["raft-small"]), "--iters", "2", "--device", "cpu"]
+        return [verb, frames, "-o", f"{tmp_path / name}/", *network, *options]
+
+    return make
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@contextmanager
+def broken_off(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, at: int
+) -> Iterator[None]:
+    """Let the n-th call of a method do its work, and be interrupted then."""
+    method, calls = getattr(owner, name), 0
+
+    def counted(*args: object) -> object:
+        nonlocal calls
+        calls += 1
+        result = method(*args)
+        if calls == at:
+            raise KeyboardInterrupt
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, counted)
+        yield
+
+
+@pytest.mark.parametrize("options", [("--format", "png"), ("--format", "flo", "--warm-start")])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_resumed_folder_is_as_if_never_stopped(
+    verb: str,
+    options: tuple[str, ...],
+    run: Run,
+    call: Callable[..., Call],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run(*call(verb, "whole", *options)).code == 0
+    for at in (4, 5):
+        with broken_off(monkeypatch, FlowEstimator, "encode", at=at):
+            outcome = run(*call(verb, "parts", *options, "--resume"))
+        assert outcome.code == 130
+        assert "the same command with --resume goes on" in outcome.err
+        assert not list(tmp_path.glob("parts/.*partial*"))
+        assert contents(tmp_path / "parts").keys() < contents(tmp_path / "whole").keys()
+    outcome = run(*call(verb, "parts", *options, "--resume", "--json"))
+    assert json.loads(outcome.out)["already_there"] > 2
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_folder_with_frames_that_cannot_be_read_is_resumed_too(
+    run: Run,
+    call: Callable[..., Call],
+    frames: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in (0, 4):
+        (frames / f"{number:06d}.png").write_text("no image")
+    options = ("--warm-start", "--backward")
+    assert run(*call("flow", "whole", *options)).code == 1
+    with broken_off(monkeypatch, FlowEstimator, "encode", at=3):
+        assert run(*call("flow", "parts", *options)).code == 130
+    outcome = run(*call("flow", "parts", *options, "--resume", "--json"))
+    told = json.loads(outcome.out)
+    assert (outcome.code, told["already_there"], told["estimated"]) == (1, 1, 3)
+    assert len(told["skipped"]) == 3
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_warm_start_goes_on_where_the_files_of_its_pair_never_came(
+    verb: str,
+    run: Run,
+    call: Callable[..., Call],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = ("--warm-start", "--format", "flo")
+    assert run(*call(verb, "whole", *options)).code == 0
+    with broken_off(monkeypatch, LastFlows, "keep", at=3):
+        assert run(*call(verb, "parts", *options)).code == 130
+    assert len(list(tmp_path.glob("parts/*.flo"))) == 2
+    assert run(*call(verb, "parts", *options, "--resume")).code == 0
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_gap_is_filled_without_a_warm_start(
+    verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
+    assert run(*call(verb, "cold", "--format", "flo")).code == 0
+    assert run(*call(verb, "warm", "--format", "flo", "--warm-start")).code == 0
+    gap = tmp_path / "warm" / "000002.flo"
+    others = contents(gap.parent)
+    before = others.pop(gap.name)
+    gap.unlink()
+    assert run(*call(verb, "warm", "--format", "flo", "--warm-start", "--resume")).code == 0
+    assert gap.read_bytes() == (tmp_path / "cold" / gap.name).read_bytes() != before
+    others.pop(".warm-start.safetensors")
+    assert others.items() <= contents(gap.parent).items()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_finished_is_not_estimated_again(
+    verb: str, run: Run, call: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(*call(verb, "out", "--format", "png")).code == 0
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is left to estimate")
+
+    monkeypatch.setattr(FlowEstimator, "encode", refuse)
+    monkeypatch.setattr(FlowEstimator, "__call__", refuse)
+    outcome = run(*call(verb, "out", "--format", "png", "--resume"))
+    assert (outcome.code, "7 were there already" in outcome.out) == (0, True)
+    assert "full scale at" in outcome.out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_first_scale_is_kept(
+    verb: str, run: Run, call: Callable[..., Call], frames: Path, tmp_path: Path
+) -> None:
+    def told(*options: str) -> float:
+        report: dict[str, Any] = json.loads(run(*call(verb, "out", *options, "--json")).out)
+        return report["max_length" if verb == "flow" else "max_flow"]
+
+    first = told("--format", "png")
+    assert first >= 1
+    before = contents(tmp_path / "out")
+    (tmp_path / "out" / "000001.png").unlink()
+    for frame in sorted(frames.iterdir())[-4:]:  # by themselves they would give another scale
+        write_image(frame, np.full((48, 64, 3), 90, np.uint8))
+    assert told("--format", "png", "--resume") == first
+    assert contents(tmp_path / "out") == before
+    outcome = run(*call(verb, "out", "--format", "png", "--max-length", "77", "--resume"))
+    assert outcome.code == 2
+    assert f"was begun with max_length {first}, not 77.0" in outcome.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_numbers_need_no_scale_and_pictures_may_follow(
+    verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
+    assert run(*call(verb, "out", "--format", "flo")).code == 0
+    record = json.loads((tmp_path / "out" / "flow.json").read_text())
+    assert (record["max_length"], record["files"]) == (None, [".flo"])
+    before = contents(tmp_path / "out")
+    outcome = run(*call(verb, "out", "--format", "png", "--max-length", "9", "--resume"))
+    assert (outcome.code, "full scale at 9 px" in outcome.out) == (0, True)
+    record = json.loads((tmp_path / "out" / "flow.json").read_text())
+    assert (record["max_length"], record["files"][:2]) == (9, [".flo", ".png"])
+    before.pop("flow.json")
+    assert before.items() <= contents(tmp_path / "out").items()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_folder_is_begun_once(
+    verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
+    assert run(*call(verb, "out", "--format", "flo")).code == 0
+    before = contents(tmp_path / "out")
+    outcome = run(*call(verb, "out", "--format", "npy", "--iters", "1"))
+    assert outcome.code == 2
+    assert "add --resume to go on with it, --overwrite to begin anew" in outcome.err
+    outcome = run(*call(verb, "out", "--format", "npy", "--iters", "1", "--resume"))
+    assert (outcome.code, "was begun with iters 2, not 1" in outcome.err) == (2, True)
+    other = "video" if verb == "flow" else "flow"
+    outcome = run(*call(other, "out", "--format", "flo", "--resume"))
+    assert (outcome.code, f"was begun with verb {verb}, not {other}" in outcome.err) == (2, True)
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_an_overwrite_did_not_write_is_not_taken_for_its_own(
+    verb: str,
+    run: Run,
+    call: Callable[..., Call],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    once = ("--format", "png", "--iters", "1")
+    assert run(*call(verb, "whole", *once)).code == 0
+    assert run(*call(verb, "out", "--format", "png")).code == 0
+    (tmp_path / "out" / "notes.png").write_text("mine")
+    assert run(*call(verb, "out", "--format", "flo", "--iters", "1", "--overwrite")).code == 0
+    with broken_off(monkeypatch, FlowEstimator, "encode", at=4):
+        assert run(*call(verb, "out", *once, "--resume")).code == 130
+    outcome = run(*call(verb, "out", *once, "--resume", "--json"))
+    assert json.loads(outcome.out)["already_there"] < 4
+    found = contents(tmp_path / "out")
+    assert found["notes.png"] == b"mine"
+    expected = contents(tmp_path / "whole")
+    expected.pop("flow.json")
+    assert expected.items() <= found.items()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_run_that_gives_nothing_leaves_nothing(
+    verb: str,
+    run: Run,
+    call: Callable[..., Call],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for at in (1, 2):
+        with broken_off(monkeypatch, FlowEstimator, "encode", at=at):
+            outcome = run(*call(verb, "out", "--format", "flo"))
+        assert (outcome.code, outcome.out) == (130, "")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_broken_warm_start_is_told(run: Run, call: Callable[..., Call], tmp_path: Path) -> None:
+    assert run(*call("flow", "out", "--format", "flo", "--warm-start")).code == 0
+    (tmp_path / "out" / ".warm-start.safetensors").write_bytes(b"torn")
+    outcome = run(*call("flow", "out", "--format", "flo", "--warm-start", "--resume"))
+    assert (outcome.code, "is broken; add --overwrite to begin anew" in outcome.err) == (2, True)
+    assert run(*call("flow", "out", "--format", "flo", "--warm-start", "--overwrite")).code == 0
