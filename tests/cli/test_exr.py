@@ -96,8 +96,30 @@ def test_without_the_package_both_ways_say_what_to_install(
     run: Run, frames: list[Path], fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "OpenEXR", None)
-    for inputs, doing in ((linear_frames(frames), "reading"), (frames, "writing")):
-        outcome = run("flow", *inputs[:2], "-o", tmp_path / "a.exr", *fast)
+    for inputs, name, doing in (
+        (linear_frames(frames), "a.flo", "reading"),
+        (frames, "a.exr", "writing"),
+    ):
+        outcome = run("flow", *inputs[:2], "-o", tmp_path / name, *fast)
         assert outcome.code == 2
         assert f"{doing} .exr needs OpenEXR: pip install 'gmaflow[exr]'" in outcome.err
-        assert not list(tmp_path.glob("*.exr"))
+        assert not (tmp_path / name).exists()
+
+
+def test_a_format_that_cannot_be_written_is_refused_before_the_work(
+    run: Run, frames: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "OpenEXR", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    no_weights = ("--weights", tmp_path / "none.safetensors")  # whoever begins the work misses them
+    folder, out = frames[0].parent, tmp_path / "out"
+    for extra, command in (
+        ("exr", ("flow", *frames[:2], "-o", f"{out}/flow.exr")),
+        ("data", ("flow", *frames[:2], "-o", f"{out}/", "--format", "flo5")),
+        ("exr", ("flow", folder, "-o", f"{out}/", "--format", "exr")),
+        ("data", ("video", folder, "-o", f"{out}/", "--format", "flo5")),
+    ):
+        outcome = run(*command, *no_weights)
+        assert outcome.code == 2
+        assert f"pip install 'gmaflow[{extra}]'" in outcome.err
+        assert not out.exists()

@@ -9,6 +9,7 @@ from gmaflow.cli.flow_folder import run_folder
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.options import parse
 from gmaflow.cli.outputs import (
+    check_formats,
     file_paths,
     folder_paths,
     is_folder,
@@ -56,6 +57,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         )
     else:
         paths = file_paths(options.output, options.extras)
+    check_formats(paths)
     sources = options.inputs if options.truth is None else (*options.inputs, options.truth)
     refuse_inputs(paths.values(), sources)
     refuse_existing(paths.values(), overwrite=options.overwrite)

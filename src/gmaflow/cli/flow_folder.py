@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gmaflow.cli.flow_jobs import Job, Loaded, load_jobs, plan_jobs
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.flow_record import FolderRecord, make_record
-from gmaflow.cli.outputs import PairResult, folder_endings, write_parts
+from gmaflow.cli.outputs import PairResult, check_formats, folder_endings, write_parts
 from gmaflow.cli.pairs import estimate_pair, settings, tell_of_breaks
 from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.cli.result_folder import ResultFolder
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def run_folder(options: FlowOptions) -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     jobs = plan_jobs(options)
+    check_formats(jobs[0].paths)
     frames = [jobs[0].first, *(job.second for job in jobs)]
     tell_of_breaks(frames)
     estimator = options.estimator.make()

@@ -13,6 +13,7 @@ from gmaflow.io import (
     FLOW_SUFFIXES,
     PICTURE_SUFFIXES,
     VIDEO_OUTPUTS,
+    ensure_can_encode,
     ensure_can_write,
     write_flow,
     write_image,
@@ -155,6 +156,16 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
     for path in paths:
         if path.resolve() in sources:
             raise OutputError(f"{path} is an input; choose another output")
+
+
+def check_formats(paths: dict[Part, Path]) -> None:
+    """Find out before the work whether flow can be written in the formats that are wanted.
+
+    Raises:
+        FlowFileError: A format takes a package that is not installed.
+    """
+    for part in NUMBERS & paths.keys():
+        ensure_can_encode(paths[part])
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:

@@ -16,6 +16,7 @@ from gmaflow.io import (
     Sound,
     VideoReader,
     VideoWriter,
+    ensure_can_encode,
     has_sound,
     why_unwritable,
     write_image,
@@ -45,6 +46,8 @@ def check_output(options: VideoOptions) -> None:
                 f"{output}: a folder gets flow files, not {options.show}; add --format png for "
                 "pictures, or give a video"
             )
+        if holds_numbers(options.format):
+            ensure_can_encode(f"flow{ending_of(options.format)}")
         refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
         kept = options.resume or options.overwrite
         if not kept and output.is_dir() and any(output.iterdir()):

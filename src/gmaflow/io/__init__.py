@@ -2,7 +2,7 @@
 
 from gmaflow.io.atomic import atomic_write, ensure_can_write, why_unwritable
 from gmaflow.io.flow_arrays import FlowArrays
-from gmaflow.io.flow_files import FLOW_SUFFIXES, read_flow, write_flow
+from gmaflow.io.flow_files import FLOW_SUFFIXES, ensure_can_encode, read_flow, write_flow
 from gmaflow.io.folders import find_breaks, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
@@ -41,6 +41,7 @@ __all__ = [
     "check_video_size",
     "decode_image",
     "encode_png",
+    "ensure_can_encode",
     "ensure_can_write",
     "find_breaks",
     "has_sound",

@@ -1,6 +1,7 @@
 """Flow files: the suffix chooses the format."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,9 +10,10 @@ from jaxtyping import Bool, Float
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io.atomic import atomic_write
+from gmaflow.io.exr import import_openexr
 from gmaflow.io.exr_flow import read_exr, write_exr
 from gmaflow.io.flo import read_flo, write_flo
-from gmaflow.io.flo5 import read_flo5, write_flo5
+from gmaflow.io.flo5 import import_h5py, read_flo5, write_flo5
 from gmaflow.io.flow_arrays import FlowArrays, known_part
 from gmaflow.io.kitti import read_kitti, write_kitti
 from gmaflow.io.npy import read_npy, read_npz, write_npy, write_npz
@@ -22,6 +24,8 @@ from gmaflow.io.pfm import read_pfm, write_pfm
 class _Format(NamedTuple):
     read: Callable[[Path], FlowArrays]
     write: Callable[[Path, FlowArrays], None]
+    need: Callable[[], object] = lambda: None
+    """Imports the package that writing takes, or says how to get it."""
 
 
 _FORMATS = {
@@ -30,8 +34,8 @@ _FORMATS = {
     ".pfm": _Format(read_pfm, write_pfm),
     ".npy": _Format(read_npy, write_npy),
     ".npz": _Format(read_npz, write_npz),
-    ".flo5": _Format(read_flo5, write_flo5),
-    ".exr": _Format(read_exr, write_exr),
+    ".flo5": _Format(read_flo5, write_flo5, partial(import_h5py, "writing")),
+    ".exr": _Format(read_exr, write_exr, partial(import_openexr, "writing", FlowFileError)),
 }
 FLOW_SUFFIXES = frozenset(_FORMATS)
 
@@ -78,6 +82,15 @@ def write_flow(
             writer(temporary, flow)
         except FlowFileError as err:  # the writer does not know the final name
             raise FlowFileError(f"{path}: {err}") from err
+
+
+def ensure_can_encode(path: PathLike) -> None:
+    """Find out before the work whether a format can be written here.
+
+    Raises:
+        FlowFileError: the format is not known, or takes a package that is not installed.
+    """
+    _format_of(Path(path)).need()
 
 
 def check_arrays(path: Path, array: np.ndarray, valid: np.ndarray | None) -> None:
