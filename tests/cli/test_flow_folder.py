@@ -163,12 +163,14 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     assert "3 were there already" in again
 
 
-def test_resume_finishes_what_more_was_asked_for(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_more_than_was_asked_for_at_first_is_another_folder(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
     write_frames(tmp_path / "in", 2)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     assert run(*call).code == 0
-    assert json.loads(run(*call, "--resume", "--backward", "--json").out)["estimated"] == 1
-    assert (tmp_path / "out" / "frame0-occlusion.png").exists()
+    outcome = run(*call, "--resume", "--backward")
+    assert (outcome.code, "was begun with files" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("change", ["iters", "weights", "frames", "warm-start"])
@@ -216,7 +218,7 @@ def test_what_an_interrupted_overwrite_left_is_not_resumed(
     assert json.loads(outcome.out)["already_there"] == 1
 
 
-def test_folders_without_a_record_are_resumed_with_a_note(
+def test_files_without_a_record_are_not_gone_on_with(
     run: Run, fast: list[str], tmp_path: Path
 ) -> None:
     write_frames(tmp_path / "in", 3)
@@ -224,7 +226,7 @@ def test_folders_without_a_record_are_resumed_with_a_note(
     assert run(*call).code == 0
     (tmp_path / "out" / "flow.json").unlink()
     outcome = run(*call, "--resume")
-    assert (outcome.code, "has no flow.json" in outcome.err) == (0, True)
+    assert (outcome.code, "add --overwrite" in outcome.err) == (2, True)
     (tmp_path / "out" / "flow.json").write_text("torn")
     outcome = run(*call, "--resume")
     assert (outcome.code, "is broken" in outcome.err) == (2, True)

@@ -1,5 +1,6 @@
 """What a warm start goes on from."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ def flow(seed: int) -> Flow:
 
 
 def test_the_last_two_are_kept_whatever_they_are_called(tmp_path: Path) -> None:
-    names = ["b/c", "frame 10", "frame 9", "a"]
+    names = ["b/c", "frame 10", "frame 9", os.fsdecode(b"\xff.1"), "a"]
     flows = LastFlows(tmp_path)
     for number, name in enumerate(names):
         flows.keep(name, flow(number))

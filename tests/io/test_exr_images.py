@@ -194,8 +194,13 @@ def test_deep_pixels_are_laid_over_one_another(tile: int) -> None:
 def test_what_is_in_a_file_counts_not_its_name(tmp_path: Path) -> None:
     write(tmp_path / "a.png", rgb())
     near(read_image(tmp_path / "a.png"), shown(rgb()))
+
+
+def test_beside_other_pictures_they_are_no_frames(tmp_path: Path) -> None:
     write(tmp_path / "b.EXR", rgb())
-    assert [path.name for path in list_images(tmp_path)] == ["a.png", "b.EXR"]
+    assert [path.name for path in list_images(tmp_path)] == ["b.EXR"]
+    write(tmp_path / "a.png", rgb())
+    assert [path.name for path in list_images(tmp_path)] == ["a.png"]
 
 
 def test_what_has_no_colours_is_refused() -> None:

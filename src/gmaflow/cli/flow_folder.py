@@ -56,19 +56,21 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", jobs: list[Job
     Raises:
         OutputError: It is to be gone on with, but was begun in another way.
     """
+    endings = list(folder_endings(options.extras, options.only).values())
     how = make_record(
         estimator,
         verb="flow",
         source=options.inputs[0],
+        endings=endings,
         warm_start=options.warm_start,
-        **({"attention": list(options.attention)} if options.attention else {}),
+        attention=list(options.attention),
     )
     record = FolderRecord(options.output, how)
     if options.resume:
         record = FolderRecord.resume(options.output, how, scale=options.max_length)
     return ResultFolder(
         record,
-        list(folder_endings(options.extras, options.only).values()),
+        endings,
         is_name={job.name for job in jobs}.__contains__,
         warm_start=options.warm_start,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.flow_options import FlowOptions
-from gmaflow.cli.flow_record import refuse_to_begin
+from gmaflow.cli.flow_record import has_record, refuse_to_begin
 from gmaflow.cli.outputs import (
     FORMATS,
     Part,
@@ -17,7 +17,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
 )
 from gmaflow.errors import FlowError, ImageError, OutputError
-from gmaflow.io import list_images
+from gmaflow.io import list_images, why_unwritable
 
 if TYPE_CHECKING:
     from gmaflow.inference.images import ImageArray
@@ -73,9 +73,12 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
     if output.resolve() == folder.resolve():
         raise OutputError(f"{output} holds the frames; choose another folder for the flow")
     refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
+    if reason := why_unwritable(output):
+        raise OutputError(f"{output} cannot be written: {reason}; choose another place")
+    goes_on = options.resume and has_record(output)
     for job in jobs:
         refuse_inputs(job.paths.values(), frames)
-        if not options.resume:
+        if not goes_on:
             refuse_existing(job.paths.values(), overwrite=options.overwrite)
     return jobs
 

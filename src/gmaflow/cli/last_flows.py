@@ -4,6 +4,7 @@ Flow files will not do: a warm start begins from the network's own flow on its 1
 of the formats holds, and pictures hold no flow at all.
 """
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,9 @@ def write_flows(path: Path, flows: "dict[str, Flow]") -> None:
     arrays = {}
     for number, (name, flow) in enumerate(flows.items()):  # the file sorts, and order matters
         if flow.coarse is not None:
-            arrays[f"{number}/coarse/{name}"] = np.ascontiguousarray(flow.coarse)
-            arrays[f"{number}/size/{name}"] = np.array(flow.array.shape[:2])
+            key = os.fsencode(name).hex()  # not every name of a file is text
+            arrays[f"{number}/coarse/{key}"] = np.ascontiguousarray(flow.coarse)
+            arrays[f"{number}/size/{key}"] = np.array(flow.array.shape[:2])
     with atomic_write(path) as temporary:
         temporary.write_bytes(save(arrays))
 
@@ -72,13 +74,13 @@ def read_flows(path: Path) -> "dict[str, Flow]":
 
     try:
         arrays = load(path.read_bytes())
-        parts = sorted(key.split("/", 2) for key in arrays)
+        parts = sorted(name.split("/", 2) for name in arrays)
         return {
-            name: Flow(
-                np.full((*arrays[f"{number}/size/{name}"], 2), np.nan, np.float32),
-                coarse=arrays[f"{number}/coarse/{name}"],
+            os.fsdecode(bytes.fromhex(key)): Flow(
+                np.full((*arrays[f"{number}/size/{key}"], 2), np.nan, np.float32),
+                coarse=arrays[f"{number}/coarse/{key}"],
             )
-            for number, part, name in parts
+            for number, part, key in parts
             if part == "size"
         }
     except (SafetensorError, LookupError, ValueError, TypeError) as err:

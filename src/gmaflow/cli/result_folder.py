@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.flow_record import FolderRecord
+from gmaflow.cli.flow_record import FolderRecord, endings_before
 from gmaflow.cli.last_flows import LastFlows
 from gmaflow.cli.outputs import is_written
 
@@ -31,7 +31,8 @@ class ResultFolder:
         Args:
             record: How the files are made.
             endings: How their names end.
-            is_name: Tells what may be the name of a pair; other files are left alone.
+            is_name: Tells what may be the name of a pair; other files are left alone. Those of such
+                names are replaced, unless the record tells of them.
             warm_start: Keep the last flows too, for a run that goes on.
 
         Raises:
@@ -42,15 +43,12 @@ class ResultFolder:
         self._is_name = is_name
         self._flows = LastFlows(record.folder) if warm_start else None
         self._begun = False
-        covered = all(map(record.covers, endings))
-        self.finished = self._find_finished() if covered else set()
+        self.finished = self._find_finished() if record.goes_on else set()
         """Names of pairs that need nothing more."""
         self.flows = self._flows.load() if self._flows is not None and self.finished else {}
         """The last flows by name, as far as they are known, to begin a warm start from."""
         self.scale = record.scale
         """The length at full colour; None as long as nobody chose one, or nothing is drawn."""
-        if self.finished:
-            record.tell_of_trust()
 
     def add(self, name: str, flow: "Flow | None", write: Callable[[], None]) -> None:
         """Add the files of a pair, the last of which makes it finished.
@@ -68,13 +66,14 @@ class ResultFolder:
         write()
 
     def _begin(self) -> None:
-        """Drop what came about in another way, or unknown how, and write down how it is now."""
+        """Write down how the files are made; what is to be replaced goes first."""
         # Else an interrupted run would leave it under a record that is not its own.
-        for ending in self.endings:
-            if not self.record.covers(ending):
+        if not self.record.goes_on:
+            earlier = endings_before(self.record.folder, str(self.record.now["verb"]))
+            for ending in dict.fromkeys([*self.endings, *earlier]):
                 for _, path in self._files(ending):
                     path.unlink()
-        self.record.write(self.endings, scale=self.scale)
+        self.record.write(scale=self.scale)
 
     def _find_finished(self) -> set[str]:
         written = (
@@ -88,5 +87,5 @@ class ResultFolder:
         folder = self.record.folder
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             name = path.name.removesuffix(ending)
-            if path.name.endswith(ending) and self._is_name(name):
+            if path.name.endswith(ending) and self._is_name(name) and path.is_file():
                 yield name, path

@@ -3,9 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from gmaflow.cli.flow_record import FolderRecord, make_record, refuse_to_begin
+from gmaflow.cli.flow_record import (
+    RECORD,
+    FolderRecord,
+    endings_before,
+    has_record,
+    make_record,
+    refuse_to_begin,
+)
 from gmaflow.cli.formats import ending_of, holds_numbers
 from gmaflow.cli.outputs import is_folder, refuse_existing, refuse_inputs
 from gmaflow.cli.result_folder import ResultFolder
@@ -49,9 +57,11 @@ def check_output(options: VideoOptions) -> None:
         if holds_numbers(options.format):
             ensure_can_encode(f"flow{ending_of(options.format)}")
         refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
-        kept = options.resume or options.overwrite
-        if not kept and output.is_dir() and any(output.iterdir()):
+        goes_on = options.resume and has_record(output)
+        if not (goes_on or options.overwrite) and output.is_dir() and any(output.iterdir()):
             raise OutputError(f"{output} holds files already; add --overwrite to write into it")
+        if options.overwrite:
+            refuse_foreign_files(output, ending_of(options.format))
         if reason := why_unwritable(output):
             raise OutputError(f"{output} cannot be written: {reason}; choose another place")
         return
@@ -68,6 +78,22 @@ def check_output(options: VideoOptions) -> None:
             "suffix"
         )
     refuse_existing([output], overwrite=options.overwrite)
+
+
+def refuse_foreign_files(folder: Path, ending: str) -> None:
+    """Refuse to replace numbered files that gmaflow did not write, as frames of a video may be.
+
+    Raises:
+        OutputError: There are such files.
+    """
+    if ending in endings_before(folder, "video"):
+        return
+    for path in sorted(folder.glob(f"*{ending}")):
+        if is_number(path.name.removesuffix(ending)):
+            raise OutputError(
+                f"{folder} holds {path.name}, and no {RECORD} tells that gmaflow video wrote it; "
+                "remove such files, or choose another folder"
+            )
 
 
 def writes_numbers(options: VideoOptions) -> bool:
@@ -141,17 +167,18 @@ class FrameFolder(ResultFolder):
         Raises:
             OutputError: It is to be gone on with, but was begun in another way.
         """
+        ending = ending_of(options.format)
         how = make_record(
             estimator,
             verb="video",
             source=options.input,
+            endings=[ending],
             warm_start=options.warm_start,
             **options.file_settings,
         )
         record = FolderRecord(options.output, how)
         if options.resume:
             record = FolderRecord.resume(options.output, how, scale=options.max_flow)
-        ending = ending_of(options.format)
         super().__init__(record, [ending], is_name=is_number, warm_start=options.warm_start)
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are there already, with their flow where it is known."""

@@ -14,6 +14,8 @@ from gmaflow.io.paths import PathLike
 def list_images(folder: PathLike) -> list[Path]:
     """List the pictures of a folder, frame2 before frame10; hidden files are left out.
 
+    OpenEXR files count where there is nothing else: beside other pictures they hold depth or masks.
+
     Raises:
         ImageError: there is no such folder, or no picture in it.
     """
@@ -27,7 +29,8 @@ def list_images(folder: PathLike) -> list[Path]:
     if not images:
         known = ", ".join(sorted(IMAGE_SUFFIXES))
         raise ImageError(f"{folder} holds no images; files ending in {known} are looked for")
-    return sorted(images, key=lambda path: natural_key(path.name))
+    others = [path for path in images if path.suffix.lower() != ".exr"]
+    return sorted(others or images, key=lambda path: natural_key(path.name))
 
 
 def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:

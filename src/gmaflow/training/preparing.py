@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,8 @@ def open_data(
 def make_ready(opened: "Future[tuple[Source, Validation]]") -> None:
     """Wait for the data, and do ahead what only the first batch takes."""
     source, _ = opened.result()
-    source.make_ready()
+    with suppress(torch.OutOfMemoryError):  # others compile; there is more room once they are done
+        source.make_ready()
 
 
 @contextmanager
