@@ -65,9 +65,7 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", jobs: list[Job
         warm_start=options.warm_start,
         attention=list(options.attention),
     )
-    record = FolderRecord(options.output, how)
-    if options.resume:
-        record = FolderRecord.resume(options.output, how, scale=options.max_length)
+    record = FolderRecord.open(options.output, how, resume=options.resume, scale=options.max_length)
     return ResultFolder(
         record,
         endings,

@@ -17,7 +17,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
 )
 from gmaflow.errors import FlowError, ImageError, OutputError
-from gmaflow.io import list_images, why_unwritable
+from gmaflow.io import ensure_can_fill, list_images
 
 if TYPE_CHECKING:
     from gmaflow.inference.images import ImageArray
@@ -73,8 +73,7 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
     if output.resolve() == folder.resolve():
         raise OutputError(f"{output} holds the frames; choose another folder for the flow")
     refuse_to_begin(output, resume=options.resume, overwrite=options.overwrite)
-    if reason := why_unwritable(output):
-        raise OutputError(f"{output} cannot be written: {reason}; choose another place")
+    ensure_can_fill(output)
     goes_on = options.resume and has_record(output)
     for job in jobs:
         refuse_inputs(job.paths.values(), frames)

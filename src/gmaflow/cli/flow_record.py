@@ -80,6 +80,13 @@ class FolderRecord:
     """How the folder was begun; empty if this run begins it."""
 
     @classmethod
+    def open(
+        cls, folder: Path, now: Record, *, resume: bool, scale: float | None
+    ) -> "FolderRecord":
+        """Go on with a folder if that was asked for, else begin it; see `resume`."""
+        return cls.resume(folder, now, scale=scale) if resume else cls(folder, now)
+
+    @classmethod
     def resume(cls, folder: Path, now: Record, *, scale: float | None) -> "FolderRecord":
         """Go on with a folder, or begin it if nothing was.
 

@@ -25,8 +25,8 @@ from gmaflow.io import (
     VideoReader,
     VideoWriter,
     ensure_can_encode,
+    ensure_can_fill,
     has_sound,
-    why_unwritable,
     write_image,
 )
 
@@ -62,8 +62,7 @@ def check_output(options: VideoOptions) -> None:
             raise OutputError(f"{output} holds files already; add --overwrite to write into it")
         if options.overwrite:
             refuse_foreign_files(output, ending_of(options.format))
-        if reason := why_unwritable(output):
-            raise OutputError(f"{output} cannot be written: {reason}; choose another place")
+        ensure_can_fill(output)
         return
     if output.suffix.lower() not in VIDEO_OUTPUTS:
         known = ", ".join(sorted(VIDEO_OUTPUTS))
@@ -176,9 +175,9 @@ class FrameFolder(ResultFolder):
             warm_start=options.warm_start,
             **options.file_settings,
         )
-        record = FolderRecord(options.output, how)
-        if options.resume:
-            record = FolderRecord.resume(options.output, how, scale=options.max_flow)
+        record = FolderRecord.open(
+            options.output, how, resume=options.resume, scale=options.max_flow
+        )
         super().__init__(record, [ending], is_name=is_number, warm_start=options.warm_start)
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are there already, with their flow where it is known."""

@@ -1,6 +1,6 @@
 """Bytes <-> arrays: pictures, flow files and video. Nothing here knows of torch."""
 
-from gmaflow.io.atomic import atomic_write, ensure_can_write, why_unwritable
+from gmaflow.io.atomic import atomic_write, ensure_can_fill, ensure_can_write, why_unwritable
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, ensure_can_encode, read_flow, write_flow
 from gmaflow.io.folders import find_breaks, list_images
@@ -42,6 +42,7 @@ __all__ = [
     "decode_image",
     "encode_png",
     "ensure_can_encode",
+    "ensure_can_fill",
     "ensure_can_write",
     "find_breaks",
     "has_sound",

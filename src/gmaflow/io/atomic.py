@@ -29,6 +29,16 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
         raise OutputError(f"{path} cannot be written: {reason}; choose another place")
 
 
+def ensure_can_fill(folder: Path) -> None:
+    """Refuse a folder that nothing can be written into, be it there or not.
+
+    Raises:
+        OutputError: it is one.
+    """
+    if reason := why_unwritable(folder):
+        raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
+
+
 def why_unwritable(folder: Path) -> str | None:
     """Return why nothing can be written into a folder, be it there or not; None if it can."""
     there = folder

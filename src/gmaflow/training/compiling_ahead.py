@@ -73,7 +73,7 @@ def compiled_step(
     Args:
         network: What is to learn; it is moved to the device.
         config: Of the run.
-        device: A GPU.
+        device: Where it is to learn.
         meanwhile: Called when what renders has been compiled, and others may still be at the step;
             what it raises ends them.
     """
