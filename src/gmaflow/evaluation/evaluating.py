@@ -10,14 +10,14 @@ from pathlib import Path
 
 from gmaflow.errors import OutputError
 from gmaflow.evaluation.examples import ExampleSet
-from gmaflow.evaluation.judging import Judge, Judged, can_be_kept, fingerprint
+from gmaflow.evaluation.judging import Judge, Judged, can_be_kept
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, Averaging, Figures, averaging_of
 from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.summary import Ranked, Summary
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write, write_flow
 from gmaflow.version import __version__
-from gmaflow.weights import describe
+from gmaflow.weights import describe, fingerprint
 
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
 Progress = Callable[[Judged], None]
