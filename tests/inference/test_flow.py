@@ -5,6 +5,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import Flow, read_flow
+from gmaflow.viz import add_legend, flow_to_image, largest_length
 
 
 def make_flow() -> Flow:
@@ -50,6 +51,13 @@ def test_validity_is_kept(tmp_path: Path) -> None:
     again = read_flow(tmp_path / "a.flo")
     assert again.valid is not None
     assert np.array_equal(again.valid, valid)
+
+
+def test_the_legend_tells_the_scale_of_the_colours() -> None:
+    array = np.full((200, 300, 2), 2, np.float32)
+    array[0, 0] = 1e10  # Middlebury's mark for unknown, which is drawn black
+    expected = add_legend(flow_to_image(array), largest_length(array))
+    assert np.array_equal(Flow(array).picture(legend=True), expected)
 
 
 def test_pictures_have_the_size_of_the_flow(tmp_path: Path) -> None:

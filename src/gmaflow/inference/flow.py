@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, UInt8
 from gmaflow.io import read_flow as read_flow_arrays
 from gmaflow.io import write_flow, write_image
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz import add_legend, flow_to_image, warp_back
+from gmaflow.viz import add_legend, flow_to_image, largest_length, warp_back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +58,11 @@ class Flow:
             max_length: The length shown at full saturation; the longest by default.
             legend: Add the wheel and its scale in a corner.
         """
-        shown = max_length or self.statistics().max_length
         colours = flow_to_image(self.array, max_length=max_length, valid=self.valid)
-        return add_legend(colours, shown) if legend and shown > 0 else colours
+        if not legend:
+            return colours
+        shown = max_length or largest_length(self.array, valid=self.valid)
+        return add_legend(colours, shown) if shown > 0 else colours
 
     def save_picture(self, path: str | Path, *, max_length: float | None = None) -> None:
         """Draw the flow into an image file."""
