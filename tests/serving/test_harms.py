@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import httpx
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image
 
 from gmaflow.errors import OutputError
+from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import VideoWriter
 from gmaflow.serving import bodies, patience
 from gmaflow.serving.shelf import ModelShelf
@@ -588,6 +590,34 @@ def test_a_bug_fails_the_job_and_not_the_server(
         assert sentence in status["error"]
         assert "a secret" in caplog.text
         assert is_well(site)
+
+
+def test_whoever_waits_for_attention_holds_up_nobody_else(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, free, attend = Event(), Event(), FlowEstimator.attend
+
+    def attend_slowly(self: FlowEstimator, image: np.ndarray) -> FrameAttention:
+        begun.set()
+        free.wait(PATIENCE)
+        return attend(self, image)
+
+    with running(shelf) as site, ThreadPoolExecutor() as others:
+        url = site.start(iters="1", model="attentive")
+        assert site.wait(url)["state"] == "done"
+        site.workshop.attention.forget(site.workshop.find(url.rsplit("/", 1)[1]))
+        monkeypatch.setattr(FlowEstimator, "attend", attend_slowly)
+        point = f"{url}/pairs/0/attentive/attention?x=1&y=1"
+        looking = others.submit(site.client.get, point)
+        assert begun.wait(PATIENCE)
+        flow = others.submit(site.client.post, "/api/flow?iters=1", files=pair_files())
+        try:
+            # The flow is done, and its job is being deleted.
+            eventually(lambda: bool(site.workshop._gone))
+            assert site.client.get("/health", timeout=5).json()["status"] == "ok"
+        finally:
+            free.set()
+        assert (looking.result().status_code, flow.result().status_code) == (200, 200)
 
 
 def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
