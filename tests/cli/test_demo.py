@@ -33,4 +33,4 @@ def test_what_is_there_is_kept(run: Run, tmp_path: Path) -> None:
     assert "exists; add --overwrite" in outcome.err
     assert [path.name for path in tmp_path.iterdir()] == ["demo.png"]
     outcome = run("demo", "-o", tmp_path / "demo.png")
-    assert (outcome.code, "needs a folder" in outcome.err) == (2, True)
+    assert (outcome.code, "is a file" in outcome.err) == (2, True)

@@ -36,7 +36,7 @@ def test_replacing_a_file_and_json(run: Run, weights: dict[str, Path], tmp_path:
         ("flow.pt2", ("--size", "8x8"), "8x8 is too small; give at least 16x16"),
         ("flow.pt2", ("--size", "9000x9000"), "give a smaller --size or --batch"),
         ("flow.pt2", ("--iters", "0"), "iters is 0; give at least 1"),
-        ("flow.pt2", ("--weights", "nowhere.pth"), "nowhere.pth: does not exist"),
+        ("flow.pt2", ("--weights", "nowhere.pth"), "nowhere.pth does not exist"),
         ("flow.pt2", ("--weights", "gma", "--model", "raft"), "the file holds gma, but raft"),
         ("flow.pt2", ("--size", "64x64", "--dynamic"), "give --size or --dynamic"),
     ],

@@ -104,7 +104,7 @@ def test_bad_folders_are_one_sentence(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, "no readable image among 0" in outcome.err) == (2, True)
     (tmp_path / "file").write_text("")
     outcome = run(*RENDER, "-o", tmp_path / "file")
-    assert (outcome.code, "is a file; choose a folder" in outcome.err) == (2, True)
+    assert (outcome.code, "is a file; choose another place" in outcome.err) == (2, True)
     outcome = run(*RENDER, "-o", tmp_path, "--overwrite")
     assert (outcome.code, "no data set of ours" in outcome.err) == (2, True)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}

@@ -36,10 +36,12 @@ def test_absurd_motion_of_dense_truth_is_unknown(pair: FlowPair) -> None:
     flow[0, 0, 1], flow[0, 1, 0] = -1000, 999
     assert pair.flow is not None
     write_flow(pair.flow, flow)
-    valid = pair.load().valid
-    assert valid is not None
-    assert not valid[0, 0]
-    assert valid.sum() == HEIGHT * WIDTH - 1
+    sample = pair.load()
+    assert sample.flow is not None
+    assert sample.valid is not None
+    assert not sample.valid[0, 0]
+    assert sample.flow[0, 0].tolist() == [0, 0]
+    assert sample.valid.sum() == HEIGHT * WIDTH - 1
 
 
 @pytest.mark.parametrize("what", ["image2", "flow", "occlusion", "invalid"])

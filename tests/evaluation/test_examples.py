@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gmaflow.data import FlowPair
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, FlowError
 from gmaflow.evaluation import open_examples, render_examples
 from gmaflow.evaluation.examples import as_examples
 from tests.data.trees import put_flows, put_images
@@ -73,5 +73,5 @@ def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
 def test_scenes_that_are_not_there_are_refused(
     preset: str, count: int, passes: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(FlowError, match=message):
         render_examples(preset, seed=0, count=count, size=(48, 64), passes=passes)

@@ -38,7 +38,6 @@ def figures(
 @pytest.mark.parametrize(
     ("name", "folder", "scene", "passes", "epe", "fl"),
     [
-        ("chairs", "flyingchairs", "00001", None, 1.133, None),
         ("chairs", "flyingchairs", "00002", None, 0.549, None),
         ("middlebury", "middlebury", "RubberWhale", None, 0.323, None),
         ("kitti-2012", "kitti2012", "000045", "noc", 0.769, 3.99),

@@ -5,6 +5,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import Flow, read_flow
+from gmaflow.viz import add_legend, flow_to_image, largest_length
 
 
 def make_flow() -> Flow:
@@ -52,6 +53,13 @@ def test_validity_is_kept(tmp_path: Path) -> None:
     assert np.array_equal(again.valid, valid)
 
 
+def test_the_legend_tells_the_scale_of_the_colours() -> None:
+    array = np.full((200, 300, 2), 2, np.float32)
+    array[0, 0] = 1e10  # Middlebury's mark for unknown, which is drawn black
+    expected = add_legend(flow_to_image(array), largest_length(array))
+    assert np.array_equal(Flow(array).picture(legend=True), expected)
+
+
 def test_pictures_have_the_size_of_the_flow(tmp_path: Path) -> None:
     flow = Flow(np.full((200, 300, 2), 2, np.float32))
     assert flow.picture().shape == (200, 300, 3)
@@ -73,3 +81,9 @@ def test_an_error_is_that_of_flow_of_the_same_size() -> None:
     assert flow.mean_error(Flow(np.zeros((4, 5, 2), np.float32))) == pytest.approx(2**0.5)
     with pytest.raises(FlowError, match="the truth differ in size: 4x5 and 1x1"):
         flow.mean_error(Flow(np.zeros((1, 1, 2), np.float32)))
+
+
+def test_of_a_truth_that_knows_nothing_there_is_no_error() -> None:
+    flow = Flow(np.ones((4, 5, 2), np.float32))
+    with pytest.raises(FlowError, match="no pixel of the truth is known"):
+        flow.mean_error(Flow(flow.array, np.zeros((4, 5), bool)))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.inference import FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.model import EncodedFrame
 from tests.inference.test_estimator import arrays, checkpoint
@@ -109,3 +109,12 @@ def test_frames_that_do_not_fit_are_refused() -> None:
         estimator(estimator.encode(first), other.encode(second))
     with pytest.raises(ImageError, match="differ in size"):
         estimator(estimator.encode(first), second[:24])
+
+
+def test_a_warm_start_that_does_not_fit_is_refused_of_frames_as_of_images() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    images = arrays(32, 40)
+    odd = Flow(np.zeros((32, 40, 2), np.float32), coarse=np.zeros((3, 3, 2), np.float32))
+    for pair in (images, [estimator.encode(image) for image in images]):
+        with pytest.raises(FlowError, match="the first guess has the shape"):
+            estimator(*pair, previous=odd)

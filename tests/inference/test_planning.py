@@ -106,7 +106,7 @@ def test_a_plan_is_told_at_first_and_when_it_changes(caplog: pytest.LogCaptureFi
     one, other = arrays(32, 40)
     for flows in (estimator.sequence([one, other] * 2), estimator.sequence([one, other])):
         assert len(list(flows)) > 0
-    assert [record.getMessage()[:19] for record in caplog.records] == ["1 pair(s) of 32x40 "]
+    assert [record.getMessage()[:16] for record in caplog.records] == ["1 pair of 32x40 "]
     estimator.bidirectional(one, other)
     assert len(caplog.records) == 2
 

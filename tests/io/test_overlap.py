@@ -42,6 +42,15 @@ def test_an_error_of_the_source_comes_in_its_place() -> None:
         next(items)
 
 
+def test_what_cannot_be_begun_is_not_waited_for() -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[int]:
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        next(read_ahead(Broken()))
+
+
 def test_whoever_stops_early_closes_the_source() -> None:
     closed = threading.Event()
 
@@ -96,6 +105,21 @@ def test_an_error_of_the_work_is_raised_and_stops_it() -> None:
 
     with pytest.raises(OSError, match="full"):
         work_once()
+
+
+def test_an_error_is_raised_however_often_work_is_given() -> None:
+    def fail() -> None:
+        raise OSError("full")
+
+    def go_on() -> None:
+        with write_behind(depth=1) as later:
+            later(fail)
+            for _ in range(3):
+                with pytest.raises(OSError, match="full"):
+                    later(fail)
+
+    with pytest.raises(OSError, match="full"):
+        go_on()
 
 
 def test_an_interrupt_lets_given_work_be_finished() -> None:

@@ -54,6 +54,13 @@ def test_broken_files_are_skipped_and_named(folder: Path, caplog: pytest.LogCapt
     assert len(bank.textures["photo"]) == 1
 
 
+def test_what_would_start_another_program_is_not_decoded(folder: Path) -> None:
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n%%EOF\n"
+    (folder / "drawing.png").write_bytes(eps)
+    (skipped,) = TextureBank.load(folder, size=32).skipped
+    assert "cannot identify image file" in skipped
+
+
 def test_a_folder_without_images_says_so(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no readable image among 0"):
         TextureBank.load(tmp_path)

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
+from gmaflow.errors import OutputError
+from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import VideoWriter
 from gmaflow.serving import bodies, patience
 from gmaflow.serving.shelf import ModelShelf
@@ -557,11 +560,26 @@ def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(shelf: ModelShelf) 
     assert not folder.exists()
 
 
+def full_disk() -> OutputError:
+    """What writing to a disk raises that is full."""
+    err = OutputError("/tmp/a secret cannot be written: no space left on device")
+    err.__cause__ = OSError(errno.ENOSPC, "No space left on device")
+    return err
+
+
+@pytest.mark.parametrize(
+    ("err", "sentence"),
+    [(RuntimeError("a secret"), "its log says why"), (full_disk(), "disk is full")],
+)
 def test_a_bug_fails_the_job_and_not_the_server(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shelf: ModelShelf,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    err: Exception,
+    sentence: str,
 ) -> None:
     def broken(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("a secret")
+        raise err
 
     with running(shelf) as site:
         with monkeypatch.context() as patch:
@@ -569,8 +587,46 @@ def test_a_bug_fails_the_job_and_not_the_server(
             status = site.wait(site.start())
         assert status["state"] == "failed"
         assert "secret" not in status["error"]
+        assert sentence in status["error"]
         assert "a secret" in caplog.text
         assert is_well(site)
+
+
+def test_whoever_waits_for_attention_holds_up_nobody_else(
+    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, free, attend = Event(), Event(), FlowEstimator.attend
+
+    def attend_slowly(self: FlowEstimator, image: np.ndarray) -> FrameAttention:
+        begun.set()
+        free.wait(PATIENCE)
+        return attend(self, image)
+
+    with running(shelf) as site, ThreadPoolExecutor() as others:
+        url = site.start(iters="1", model="attentive")
+        assert site.wait(url)["state"] == "done"
+        site.workshop.attention.forget(site.workshop.find(url.rsplit("/", 1)[1]))
+        monkeypatch.setattr(FlowEstimator, "attend", attend_slowly)
+        point = f"{url}/pairs/0/attentive/attention?x=1&y=1"
+        looking = others.submit(site.client.get, point)
+        assert begun.wait(PATIENCE)
+        flow = others.submit(site.client.post, "/api/flow?iters=1", files=pair_files())
+        try:
+            # The flow is done, and its job is being deleted.
+            eventually(lambda: bool(site.workshop._gone))
+            assert site.client.get("/health", timeout=5).json()["status"] == "ok"
+        finally:
+            free.set()
+        assert (looking.result().status_code, flow.result().status_code) == (200, 200)
+
+
+def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
+    url = site.start(iters="1")
+    assert site.wait(url)["state"] == "done"
+    folder = site.workshop.find(url.rsplit("/", 1)[1]).footage.folder
+    np.save(folder.place(0, 0) / "flow.npy", np.full((40, 56, 2), 600, np.float32))
+    answer = site.client.get(f"{url}/pairs/0/small/flow.png16")
+    refused(answer, 400, "flow.png16: a flow of 600.0 pixels does not fit KITTI's format")
 
 
 @pytest.mark.parametrize(
@@ -578,6 +634,7 @@ def test_a_bug_fails_the_job_and_not_the_server(
     [
         (RuntimeError("a secret"), 500, "its log says why"),
         (OSError(errno.ENOSPC, "No space left on device", "a secret"), 507, "disk is full"),
+        (full_disk(), 507, "disk is full"),
     ],
 )
 def test_a_bug_in_an_answer_is_one_sentence_too(

@@ -12,16 +12,17 @@ from tests.training.conftest import tiny_config
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_textures")
 def test_the_error_falls_well_below_predicting_zero(tmp_path: Path) -> None:
     config = tiny_config(
         data="scenes:things",
-        crop=(64, 96),
+        crop=(48, 64),
         pairs=2,
-        steps=100,
-        iters=3,
+        steps=60,
+        iters=2,
         lr=2e-3,
         log_every=10,
-        save_every=100,
+        save_every=60,
     )
     done = train(config, RunOptions(output=tmp_path / "run", device="cpu", quiet=True))
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]

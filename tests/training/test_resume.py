@@ -17,6 +17,7 @@ from gmaflow.training import RunOptions, StepPlan, TrainConfig, plan_at, train
 from gmaflow.training import loop as loop_module
 from gmaflow.training.checkpoints import Checkpoints, TrainState
 from gmaflow.training.overrides import to_json
+from gmaflow.training.run_folder import RunFolder
 from gmaflow.training.stopping import StopRequest
 from tests.training.conftest import same, tiny_config
 
@@ -193,8 +194,9 @@ def test_a_folder_with_a_run_or_other_files_is_refused(whole: Path, tmp_path: Pa
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(OutputError, match="holds other files"):
         train(CONFIG, options(tmp_path, overwrite=True))
-    with pytest.raises(OutputError, match="is a file"):
-        train(CONFIG, options(tmp_path / "thesis.tex"))
+    for place in (tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "run"):
+        with pytest.raises(OutputError, match=r"thesis\.tex is a file"):
+            RunFolder(place).check(CONFIG, resume=False, overwrite=False)
 
 
 def test_a_run_can_be_started_anew(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from safetensors.torch import save_file
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint, ModelCard, describe, load_checkpoint, save_checkpoint
+from gmaflow.weights import (
+    Checkpoint,
+    ModelCard,
+    describe,
+    fingerprint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from gmaflow.weights.published import to_published
 from tests.conftest import random_images
 
@@ -136,6 +143,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     torch.save([1, 2, 3], tmp_path / "list.pth")
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "linear.pth")
     save_file({"a": torch.ones(1)}, tmp_path / "foreign.safetensors")
+    os.mkfifo(tmp_path / "pipe.pth")
     for name, complaint in {
         "a.txt": "not a checkpoint",
         "list.pth": "not named tensors",
@@ -143,6 +151,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "foreign.safetensors": "without gmaflow's description",
         "nowhere.pth": "does not exist",
         "": "is a folder",
+        "pipe.pth": "is not a regular file",
     }.items():
         with pytest.raises(WeightsError, match=complaint):
             load_checkpoint(tmp_path / name)
@@ -186,6 +195,15 @@ def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> Non
 def test_networks_are_described_by_name_and_difference() -> None:
     assert describe(MODELS["gma-p-only"]) == "gma-p-only"
     assert describe(replace(MODELS["gma"], num_heads=2)) == "gma with num_heads=2"
+
+
+def test_a_fingerprint_is_of_the_weights_and_of_what_they_are_for() -> None:
+    network = make_checkpoint("gma").build()
+    same, other = make_checkpoint("gma").build(), make_checkpoint("gma-p").build()
+    assert fingerprint(same) == fingerprint(network) != fingerprint(other)
+    with torch.no_grad():
+        same.features.conv_in.weight[0, 0, 0, 0] += 1
+    assert fingerprint(same) != fingerprint(network)
 
 
 def test_tensors_of_another_network_build_none() -> None:

@@ -3,12 +3,11 @@
 Keys are the settings: `sizes=440x1024,1088x1920 models=raft,gma against=published output=a.json`.
 """
 
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gmaflow.benchmarking import BenchConfig, as_text, bench, output_files, write_files
-from gmaflow.errors import run_as_program
+from gmaflow.errors import run_as_program, say
 from gmaflow.training.overrides import describe, override, read_settings
 
 
@@ -38,16 +37,11 @@ def main(args: list[str]) -> None:
     config = override(BenchConfig(), {key: text for key, text in texts.items() if key not in own})
     output = Path(place.output) if place.output else None
     files = output_files(config, output, overwrite=place.overwrite)
-    result = bench(config, tell=tell)
+    result = bench(config, tell=say)
     print(as_text(result), flush=True)
     write_files(result, files)
     if result.interrupted:
         raise KeyboardInterrupt("these are the sizes that were measured")
-
-
-def tell(text: str) -> None:
-    """Say what is being measured, beside the tables."""
-    print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

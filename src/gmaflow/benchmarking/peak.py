@@ -16,7 +16,7 @@ import torch
 
 from gmaflow.benchmarking.cases import Case
 from gmaflow.benchmarking.timing import wait
-from gmaflow.errors import FlowError
+from gmaflow.errors import BAD_INPUT, FlowError, say
 from gmaflow.inference.device import pick_device
 from gmaflow.inference.memory import give_back_freed
 
@@ -113,6 +113,6 @@ def main() -> None:
     try:
         found = measure(Case(**json.loads(sys.argv[1])))
     except FlowError as err:
-        print(err, file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+        say(str(err))
+        sys.exit(BAD_INPUT)
     print(json.dumps(None if found is None else asdict(found)))  # noqa: T201

@@ -12,7 +12,7 @@ from gmaflow.benchmarking.config import BenchConfig
 from gmaflow.benchmarking.distance import Distance
 from gmaflow.benchmarking.peak import Peak
 from gmaflow.benchmarking.running import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, counted
 from gmaflow.io import atomic_write, ensure_can_write, write_image
 from gmaflow.viz.plot import Series, line_plot
 
@@ -23,8 +23,9 @@ NOTHING = "-"
 def as_text(result: BenchResult) -> str:
     """Write all tables, with what they were measured on."""
     machine = result.machine
+    threads = counted(int(machine["threads"]), "thread")
     about = (
-        f"{machine['device']}, {machine['processor']}, {machine['threads']} thread(s) of "
+        f"{machine['device']}, {machine['processor']}, {threads} of "
         f"{machine['cores']} cores; gmaflow {machine['gmaflow']}, torch {machine['torch']}, "
         f"Python {machine['python']}"
     )

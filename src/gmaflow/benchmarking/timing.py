@@ -1,7 +1,7 @@
 """How long works take, measured in turn so that whatever slows the machine slows all of them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,6 @@ import torch
 from gmaflow.benchmarking.cases import Work
 
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ def time_in_turn(
     warm_up: int,
     rounds: int = 0,
     seconds: float = 10.0,
-    progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Times]:
     """Call works one after the other, round after round.
 
@@ -54,7 +52,6 @@ def time_in_turn(
         warm_up: Rounds that do not count.
         rounds: Rounds that do; 0 for as many as `seconds` take.
         seconds: How long to measure each work, if `rounds` does not say.
-        progress: Is told how many rounds are done, and how many there are.
     """
     for _ in range(warm_up):
         for work in works.values():
@@ -71,7 +68,6 @@ def time_in_turn(
             a_round = (time.perf_counter() - started) / done
             fitting = min(seconds * len(works) / a_round, MOST_ROUNDS)
             total = max(int(fitting), FEWEST_ROUNDS)
-        progress(done, total)
     return times
 
 

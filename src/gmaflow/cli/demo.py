@@ -9,7 +9,7 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.preview import show_in_terminal
-from gmaflow.errors import OutputError, counted
+from gmaflow.errors import counted
 from gmaflow.io import ensure_can_write, write_flow, write_image
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ class DemoOptions:
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(DemoOptions, args, verb="demo")
-    if options.output.is_file():
-        raise OutputError(f"{options.output} is a file; the demo needs a folder")
     for name in (PICTURE, TRUTH, *FRAMES):
         ensure_can_write(options.output / name, options.overwrite)
 

@@ -72,13 +72,14 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     estimator = options.estimator.make()
     result = estimate_pair(estimator, *frames, backward=options.backward, points=points)
     result = replace(result, truth=truth, max_length=options.max_length)
+    error = None if truth is None else result.flow.mean_error(truth)
     write_parts(result, paths)
     return {
         **settings(estimator),
         "inputs": [str(path) for path in options.inputs],
         "outputs": {part.value: str(path) for part, path in paths.items()},
         "statistics": asdict(result.flow.statistics()),
-        "mean_error": None if truth is None else result.flow.mean_error(truth),
+        "mean_error": error,
     }
 
 

@@ -41,7 +41,7 @@ def make_record(
         warm_start: Whether each pair begins with the flow of the one before.
         more: The verb's own options that the files depend on.
     """
-    from gmaflow.evaluation.judging import fingerprint
+    from gmaflow.weights import fingerprint
 
     how = settings(estimator)
     # The device is left out: a run may go on elsewhere, as long as its precision stays.

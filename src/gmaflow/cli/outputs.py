@@ -15,7 +15,6 @@ from gmaflow.io import (
     VIDEO_OUTPUTS,
     ensure_can_encode,
     ensure_can_write,
-    write_flow,
     write_image,
 )
 
@@ -190,7 +189,7 @@ def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
             result.flow.save(path)
         elif part is Part.BACKWARD:
             if result.both is not None:
-                write_flow(path, result.both.backward.array)
+                result.both.backward.save(path)
         else:
             write_image(path, draw(result, part))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.errors import FlowError, OutputError
-from gmaflow.io import ensure_can_write
+from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,6 @@ Size = Annotated[str, tyro.conf.arg(metavar="HxW")]
 
 LARGEST = 8192
 _LAST_PAIR = 2**53
-_PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +194,6 @@ def check_picture(path: Path, *, overwrite: bool) -> None:
     Raises:
         OutputError: it exists, or its suffix names no format.
     """
-    if path.suffix.lower() not in _PICTURES:
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
         raise OutputError(f"{path}: no image format is called {path.suffix!r}; use .png or .jpg")
     ensure_can_write(path, overwrite)

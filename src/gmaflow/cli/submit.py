@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import Place, PlaceOptions, parse
+from gmaflow.cli.options import Place, PlaceOptions, WeightsOptions, parse
 from gmaflow.cli.progress import GOES_ON, progress_bar
 from gmaflow.errors import NOT_WHOLE, say
 
@@ -18,7 +18,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOptions:
+class SubmitOptions(WeightsOptions):
     """Write what a benchmark's server wants, and check it before it is called done.
 
     Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
@@ -36,10 +36,6 @@ class SubmitOptions:
     """Where the files go."""
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The data set's folder, with its test split."""
-    weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
-    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
     iters: int | None = None
     """Refinements; by default as published."""
     place: Place = field(default_factory=PlaceOptions)

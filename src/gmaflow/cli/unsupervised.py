@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.progress import GOES_ON, progress_bar
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 
 if TYPE_CHECKING:
     from gmaflow.cli.evaluate import EvaluateOptions
@@ -49,7 +49,7 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
         temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
     page = write_page(options.output, title, judged, estimator)
 
-    table = Table("figure", "mean", "", title=f"{title}: {len(dataset)} pair(s)")
+    table = Table("figure", "mean", "", title=f"{title}: {counted(len(dataset), 'pair')}")
     for name, (unit, meaning) in MEANING.items():
         value = asdict(mean)[name]
         table.add_row(spoken(name), written(value), f"{meaning} ({unit})")

@@ -117,6 +117,7 @@ class FlowPair:
         flow, valid = self._read_truth(self.flow, image1.shape[:2])
         if not self.sparse:
             valid = valid & (np.abs(flow) < _LARGEST_DENSE).all(axis=2)
+            flow[~valid] = 0
         occluded_in, occluded_out = split_occlusion(self._read_occlusion(valid), flow, valid)
         return FlowSample(
             image1=image1,

@@ -8,16 +8,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gmaflow.errors import OutputError
 from gmaflow.evaluation.examples import ExampleSet
-from gmaflow.evaluation.judging import Judge, Judged, can_be_kept, fingerprint
+from gmaflow.evaluation.judging import Judge, Judged, can_be_kept
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, Averaging, Figures, averaging_of
 from gmaflow.evaluation.regions import REGIONS
 from gmaflow.evaluation.summary import Ranked, Summary
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write, write_flow
+from gmaflow.io import atomic_write, ensure_can_fill, write_flow
 from gmaflow.version import __version__
-from gmaflow.weights import describe
+from gmaflow.weights import describe, fingerprint
 
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
 Progress = Callable[[Judged], None]
@@ -119,8 +118,7 @@ def evaluate(
         FlowError: a pair cannot be read, or the folder cannot be written. What was judged before
             is kept.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file; results need a folder")
+    ensure_can_fill(folder)
     judge, summary = Judge(estimator, folder), Summary()
     # Where no pair follows another the two starts are the same, and one of them would only confuse.
     warm = warm_start and data.has_sequences

@@ -11,10 +11,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
-from gmaflow.errors import DatasetError, counted, suggest
+from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
-from gmaflow.scenes import PRESETS, SceneRenderer
+from gmaflow.scenes import SceneRenderer
+from gmaflow.scenes.arrays import pair_arrays
+from gmaflow.scenes.presets import check_preset
 from gmaflow.version import __version__
 
 SCENES = "scenes"
@@ -72,19 +74,14 @@ class SceneSource:
     def load(self) -> FlowSample:
         """Render it."""
         batch = _renderer(self.preset, self.seed, self.size).render(start=self.number, count=1)
-        first, second = (batch.final1, batch.final2) if self.final else (batch.clean1, batch.clean2)
-        frames = (
-            (255 * frame[0]).round().byte().permute(1, 2, 0).cpu().numpy()
-            for frame in (first, second)
-        )
-        image1, image2 = (np.ascontiguousarray(frame) for frame in frames)
+        (pair,) = pair_arrays(batch)
         return FlowSample(
-            image1=image1,
-            image2=image2,
-            flow=np.ascontiguousarray(batch.flow[0].permute(1, 2, 0).cpu().numpy()),
-            valid=batch.valid[0].cpu().numpy(),
-            occluded_in=batch.occluded_in[0].cpu().numpy(),
-            occluded_out=batch.occluded_out[0].cpu().numpy(),
+            image1=pair.final1 if self.final else pair.clean1,
+            image2=pair.final2 if self.final else pair.clean2,
+            flow=pair.flow,
+            valid=pair.valid,
+            occluded_in=pair.occluded_in,
+            occluded_out=pair.occluded_out,
         )
 
     def identity(self) -> str:
@@ -194,10 +191,9 @@ def render_examples(
     """List rendered pairs; they are rendered when they are loaded.
 
     Raises:
-        DatasetError: there is no such preset or pass, or no pair was asked for.
+        FlowError: there is no such preset or pass, or no pair was asked for.
     """
-    if preset not in PRESETS:
-        raise DatasetError(f"there is no preset {preset!r}; {suggest(preset, PRESETS)}")
+    check_preset(preset)
     if count < 1:
         raise DatasetError(f"{count} scenes were asked for; give at least 1")
     wrong = [name for name in passes if name not in SCENE_PASSES]

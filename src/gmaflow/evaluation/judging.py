@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from gmaflow.data import FlowSample
 from gmaflow.evaluation.cache import LastFlow, ResultStore, StoredResult
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
 from gmaflow.evaluation.warm_chain import WarmChain
 from gmaflow.inference import Flow, FlowEstimator
-from gmaflow.model import FlowNetwork
+from gmaflow.weights import fingerprint
 
 # Another number makes all stored results void: raise it when the metrics change.
 _VERSION = "2"
@@ -133,15 +131,6 @@ def can_be_kept(flow: Flow, estimator: FlowEstimator) -> bool:
     Where there is no limit, it is what happens to be free that makes tiles.
     """
     return not flow.in_tiles or estimator.max_memory is not None
-
-
-def fingerprint(network: FlowNetwork) -> str:
-    """Return a short name for a network and its weights, whatever file they came from."""
-    hashed = hashlib.sha256(repr(network.config).encode())
-    for name, tensor in sorted(network.state_dict().items()):
-        hashed.update(name.encode())
-        hashed.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return hashed.hexdigest()[:24]
 
 
 def digest(*parts: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from gmaflow import viz
-from gmaflow.errors import FlowFileError
+from gmaflow.errors import FlowFileError, counted
 from gmaflow.evaluation import html
 from gmaflow.evaluation.evaluating import SHOWN
 from gmaflow.evaluation.judging import can_be_kept
@@ -32,7 +32,8 @@ def write_page(
     worst = sorted(judged, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
     body = [
         f"<h1>{html.escape(title)}</h1>",
-        f'<p class="sub">{len(judged)} pair(s), judged by their own frames: no truth is known</p>',
+        f'<p class="sub">{counted(len(judged), "pair")}, judged by their own frames: no truth is '
+        "known</p>",
         html.tiles(
             (name, written(asdict(mean)[name], 2), unit) for name, (unit, _) in MEANING.items()
         ),

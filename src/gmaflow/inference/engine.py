@@ -111,14 +111,14 @@ class Engine:
         both_ways: bool,
     ) -> BatchEstimate:
         """Estimate one pair, forward or both ways as a batch of two."""
+        first, second = frame1.encoded, frame2.encoded
         shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
-        plan = self.plan_for(shape)
-        if frame1.encoded is None or frame2.encoded is None or not plan.is_whole(shape):
+        if first is None or second is None or not (plan := self.plan_for(shape)).is_whole(shape):
             return self.on_images(*joined(frame1, frame2, both_ways=both_ways), start, watch)
         self._tell(plan, shape)
-        first, features2 = frame1.encoded, frame2.encoded.features
+        features2 = second.features
         if both_ways:
-            first, features2 = both_directions(frame1.encoded, frame2.encoded)
+            first, features2 = both_directions(first, second)
         with computing(self.device, shape):
             found = self.runner.match(
                 first,

@@ -163,9 +163,9 @@ class FlowEstimator:
         Raises:
             FlowError: The image cannot be read or used; it says why.
         """
-        array = load_image(image).copy()  # whoever gives the frames may reuse their memory
-        padded = self._padding(array).pad(to_tensor(array, self.device))
-        return Frame(array, padded, self._engine.encode(padded), self.network)
+        frame = self._load(image)
+        kept = frame.image.copy()  # whoever gives the frames may reuse their memory
+        return replace(frame, image=kept, encoded=self._engine.encode(frame.padded))
 
     def batch(
         self,
@@ -187,22 +187,11 @@ class FlowEstimator:
             check_tensors(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
-            found = self._on_images(first, second, padding, start, watch)
+            start = None if start is None else check_start(start, first)
+            watched = self._watch(watch, padding)
+            found = self._engine.on_images(first, second, start, watched).cropped(padding)
         # What inference mode made can be no part of a loss, not even as its target; copies can.
         return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
-
-    def _on_images(
-        self,
-        padded1: Float[Tensor, "b 3 H W"],
-        padded2: Float[Tensor, "b 3 H W"],
-        padding: Padding,
-        start: Float[Tensor, "b 2 h w"] | None,
-        watch: Watcher | None,
-    ) -> BatchEstimate:
-        """Estimate a batch that is known to be sound: to ask the device would take its time."""
-        start = None if start is None else check_start(start, padded1)
-        watched = self._watch(watch, padding)
-        return self._engine.on_images(padded1, padded2, start, watched).cropped(padding)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -224,7 +213,7 @@ class FlowEstimator:
         """
         if not isinstance(image1, Frame):
             return FrameAttention.of(self.network, load_image(image1), self.device, self.padding)
-        encoded = self._as_frame(image1).encoded
+        encoded = self._check_own(image1).encoded
         context = None if encoded is None else encoded.context
         return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
@@ -245,30 +234,31 @@ class FlowEstimator:
         both_ways: bool = False,
     ) -> BatchEstimate:
         """Estimate one pair, forward or both ways; what is encoded is not encoded again."""
-        if isinstance(image1, Frame) or isinstance(image2, Frame):
-            frames = self._as_frame(image1), self._as_frame(image2)
-            check_pair(frames[0].image, frames[1].image)
-            start = self._start_from(previous, frames[0].image, both_ways=both_ways)
-            padding = self._padding(frames[0].image)
-            watched = self._watch(watch, padding)
-            found = self._engine.on_frames(*frames, start, watched, both_ways=both_ways)
-            return found.cropped(padding)
-        array1 = load_image(image1, name="the first image")
-        array2 = load_image(image2, name="the second image")
-        check_pair(array1, array2)
-        start = self._start_from(previous, array1, both_ways=both_ways)
-        padding = self._padding(array1)
-        first, second = (padding.pad(to_tensor(x, self.device)) for x in (array1, array2))
-        if both_ways:
-            first, second = torch.cat([first, second]), torch.cat([second, first])
-        return self._on_images(first, second, padding, start, watch)
+        encode = isinstance(image1, Frame) or isinstance(image2, Frame)
+        first = self._as_frame(image1, name="the first image", encode=encode)
+        second = self._as_frame(image2, name="the second image", encode=encode)
+        check_pair(first.image, second.image)
+        padding = self._padding(first.image)
+        start = self._start_from(previous, first, padding, both_ways=both_ways)
+        watched = self._watch(watch, padding)
+        found = self._engine.on_frames(first, second, start, watched, both_ways=both_ways)
+        return found.cropped(padding)
 
-    def _as_frame(self, image: FrameLike) -> Frame:
-        if not isinstance(image, Frame):
-            return self.encode(image)
-        if image.network is not self.network:
+    def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
+        if isinstance(image, Frame):
+            return self._check_own(image)
+        return self.encode(image) if encode else self._load(image, name=name)
+
+    def _load(self, image: ImageLike, *, name: str = "the image") -> Frame:
+        """Put an image on the device, not yet encoded."""
+        array = load_image(image, name=name)
+        padded = self._padding(array).pad(to_tensor(array, self.device))
+        return Frame(array, padded, None, self.network)
+
+    def _check_own(self, frame: Frame) -> Frame:
+        if frame.network is not self.network:
             raise FlowError("the frame was encoded by another estimator; encode it with this one")
-        return image
+        return frame
 
     def _watch(self, watcher: Watcher | None, padding: Padding) -> Watch | None:
         return None if watcher is None else Watch(watcher, self.network, padding)
@@ -277,11 +267,12 @@ class FlowEstimator:
         return Padding.of_kind(self.padding, *array.shape[:2])
 
     def _start_from(
-        self, previous: Flow | None, image: ImageArray, *, both_ways: bool
+        self, previous: Flow | None, first: Frame, padding: Padding, *, both_ways: bool
     ) -> Float[Tensor, "b 2 h w"] | None:
         if previous is None:
             return None
-        ahead = start_from(previous, image.shape, self._padding(image), self.device)
+        ahead = start_from(previous, first.image.shape, padding, self.device)
+        ahead = check_start(ahead, first.padded)
         return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
 
 

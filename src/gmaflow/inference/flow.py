@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
+from gmaflow.errors import FlowError
 from gmaflow.io import read_flow as read_flow_arrays
 from gmaflow.io import write_flow, write_image
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz import add_legend, flow_to_image, warp_back
+from gmaflow.viz import add_legend, flow_to_image, largest_length, warp_back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +59,11 @@ class Flow:
             max_length: The length shown at full saturation; the longest by default.
             legend: Add the wheel and its scale in a corner.
         """
-        shown = max_length or self.statistics().max_length
         colours = flow_to_image(self.array, max_length=max_length, valid=self.valid)
-        return add_legend(colours, shown) if legend and shown > 0 else colours
+        if not legend:
+            return colours
+        shown = max_length or largest_length(self.array, valid=self.valid)
+        return add_legend(colours, shown) if shown > 0 else colours
 
     def save_picture(self, path: str | Path, *, max_length: float | None = None) -> None:
         """Draw the flow into an image file."""
@@ -74,11 +77,14 @@ class Flow:
         """Return the mean end-point error, over the pixels whose truth is known.
 
         Raises:
-            FlowError: The truth is of another size.
+            FlowError: The truth is of another size, or knows nothing.
         """
         check_same_size({"the flow": self.array, "the truth": truth.array})
         error = np.linalg.norm(self.array - truth.array, axis=2)
-        return float(error.mean() if truth.valid is None else error[truth.valid].mean())
+        known = error if truth.valid is None else error[truth.valid]
+        if not known.size:
+            raise FlowError("no pixel of the truth is known, so there is no error; give another")
+        return float(known.mean())
 
     def statistics(self) -> FlowStatistics:
         """Return the flow in a few numbers."""

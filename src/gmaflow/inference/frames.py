@@ -25,7 +25,7 @@ class Frame:
     image: ImageArray
     padded: Float[Tensor, "1 3 H W"]
     encoded: EncodedFrame | None
-    """None where the image is too large for the memory but in tiles."""
+    """None where it is yet to be encoded, or too large for the memory but in tiles."""
     network: FlowNetwork
     """Who encoded it: to another network it says nothing."""
 

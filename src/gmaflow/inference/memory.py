@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 
 SHARE = 0.8
 """Of the free memory; the rest is for what plans do not foresee, and for everybody else."""
@@ -133,12 +133,17 @@ def out_of_memory_as_sentence(shape: tuple[int, ...]) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as err:
-        # On a CPU torch raises a plain RuntimeError for it.
-        plain = isinstance(err, RuntimeError) and not isinstance(err, torch.OutOfMemoryError)
-        if plain and "allocate memory" not in str(err):
+        if not is_out_of_memory(err):
             raise
         batch, _, height, width = shape
         raise FlowError(
-            f"not enough memory for {batch} pair(s) of {height}x{width}; make the images smaller, "
-            "or use a device with more memory, such as cpu"
+            f"not enough memory for {counted(batch, 'pair')} of {height}x{width}; make the images "
+            "smaller, or use a device with more memory, such as cpu"
         ) from err
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an error says that memory does not suffice; on a CPU torch has no class."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

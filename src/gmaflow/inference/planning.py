@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 from gmaflow.inference.memory import as_gigabytes
 from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
@@ -117,7 +117,7 @@ class WorkPlan:
         kept = ["streamed", "stored"]
         height, width = self.tile
         return (
-            f"{self.pairs} pair(s) of {height}x{width} at once, "
+            f"{counted(self.pairs, 'pair')} of {height}x{width} at once, "
             f"correlation {kept[self.memory.store_correlation]}, "
             f"attention {kept[self.memory.store_attention]}: about {as_gigabytes(self.need)}"
         )

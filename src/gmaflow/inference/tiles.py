@@ -103,10 +103,11 @@ def estimate_in_parts(
         tile: Height and width of a tile; that of the images for no tiles.
     """
     if pairs < len(image1):
-        guesses = [None] * len(image1) if start is None else start.split(pairs)
+        firsts, seconds = image1.split(pairs), image2.split(pairs)
+        guesses = [None] * len(firsts) if start is None else start.split(pairs)
         parts = [
             estimate_in_parts(estimate, *part, pairs=pairs, tile=tile)
-            for part in zip(image1.split(pairs), image2.split(pairs), guesses, strict=False)
+            for part in zip(firsts, seconds, guesses, strict=True)
         ]
         flow = torch.cat([part.flow for part in parts])
         return Prediction([flow], torch.cat([part.low for part in parts]))

@@ -1,6 +1,6 @@
 """Bytes <-> arrays: pictures, flow files and video. Nothing here knows of torch."""
 
-from gmaflow.io.atomic import atomic_write, ensure_can_fill, ensure_can_write, why_unwritable
+from gmaflow.io.atomic import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, ensure_can_encode, read_flow, write_flow
 from gmaflow.io.folders import find_breaks, list_images
@@ -54,7 +54,6 @@ __all__ = [
     "read_frames",
     "read_image",
     "scale_image",
-    "why_unwritable",
     "write_behind",
     "write_flow",
     "write_image",

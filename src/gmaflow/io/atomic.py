@@ -10,8 +10,9 @@ from pathlib import Path
 from gmaflow.errors import OutputError
 from gmaflow.io.paths import PathLike
 
-# Other OSErrors of the caller's block may come from anywhere and keep their own face.
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""What a disk complains of. Other OSErrors of the caller's block may come from anywhere and keep
+their own face."""
 
 
 def ensure_can_write(path: PathLike, overwrite: bool) -> None:
@@ -80,7 +81,7 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as err:
-        if err.errno in _NO_ROOM:
+        if err.errno in NO_ROOM:
             raise OutputError(f"{path} cannot be written: {_reason(err)}") from err
         raise
     finally:

@@ -34,7 +34,7 @@ def read_flo(path: Path) -> FlowArrays:
 def write_flo(path: Path, flow: FlowArrays) -> None:
     """Write a .flo file."""
     height, width = flow.valid.shape
-    array = np.where(flow.valid[..., None], flow.array, np.float32(_UNKNOWN)).astype("<f4")
+    array = flow.marked(_UNKNOWN).astype("<f4")
     with path.open("wb") as file:
         file.write(_HEADER.pack(_MAGIC, width, height))
         file.write(array.tobytes())

@@ -28,9 +28,8 @@ def read_flo5(path: Path) -> FlowArrays:
 def write_flo5(path: Path, flow: FlowArrays) -> None:
     """Write a .flo5 file, compressed as Spring's are."""
     h5py = import_h5py("writing")
-    array = np.where(flow.valid[..., None], flow.array, np.float32(np.nan))
     with h5py.File(path, "w") as file:
-        file.create_dataset("flow", data=array, compression="gzip", compression_opts=5)
+        file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
 
 
 def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, "h w 2"]:  # noqa: ANN401

@@ -25,6 +25,10 @@ class FlowArrays(NamedTuple):
     array: Float32[np.ndarray, "h w 2"]
     valid: Bool[np.ndarray, "h w"]
 
+    def marked(self, unknown: float = np.nan) -> Float32[np.ndarray, "h w 2"]:
+        """Return the flow with a mark in place of what is unknown, as formats without a mask do."""
+        return np.where(self.valid[..., None], self.array, np.float32(unknown))
+
 
 def known_part(
     array: Float[np.ndarray, "h w 2"],

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Only these decoders are tried: Pillow knows forty, and some start other programs (EPS).
-_DECODERS = ("PNG", "JPEG", "PPM", "WEBP", "TIFF", "BMP", "GIF")
+DECODERS = ("PNG", "JPEG", "PPM", "WEBP", "TIFF", "BMP", "GIF")
+"""Only these are tried: Pillow knows forty, and some start other programs (EPS)."""
 IMAGE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pbm", ".webp", ".tif", ".tiff", ".bmp", ".gif"}
     | {".exr"}
@@ -44,9 +44,7 @@ _ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
 PICTURE_SUFFIXES = frozenset(_ENCODERS)
 """What pictures can be written as."""
 
-# What Pillow raises on broken files, found by feeding it some. Warnings: they are raised where the
-# program's filters say so.
-_BROKEN = (
+BROKEN = (
     OSError,
     SyntaxError,
     ValueError,
@@ -60,6 +58,9 @@ _BROKEN = (
     zlib.error,
     Warning,
 )
+"""What Pillow raises on broken files, found by feeding it some. Warnings: they are raised where the
+program's filters say so."""
+
 _ORIENTATION = 0x0112  # the EXIF tag
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _told_folders: set[Path] = set()
@@ -104,7 +105,7 @@ def decode_image(
     if is_exr(file):
         return decode_exr(file, name=name, max_pixels=max_pixels)
     try:
-        with Image.open(cast("IO[bytes]", file), formats=_DECODERS) as image:
+        with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
             check_pixels(image.width, image.height, name, max_pixels)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
@@ -118,9 +119,9 @@ def decode_image(
         raise
     except UnidentifiedImageError as err:
         raise ImageError(
-            f"{name} is not an image that can be read; give one of {', '.join(_DECODERS)}, EXR"
+            f"{name} is not an image that can be read; give one of {', '.join(DECODERS)}, EXR"
         ) from err
-    except _BROKEN as err:
+    except BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
 
 
@@ -136,7 +137,7 @@ def image_to_array(
         return _upright(_to_rgb(image, Path(name)), _orientation(image))
     except ImageError:
         raise
-    except _BROKEN as err:
+    except BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err})") from err
 
 
@@ -246,7 +247,7 @@ def _orientation(image: "PIL.Image.Image") -> int:
     # After load(): Pillow turns TIFFs itself while loading, and then takes the tag away.
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    except _BROKEN:
+    except BROKEN:
         return 1  # a broken note beside a sound picture is no reason to refuse the picture
 
 

@@ -59,9 +59,8 @@ def read_npy(path: Path) -> FlowArrays:
 
 def write_npy(path: Path, flow: FlowArrays) -> None:
     """Write float32, with NaN where the flow is unknown."""
-    array = np.where(flow.valid[..., None], flow.array, np.float32(np.nan))
     with path.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
+        np.save(file, flow.marked(), allow_pickle=False)
 
 
 def read_npz(path: Path) -> FlowArrays:

@@ -23,12 +23,12 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
         items: anything that takes time to iterate over.
         depth: how many items are fetched before they are wanted.
     """
+    source = iter(items)
     ready: SimpleQueue[tuple[bool, Item | None, BaseException | None]] = SimpleQueue()
     free = Semaphore(depth)
     stopped = False
 
     def fetch() -> None:
-        source = iter(items)
         try:
             while True:
                 free.acquire()
@@ -89,6 +89,7 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
     def later(one: Work) -> None:
         free.acquire()
         if errors:
+            free.release()
             raise errors[0]
         todo.put(one)
 

@@ -44,7 +44,7 @@ def write_pfm(path: Path, flow: FlowArrays) -> None:
     """Write a little-endian .pfm file of three channels; NaN where the flow is unknown."""
     height, width = flow.valid.shape
     array = np.zeros((height, width, 3), "<f4")
-    array[..., :2] = np.where(flow.valid[..., None], flow.array, np.float32(np.nan))
+    array[..., :2] = flow.marked()
     with path.open("wb") as file:
         file.write(f"PF\n{width} {height}\n-1.0\n".encode())
         file.write(array[::-1].tobytes())

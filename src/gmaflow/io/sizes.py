@@ -36,10 +36,11 @@ def check_same_size(
     for name, other in others:
         if other != size:
             raise error(
-                f"{first} and {name} differ in size: {_by(size)} and {_by(other)} (height x "
-                f"width); {remedy}"
+                f"{first} and {name} differ in size: {shape_text(size)} and {shape_text(other)} "
+                f"(height x width); {remedy}"
             )
 
 
-def _by(size: tuple[int, ...]) -> str:
-    return "x".join(map(str, size)) or "a single number"
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Write a shape as people do."""
+    return "x".join(map(str, shape)) or "a single number"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import ImageError, counted
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import read_image, scale_image
 from gmaflow.io.paths import PathLike
@@ -176,7 +176,8 @@ class VideoReader:
                 yield from packet.decode()
             except av.FFmpegError:
                 damaged += 1
-                self.problem = f"{self.path} is damaged in {damaged} place(s), which are left out"
+                places = counted(damaged, "place")
+                self.problem = f"{self.path} is damaged in {places}, left out here"
 
     def _seek(
         self, container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"

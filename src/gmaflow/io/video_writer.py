@@ -1,6 +1,5 @@
 """Frames -> a video that every player plays."""
 
-import errno
 from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from gmaflow.errors import OutputError
-from gmaflow.io.atomic import atomic_write
+from gmaflow.io.atomic import NO_ROOM, atomic_write
 from gmaflow.io.paths import PathLike
 from gmaflow.io.sound import Sound
 from gmaflow.io.video import DEFAULT_FPS, import_av
@@ -171,7 +170,7 @@ class VideoWriter:
             raise self._failure(err) from err
 
     def _failure(self, err: OSError) -> OutputError:
-        if err.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO):
+        if err.errno in NO_ROOM:
             return OutputError(f"{self.path} cannot be written: {(err.strerror or '').lower()}")
         return OutputError(f"{self.path}: the video cannot be encoded ({err.strerror})")
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from gmaflow.errors import DatasetError, OutputError
-from gmaflow.io import why_unwritable
+from gmaflow.io import ensure_can_fill
 
 CARD = "scenes.json"
 """The file that tells a data set of ours from anybody else's folder."""
@@ -62,8 +62,8 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> dict[str, ob
     """
     if resume and overwrite:
         raise OutputError("--resume keeps what is there and --overwrite does not; give one of them")
+    ensure_can_fill(folder)
     try:
-        _refuse_unwritable(folder)
         if not folder.exists() or not any(folder.iterdir()):
             return None
         if not (folder / CARD).is_file():
@@ -76,22 +76,17 @@ def check_folder(folder: Path, *, resume: bool, overwrite: bool) -> dict[str, ob
                 f"{folder} holds a data set; add --resume to go on with it, or --overwrite to "
                 "replace it"
             )
-        card = json.loads((folder / CARD).read_text())
+        text = (folder / CARD).read_bytes()
     except OSError as err:
         raise OutputError(
-            f"{folder} cannot be written to ({err.strerror}); choose another folder"
+            f"{folder} cannot be looked at ({err.strerror}); choose another folder"
         ) from err
-    except ValueError as err:
-        if isinstance(err, OutputError):
-            raise
+    try:
+        card = json.loads(text)
+    except ValueError:
         card = None
     if isinstance(card, dict):
         return card
     if overwrite:
         return {}
     raise OutputError(f"{folder / CARD} is broken; add --overwrite to begin anew")
-
-
-def _refuse_unwritable(folder: Path) -> None:
-    if reason := why_unwritable(folder):
-        raise OutputError(f"{reason}; choose a folder for the data set")

@@ -1,7 +1,6 @@
 """The textures and silhouettes of a run, read once and kept on the device as bytes."""
 
 import logging
-import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int32, UInt8
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from gmaflow.errors import ImageError
+from gmaflow.io.images import BROKEN, DECODERS
 from gmaflow.scenes.outline import outline_texels, spread_colours
 from gmaflow.scenes.patterns import draw_patterns
 from gmaflow.scenes.silhouettes import KINDS, draw_silhouettes
@@ -29,17 +29,7 @@ LOADED_SIZE, DRAWN_SIZE = 512, 256
 SHAPE_SHARE = 2
 """A silhouette has half the resolution of a texture; its distances interpolate well."""
 
-# What Pillow raises on broken files, and on ones with more pixels than is safe to decode.
-_BROKEN = (
-    OSError,
-    UnidentifiedImageError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    struct.error,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
+_UNUSABLE = (*BROKEN, Image.DecompressionBombError, MemoryError)
 _MOST_TEXELS = 2**30
 """Of the largest levels together: texels are numbered in 32 bits, the smaller levels included."""
 
@@ -190,7 +180,7 @@ def _try_to_read(path: Path, size: int) -> "_Texture | str":
     """An image as a texture, or what is wrong with it."""
     try:
         return _Texture.make(*_read(path, size))
-    except _BROKEN as err:
+    except _UNUSABLE as err:
         return str(err)
 
 
@@ -229,7 +219,7 @@ def _ranges(counts: dict[str, int]) -> dict[str, range]:
 
 def _read(path: Path, size: int) -> tuple[Float[Tensor, "3 s s"], Float[Tensor, "s s"] | None]:
     """Colours in 0..1 and, where the image has transparency, its alpha."""
-    with Image.open(path) as image:
+    with Image.open(path, formats=DECODERS) as image:
         picture = image.convert("RGBA")
     has_alpha = bool((np.asarray(picture.getchannel("A")) < 128).any())
     if has_alpha:

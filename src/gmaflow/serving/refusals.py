@@ -1,6 +1,7 @@
 """How the server says no: a status code and one sentence."""
 
 import errno
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from gmaflow.errors import FlowError, ImageTooLargeError
+from gmaflow.errors import FlowError, ImageTooLargeError, OutputError
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5
 LONGEST_FILE_NAME = 100
@@ -45,15 +48,21 @@ def as_refusal(err: FlowError) -> RefusedError:
     return RefusedError(413 if isinstance(err, ImageTooLargeError) else 400, str(err))
 
 
+def own_failure(err: Exception) -> RefusedError:
+    """Return the refusal of what the server itself failed at, without its details."""
+    cause = err.__cause__ if isinstance(err, OutputError) else err
+    status, sentence = 500, BUG
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        status, sentence = 507, "the server's disk is full; try later"
+    return RefusedError(status, sentence, {"Connection": "close"})
+
+
 async def answer_bug(request: Request, err: Exception) -> JSONResponse:
     """Answer what should not have happened, without its details; a handler for FastAPI.
 
     Starlette raises the error again after it, so that uvicorn logs it, and closes the connection.
     """
-    status, sentence = 500, BUG
-    if isinstance(err, OSError) and err.errno == errno.ENOSPC:
-        status, sentence = 507, "the server's disk is full; try later"
-    return RefusedError(status, sentence, {"Connection": "close"}).response()
+    return own_failure(err).response()
 
 
 async def answer_http_error(request: Request, err: Exception) -> JSONResponse:
@@ -90,4 +99,7 @@ def describe_problem(problem: Mapping[str, Any]) -> str:
 async def answer_flow_error(request: Request, err: Exception) -> JSONResponse:
     """Answer what the caller's data did wrong; a handler for FastAPI."""
     assert isinstance(err, FlowError)
+    if isinstance(err, OutputError):  # no client names a place to write to: this one is ours
+        log.error("%s", err)
+        return own_failure(err).response()
     return as_refusal(err).response()

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 
 from gmaflow import viz
+from gmaflow.errors import FlowFileError
 from gmaflow.io import write_flow
 from gmaflow.serving.jobs import Job, Task
 from gmaflow.serving.refusals import RefusedError
@@ -141,10 +142,18 @@ def pack_both(look: Look) -> bytes:
 
 
 def flow_file(look: Look, name: str) -> Path:
-    """Return a file with the flow, which is written when it is first asked for."""
+    """Return a file with the flow, which is written when it is first asked for.
+
+    Raises:
+        FlowFileError: The format cannot hold this flow.
+    """
     folder, task = look.job.footage.folder, look.task
     iteration = look.iteration or look.job.wish.iters
     path = folder.place(task.pair, task.model) / f"flow-{iteration:02d}{FLOW_FILES[name]}"
     if not path.exists():
-        write_flow(path, look.flow())
+        try:
+            write_flow(path, look.flow())
+        except FlowFileError as err:
+            # Where the file lies is nobody's business.
+            raise FlowFileError(str(err).replace(str(path), name)) from err
     return path

@@ -7,12 +7,12 @@ from collections import deque
 from pathlib import Path
 from threading import Condition, Thread
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference.memory import give_back_freed
 from gmaflow.serving.attending import AttentionCache
 from gmaflow.serving.jobs import Footage, Job, JobStatus, State, Task, Wish
 from gmaflow.serving.limits import Limits
-from gmaflow.serving.refusals import BUG, RefusedError, gone, too_busy
+from gmaflow.serving.refusals import RefusedError, gone, own_failure, too_busy
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.serving.tasks import StoppedError, TookTooLongError, run_task
@@ -195,11 +195,11 @@ class Workshop:
             job.timed_out = True
             limit = f"{self.limits.job_seconds:g} s"
             state, error = State.FAILED, f"it took longer than {limit}; send smaller images"
-        except FlowError as err:
+        except Exception as err:
             state, error = State.FAILED, str(err)
-        except Exception:
-            log.exception("a job failed")
-            state, error = State.FAILED, BUG
+            if isinstance(err, OutputError) or not isinstance(err, FlowError):
+                log.exception("a job failed")
+                error = own_failure(err).detail
         with self._changed:
             job.seconds += time.monotonic() - started
             self._settle(job, task, state, error)

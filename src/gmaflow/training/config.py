@@ -4,14 +4,14 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.inference.device import as_precision
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
+from gmaflow.model.config import Combination
 from gmaflow.training.places import Place
 
-COMBINATIONS = ("concatenate", "replace")
 CHANGEABLE = {"log_every", "save_every", "keep", "validate_every", "validate_on"}
 CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
 """What a resumed run may change: the weights do not depend on it, or a folder has moved."""
@@ -123,10 +123,10 @@ class TrainConfig:
         """The network that the fields describe."""
         if self.model not in MODELS:
             raise TrainingError(f"no model is called {self.model!r}; {suggest(self.model, MODELS)}")
-        if self.combination not in COMBINATIONS:
+        if self.combination not in get_args(Combination):
             raise TrainingError(
                 f"combination={self.combination!r} is not known; "
-                f"{suggest(self.combination, COMBINATIONS)}"
+                f"{suggest(self.combination, get_args(Combination))}"
             )
         base = MODELS[self.model]
         varied: dict[str, Any] = {

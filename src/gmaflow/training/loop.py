@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from gmaflow.errors import TrainingError
+from gmaflow.errors import TrainingError, say
+from gmaflow.inference.memory import is_out_of_memory
 from gmaflow.io import write_image
 from gmaflow.training import reporting
 from gmaflow.training.checkpoints import TrainState, random_states
@@ -66,7 +66,7 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
     with joined_world(options.device) as (world, device):
         if world.is_first and not options.quiet:
             recorded = is_recorded(options, world, device)
-            reporting.say(reporting.introduce(config, device, compiling=recorded))
+            say(reporting.introduce(config, device, compiling=recorded))
         with explaining_shortage(config):
             job = prepare(config, options, world, device)
         with StopRequest(after=options.stop_after or None) as stop:
@@ -135,7 +135,7 @@ def losing_nothing(job: Job, config: TrainConfig, step: int, world: World) -> It
     except Exception as err:
         if world.is_first:
             job.folder.save(state_of(job, config, step), job.step.weights(), last=True)
-        if is_shortage(err):
+        if is_out_of_memory(err):
             raise TrainingError(
                 f"a pair of {', '.join(config.validate_on)} does not fit into memory; validate on "
                 f"smaller frames, then resume: step {step} is kept"
@@ -191,8 +191,8 @@ def explaining_shortage(config: TrainConfig) -> Iterator[None]:
     """
     try:
         yield
-    except RuntimeError as err:
-        if not is_shortage(err):
+    except (MemoryError, RuntimeError) as err:
+        if not is_out_of_memory(err):
             raise
         parts, unit, less = 2 * config.accumulate, config.accumulate * config.ways, []
         if config.batch % (2 * unit) == 0:
@@ -205,8 +205,3 @@ def explaining_shortage(config: TrainConfig) -> Iterator[None]:
             f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "
             f"{config.model} does not fit into memory; try {', '.join(less)}"
         ) from err
-
-
-def is_shortage(error: Exception) -> bool:
-    """Tell whether an error says that memory does not suffice; on a CPU it has no class."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

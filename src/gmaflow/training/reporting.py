@@ -71,11 +71,6 @@ class Reporter:
         return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
-def say(text: str) -> None:
-    """Tell people something beside the progress."""
-    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
-
-
 def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> str:
     """Return what is about to happen, in a line: the start can take a while."""
     height, width = config.crop

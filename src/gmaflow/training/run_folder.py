@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from gmaflow.errors import OutputError, TrainingError
-from gmaflow.io import atomic_write
+from gmaflow.io import atomic_write, ensure_can_fill
 from gmaflow.training.checkpoints import Checkpoints, TrainState
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.overrides import differences, from_json, to_json
@@ -40,11 +40,10 @@ class RunFolder:
         """Refuse a folder that is not this run's, before anything is done.
 
         Raises:
-            OutputError: Something else is there.
+            OutputError: Something else is there, or nothing can be written.
             TrainingError: A run to resume is not there, or is another one.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path} is a file; a run needs a folder")
+        ensure_can_fill(self.path)
         if resume and overwrite:
             raise TrainingError("resume goes on and overwrite starts anew; give one of them")
         if resume:

@@ -4,6 +4,7 @@ from gmaflow.weights.checkpoint import (
     Checkpoint,
     ModelCard,
     describe,
+    fingerprint,
     load_checkpoint,
     save_checkpoint,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "describe",
     "find_checkpoint",
     "find_config",
+    "fingerprint",
     "load_checkpoint",
     "save_checkpoint",
     "shipped_weights",

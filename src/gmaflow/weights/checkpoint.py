@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError
 from gmaflow.io import atomic_write
+from gmaflow.io.paths import require_file
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 from gmaflow.weights.published import (
     blank_network,
@@ -89,10 +91,7 @@ def load_checkpoint(path: Path | str, *, model: NetworkConfig | None = None) -> 
     Raises:
         WeightsError: The file is missing, broken, unsafe or of another network.
     """
-    path = Path(path)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise WeightsError(f"{path}: {what}; give a .safetensors or .pth file of weights")
+    path = require_file(path, WeightsError, "a .safetensors or .pth file of weights")
     with naming(path):
         if looks_like_safetensors(path):
             return read_ours(path, model)
@@ -221,6 +220,15 @@ def describe(config: NetworkConfig) -> str:
         if asdict(MODELS[base])[key] != value
     ]
     return f"{base} with {', '.join(changes)}"
+
+
+def fingerprint(network: FlowNetwork) -> str:
+    """Return a short name for a network and its weights, whatever file they came from."""
+    hashed = sha256(repr(network.config).encode())
+    for name, tensor in sorted(network.state_dict().items()):
+        hashed.update(name.encode())
+        hashed.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()[:24]
 
 
 def as_float32(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

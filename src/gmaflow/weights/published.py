@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.errors import WeightsError
+from gmaflow.io.sizes import shape_text
 from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
 from gmaflow.model.config import MOST_HEADS
 
@@ -252,7 +253,7 @@ def check_same_tensors(found: State, wanted: State) -> None:
     missing = sorted(wanted.keys() - found.keys())
     extra = sorted(found.keys() - wanted.keys())
     misshapen = [
-        f"{name} is {shape_text(found[name])} instead of {shape_text(wanted[name])}"
+        f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
         for name in sorted(found.keys() & wanted.keys())
         if found[name].shape != wanted[name].shape
     ]
@@ -270,11 +271,6 @@ def check_same_tensors(found: State, wanted: State) -> None:
         complaints.append(f"of another shape or type: {shorten(misshapen)}")
     if complaints:
         raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
-
-
-def shape_text(tensor: Tensor) -> str:
-    """Write a shape as people do."""
-    return "x".join(map(str, tensor.shape)) or "a single number"
 
 
 def shorten(names: list[str], most: int = 4) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gmaflow.inference.fast.cached_lookup import CachedLookup
 from gmaflow.inference.fast.compact_attention import CompactAttention
-from gmaflow.inference.fast.convolution import Convolution
+from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
 from gmaflow.model.correlation import correlate
 from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
@@ -169,11 +169,12 @@ class PlainOperations:
             radius=radius,
             store=store,
         )
+        working = Working(features1.device, features1.dtype)
 
         def look_up(coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
             seen = found.lookup(coords).to(features1.dtype).permute(0, 2, 3, 1)
-            padding = -seen.shape[-1] % 8 if features1.dtype != torch.float32 else 0
-            return F.pad(seen, (0, padding)) if seen.is_cuda and padding else seen
+            missing = working.channels(seen.shape[-1]) - seen.shape[-1]
+            return F.pad(seen, (0, missing)) if missing else seen
 
         return look_up
 

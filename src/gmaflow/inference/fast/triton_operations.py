@@ -8,7 +8,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.inference.fast import norm_kernels, rows_kernels, stream_kernels
-from gmaflow.inference.fast.convolution import LANES, Convolution
+from gmaflow.inference.fast.convolution import LANES, Convolution, Working
 from gmaflow.inference.fast.operations import (
     EPSILON,
     Lookup,
@@ -27,20 +27,13 @@ FLASH_CHANNELS = 256
 
 
 class TritonOperations(PlainOperations):
-    """The same steps as the plain ones, in fewer and larger kernels.
-
-    Args:
-        fused: Let cuDNN add bias and ReLU itself.
-    """
-
-    def __init__(self, *, fused: bool = True) -> None:
-        self.fused = fused
+    """The same steps as the plain ones, in fewer and larger kernels."""
 
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
         """Return the convolution with its bias, perhaps with ReLU."""
         if not relu:
             return raw_convolution(x, layer, layer.bias)
-        if self.fused and x.is_cuda:
+        if x.is_cuda:  # cuDNN adds bias and ReLU itself
             out: Tensor = torch.cudnn_convolution_relu(
                 x.permute(0, 3, 1, 2),
                 layer.weight,
@@ -107,10 +100,9 @@ class TritonOperations(PlainOperations):
         dtype = torch.float32 if features1.dtype == torch.float32 else torch.float16
         rows1 = (features1.float() / channels**0.5).to(dtype).flatten(1, 2)
         rows2 = pyramid_rows(features2.to(dtype).permute(0, 3, 1, 2), num_levels=num_levels)
-        count = num_levels * (2 * radius + 1) ** 2
-        out = features1.new_zeros(batch, height, width, -(-count // LANES) * LANES)
-        if features1.dtype == torch.float32:
-            out = features1.new_zeros(batch, height, width, count)
+        working = Working(features1.device, features1.dtype)
+        count = working.channels(num_levels * (2 * radius + 1) ** 2)
+        out = features1.new_zeros(batch, height, width, count)
         if not store:
             return _Streamed(rows1, rows2.contiguous(), out, radius, num_levels)
         # Rows whose length is no multiple of 8 would be slow to multiply.

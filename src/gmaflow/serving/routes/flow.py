@@ -72,7 +72,9 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
         look = Look(job, Task(0, 0))
         packed = await shared.draw(lambda: pack(look, format, bidirectional=bidirectional))
     finally:
-        shared.workshop.forget(job)
+        # Beside the event loop: files are deleted, and a frame that is encoded may be waited for.
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(shared.workshop.forget, job)
     headers = {"X-Width": str(footage.size.width), "X-Height": str(footage.size.height)}
     return Response(packed, media_type=TYPES[format], headers=headers)
 
