@@ -185,7 +185,7 @@ class FrameFolder(ResultFolder):
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
         """Write the flow or the picture of a step; of no flow there is no flow file."""
-        if step.number in self.done or (self._numbers and step.flow is None):
+        if self._numbers and step.flow is None:
             return
         name = f"{step.number:06d}"
         self.add(name, step.flow, lambda: self._write_file(name, step, draw))
