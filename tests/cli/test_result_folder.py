@@ -66,7 +66,14 @@ def broken_off(
         yield
 
 
-@pytest.mark.parametrize("options", [("--format", "png"), ("--format", "flo", "--warm-start")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--format", "png"),
+        ("--format", "flo", "--warm-start"),
+        ("--format", "flo", "--warm-start", "--backward"),
+    ],
+)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_resumed_folder_is_as_if_never_stopped(
     verb: str,
@@ -284,9 +291,24 @@ def test_a_broken_warm_start_is_told(run: Run, call: Callable[..., Call], tmp_pa
 def test_another_format_begins_anew_without_the_old_files(
     verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
 ) -> None:
-    assert run(*call(verb, "out", "--format", "npy")).code == 0
+    assert run(*call(verb, "out", "--format", "npy", "--backward")).code == 0
     assert run(*call(verb, "out", "--format", "flo", "--overwrite")).code == 0
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".flo", ".json"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_pair_without_its_backward_flow_is_not_finished(
+    verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
+    options = ("--format", "npy", "--backward")
+    assert run(*call(verb, "out", *options)).code == 0
+    whole = contents(tmp_path / "out")
+    assert "000000-backward.npy" not in whole
+    (tmp_path / "out" / "000003-backward.npy").unlink()
+    outcome = run(*call(verb, "out", *options, "--resume", "--json"))
+    pairs = sum("-backward" in name for name in whole)
+    assert json.loads(outcome.out)["already_there"] == pairs - 1
+    assert contents(tmp_path / "out") == whole
 
 
 def test_numbered_files_of_others_are_never_touched(
@@ -303,3 +325,8 @@ def test_numbered_files_of_others_are_never_touched(
     outcome = run(*call("video", "out", "--format", "png", "--overwrite"))
     assert (outcome.code, "000500.png" in outcome.err) == (2, True)
     assert (out / "000500.png").read_text() == "mine"
+    (out / "000500-backward.flo").write_text("mine")
+    assert run(*call("video", "out", "--format", "flo", "--overwrite")).code == 0
+    outcome = run(*call("video", "out", "--format", "flo", "--backward", "--overwrite"))
+    assert (outcome.code, "000500-backward.flo" in outcome.err) == (2, True)
+    assert (out / "000500-backward.flo").read_text() == "mine"

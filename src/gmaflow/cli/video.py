@@ -153,7 +153,7 @@ def work_through(
             for step in estimate_video(
                 estimator,
                 frames,
-                backward=options.show == "occlusion",
+                backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
                 done=output.done,
