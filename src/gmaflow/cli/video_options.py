@@ -9,6 +9,7 @@ import tyro
 
 from gmaflow.cli.formats import FileFormat, ending_of
 from gmaflow.cli.options import Estimator, EstimatorOptions, check_length
+from gmaflow.cli.outputs import FOLDER_NAMES, Part
 from gmaflow.errors import FlowError
 
 Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
@@ -103,7 +104,7 @@ class VideoOptions:
     def endings(self) -> tuple[str, ...]:
         """How the names of a folder's files end, the flow last."""
         ending = ending_of(self.format)
-        return (f"-backward{ending}", ending) if self.backward else (ending,)
+        return (f"{FOLDER_NAMES[Part.BACKWARD]}{ending}", ending) if self.backward else (ending,)
 
     @property
     def file_settings(self) -> dict[str, object]:
