@@ -4,8 +4,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import OpenEXR
 import pytest
 
+from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow, read_image
 from tests.cli.conftest import Run, write_frames
 from tests.io.exrs import linear, write
@@ -61,6 +63,33 @@ def test_a_folder_of_frames_is_a_video_and_gets_a_file_for_each(
         ["000000.exr", "000001.exr"],
     ), outcome.err
     assert read_flow(tmp_path / "out" / "000001.exr").valid.all()
+
+
+@pytest.mark.parametrize("verb", ["pair", "flow", "video"])
+def test_backward_flow_is_called_by_its_own_frame_and_so_are_its_channels(
+    verb: str, run: Run, frames: list[Path], fast: list[str], tmp_path: Path
+) -> None:
+    folder, out = frames[0].parent, tmp_path / "out"
+    call, first, second = {
+        "pair": (("flow", *frames[:2], "-o", out / "a.exr"), "a", "a"),
+        "flow": (("flow", folder, "-o", out, "--format", "exr"), "frame0", "frame1"),
+        "video": (
+            ("video", folder, "-o", out, "--format", "exr", "--no-cuts"),
+            "000000",
+            "000001",
+        ),
+    }[verb]
+    assert run(*call, "--backward", *fast).code == 0
+    both = FlowEstimator(fast[1], iters=1, device="cpu").bidirectional(*frames[:2])
+    for name, flow, layer in (
+        (f"{first}.exr", both.forward, "forward"),
+        (f"{second}-backward.exr", both.backward, "backward"),
+    ):
+        found = read_flow(out / name)
+        np.testing.assert_allclose(found.array, flow.array, atol=1e-4)
+        assert found.backward == flow.backward == (layer == "backward")
+        channels = OpenEXR.File(str(out / name), separate_channels=True).channels()
+        assert set(channels) == {f"{layer}.u", f"{layer}.v", "valid.a"}
 
 
 @pytest.mark.parametrize(

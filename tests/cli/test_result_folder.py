@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 
 from gmaflow.cli.last_flows import LastFlows
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import write_image
+from gmaflow.io import video_reader, write_image
+from gmaflow.io.video import upright
 from tests.cli.conftest import Run
-from tests.io.clips import moving
+from tests.io.clips import moving, write_coded
 
 Call = list[str | Path]
 VERBS = ("flow", "video")
@@ -63,7 +66,14 @@ def broken_off(
         yield
 
 
-@pytest.mark.parametrize("options", [("--format", "png"), ("--format", "flo", "--warm-start")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--format", "png"),
+        ("--format", "flo", "--warm-start"),
+        ("--format", "flo", "--warm-start", "--backward"),
+    ],
+)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_resumed_folder_is_as_if_never_stopped(
     verb: str,
@@ -83,6 +93,33 @@ def test_a_resumed_folder_is_as_if_never_stopped(
         assert contents(tmp_path / "parts").keys() < contents(tmp_path / "whole").keys()
     outcome = run(*call(verb, "parts", *options, "--resume", "--json"))
     assert json.loads(outcome.out)["already_there"] > 2
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_a_resumed_video_reads_no_pictures_of_what_is_finished(
+    run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames are stored in another order than they are shown, and across groups."""
+    coding = {"g": "4", "x264-params": "bframes=3:b-adapt=0:open-gop=1"}
+    clip = write_coded(tmp_path / "in.mp4", "libx264", coding, count=9)
+    network = ["--weights", weights["raft-small"], "--iters", "1", "--device", "cpu"]
+    call = ["video", clip, "--warm-start", "--no-cuts", *network]
+    assert run(*call, "-o", f"{tmp_path}/whole/").code == 0
+    with broken_off(monkeypatch, FlowEstimator, "encode", at=6):
+        assert run(*call, "-o", f"{tmp_path}/parts/").code == 130
+    finished = len(list(tmp_path.glob("parts/*.flo")))
+    assert finished >= 4
+    drawn = []
+
+    def counted(frame: av.VideoFrame) -> np.ndarray:
+        drawn.append(frame.pts)
+        return upright(frame)
+
+    monkeypatch.setattr(video_reader, "upright", counted)
+    outcome = run(*call, "-o", f"{tmp_path}/parts/", "--resume", "--json")
+    told = json.loads(outcome.out)
+    assert (told["frames"], told["already_there"]) == (8, finished)
+    assert len(drawn) == 9 - finished
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -254,9 +291,24 @@ def test_a_broken_warm_start_is_told(run: Run, call: Callable[..., Call], tmp_pa
 def test_another_format_begins_anew_without_the_old_files(
     verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
 ) -> None:
-    assert run(*call(verb, "out", "--format", "npy")).code == 0
+    assert run(*call(verb, "out", "--format", "npy", "--backward")).code == 0
     assert run(*call(verb, "out", "--format", "flo", "--overwrite")).code == 0
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".flo", ".json"}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_pair_without_its_backward_flow_is_not_finished(
+    verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
+    options = ("--format", "npy", "--backward")
+    assert run(*call(verb, "out", *options)).code == 0
+    whole = contents(tmp_path / "out")
+    assert "000000-backward.npy" not in whole
+    (tmp_path / "out" / "000003-backward.npy").unlink()
+    outcome = run(*call(verb, "out", *options, "--resume", "--json"))
+    pairs = sum("-backward" in name for name in whole)
+    assert json.loads(outcome.out)["already_there"] == pairs - 1
+    assert contents(tmp_path / "out") == whole
 
 
 def test_numbered_files_of_others_are_never_touched(
@@ -273,3 +325,8 @@ def test_numbered_files_of_others_are_never_touched(
     outcome = run(*call("video", "out", "--format", "png", "--overwrite"))
     assert (outcome.code, "000500.png" in outcome.err) == (2, True)
     assert (out / "000500.png").read_text() == "mine"
+    (out / "000500-backward.flo").write_text("mine")
+    assert run(*call("video", "out", "--format", "flo", "--overwrite")).code == 0
+    outcome = run(*call("video", "out", "--format", "flo", "--backward", "--overwrite"))
+    assert (outcome.code, "000500-backward.flo" in outcome.err) == (2, True)
+    assert (out / "000500-backward.flo").read_text() == "mine"

@@ -225,6 +225,7 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
         ((source, "-o", out, "--format", "npz"), "--format is for folders"),
         ((source, "-o", out, "--resume"), "--resume is for folders"),
+        ((source, "-o", out, "--backward"), "--backward is for flow files in a folder"),
         ((source, "-o", tmp_path / "new", "--resume", "--overwrite"), "give one of them"),
         ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
         ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,15 @@ def test_what_is_saved_is_read(suffix: str, tmp_path: Path) -> None:
     again = read_flow(tmp_path / f"a{suffix}")
     assert np.array_equal(again.array, flow.array)
     assert again.valid is None
+
+
+def test_openexr_tells_backward_flow_and_the_others_do_not(tmp_path: Path) -> None:
+    backward = replace(make_flow(), backward=True)
+    for name, told in (("a.exr", True), ("a.flo", False)):
+        backward.save(tmp_path / name)
+        again = read_flow(tmp_path / name)
+        assert np.array_equal(again.array, backward.array)
+        assert again.backward is told
 
 
 def test_validity_is_kept(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ def estimator() -> FlowEstimator:
 
 
 def timed(images: list[np.ndarray]) -> list[TimedFrame]:
-    return [TimedFrame(image, time) for image, time in zip(images, TIMES, strict=False)]
+    pairs = zip(images, TIMES, strict=False)
+    return [TimedFrame(number, image, time) for number, (image, time) in enumerate(pairs)]
 
 
 def test_there_is_a_step_for_every_frame_but_the_last(estimator: FlowEstimator) -> None:
@@ -53,8 +54,9 @@ def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> 
 
 
 @pytest.mark.parametrize("done", [{0}, {0, 1}, {1}, {0, 2}, {3, 4}, {0, 1, 2, 3, 4}])
-def test_what_is_done_is_not_estimated_again(
-    estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch, done: set[int]
+@pytest.mark.parametrize("gaps", [False, True])
+def test_what_is_done_is_not_estimated_again_and_its_frames_may_be_missing(
+    estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch, done: set[int], gaps: bool
 ) -> None:
     images = [*moving(4, seed=1), *moving(2, seed=2)]
     whole = list(estimate_video(estimator, timed(images), warm_start=True))
@@ -66,13 +68,18 @@ def test_what_is_done_is_not_estimated_again(
 
     monkeypatch.setattr(FlowEstimator, "encode", counted)
     known = {number: whole[number].flow for number in done}
-    steps = list(estimate_video(estimator, timed(images), warm_start=True, done=known))
-    assert [step.cut for step in steps] == [step.cut for step in whole]
-    for step, expected in zip(steps, whole, strict=True):
-        if step.number in done or expected.flow is None:
-            assert step.flow is None
-        else:
-            assert step.flow is not None
+    frames = [
+        frame
+        for frame in timed(images)
+        if not gaps or frame.number not in done or frame.number - 1 not in {-1, *done}
+    ]
+    steps = list(estimate_video(estimator, frames, warm_start=True, done=known))
+    left = [step for step in whole if step.number not in done]
+    for step, expected in zip(steps, left, strict=True):
+        assert (step.number, step.cut) == (expected.number, expected.cut)
+        assert (step.time, step.seconds) == (expected.time, expected.seconds)
+        assert (step.flow is None) == (expected.flow is None)
+        if step.flow is not None and expected.flow is not None:
             np.testing.assert_array_equal(step.flow.array, expected.flow.array)
     pairs = {step.number for step in whole if not step.cut} - done
     assert len(encoded) == len(pairs | {number + 1 for number in pairs})
@@ -95,7 +102,7 @@ def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:
 def test_no_more_than_two_frames_are_held(estimator: FlowEstimator) -> None:
     def endless() -> Iterator[TimedFrame]:
         for number, image in enumerate(moving(12)):
-            yield TimedFrame(image, Fraction(number))
+            yield TimedFrame(number, image, Fraction(number))
 
     gc.collect()  # what other tests held, in circles
     for _ in estimate_video(estimator, endless()):

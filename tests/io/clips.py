@@ -54,6 +54,29 @@ def write_clip(
     return path
 
 
+def write_coded(
+    path: Path,
+    codec: str,
+    options: dict[str, str],
+    *,
+    count: int = 30,
+    times: Sequence[Fraction] | None = None,
+) -> Path:
+    """Write a clip of 25 frames a second, or of uneven times, in which key frames are rare."""
+    unit = Fraction(1, 25) if times is None else Fraction(1, 1000)
+    with av.open(str(path), "w") as container:
+        video = cast("av.VideoStream", container.add_stream(codec, rate=25, options=options))
+        video.height, video.width, video.pix_fmt = *SIZE, "yuv420p"
+        video.codec_context.time_base = unit
+        for number, image in enumerate(moving(count)):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts = number if times is None else round(times[number] / unit)
+            frame.time_base = unit
+            container.mux(video.encode(frame))
+        container.mux(video.encode(None))
+    return path
+
+
 def write_lying_clip(path: Path, *, told: tuple[int, int], true: tuple[int, int]) -> Path:
     """Write a clip of JPEGs, of which all but the first are of another size than it says."""
     with av.open(str(path), "w") as container:

@@ -20,18 +20,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("exr")
 
 
-def test_the_channels_are_nukes_and_v_points_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_the_channels_are_nukes_and_v_points_up(tmp_path: Path, way: str) -> None:
     down_and_right = np.full((2, 4, 2), (3, 5), np.float32)
     known = np.array([[True] * 4, [False] * 4])
-    write_flow(tmp_path / "a.exr", down_and_right, known)
+    write_flow(tmp_path / "a.exr", down_and_right, known, backward=way == "backward")
     file = OpenEXR.File(str(tmp_path / "a.exr"), separate_channels=True)
     planes = {name: channel.pixels for name, channel in file.channels().items()}
     assert {name: plane.dtype for name, plane in planes.items()} == dict.fromkeys(
-        ("forward.u", "forward.v", "valid.a"), np.float32
+        (f"{way}.u", f"{way}.v", "valid.a"), np.float32
     )
-    assert planes["forward.u"].tolist() == [[3] * 4, [0] * 4]
-    assert planes["forward.v"].tolist() == [[-5] * 4, [0] * 4]
+    assert planes[f"{way}.u"].tolist() == [[3] * 4, [0] * 4]
+    assert planes[f"{way}.v"].tolist() == [[-5] * 4, [0] * 4]
     assert planes["valid.a"].tolist() == [[1] * 4, [0] * 4]
+    again = read_flow(tmp_path / "a.exr")
+    assert again.backward == (way == "backward")
+    assert again.array[0, 0].tolist() == [3, 5]
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -45,7 +49,7 @@ def test_every_bit_comes_back(folder: Path, seed: int) -> None:
 
 
 def test_arrays_may_lie_in_memory_as_they_like(tmp_path: Path) -> None:
-    array, valid = ramp()
+    array, valid, _ = ramp()
     for name, turned in {"a.exr": np.asfortranarray(array), "b.exr": array[::-1][::-1]}.items():
         write_flow(tmp_path / name, turned, np.asfortranarray(valid))
         assert_same(tmp_path, read_flow(tmp_path / name), ramp())
@@ -71,6 +75,7 @@ def test_names_in_common_use_are_read_with_v_up(tmp_path: Path, names: str, dtyp
     write(tmp_path / "a.exr", {right: RIGHT.astype(dtype), up: UP.astype(dtype)})
     got = read_flow(tmp_path / "a.exr")
     assert got.valid.all()
+    assert got.backward == names.startswith("backward")
     np.testing.assert_array_equal(got.array, ramp().array)
 
 
@@ -79,6 +84,7 @@ def test_forward_comes_before_backward_and_colours(tmp_path: Path) -> None:
     both = {"backward.u": other["R"], "backward.v": other["R"], **other}
     write(tmp_path / "a.exr", {"forward.u": RIGHT, "forward.v": UP, **both})
     np.testing.assert_array_equal(read_flow(tmp_path / "a.exr").array, ramp().array)
+    assert not read_flow(tmp_path / "a.exr").backward
 
 
 def test_red_and_green_are_flow_where_blue_is_empty(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_what_is_no_flow_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_arrays_that_are_no_flow_are_refused() -> None:
-    path, (array, valid) = Path("a.flo"), ramp()
+    path, (array, valid, _) = Path("a.flo"), ramp()
     for wrong in (array[..., 0], array[..., :1], array.astype(int), array[:0], array[None]):
         with pytest.raises(FlowFileError, match="flow is floating point"):
             check_arrays(path, wrong, None)

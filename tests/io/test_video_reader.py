@@ -61,6 +61,17 @@ def test_a_folder_is_shown_at_the_speed_given(tmp_path: Path) -> None:
     np.testing.assert_array_equal(next(iter(reader)).image, moving(12)[5])
 
 
+def test_pictures_that_are_left_out_are_not_read(tmp_path: Path) -> None:
+    for number, image in enumerate(moving(6)):
+        write_image(tmp_path / f"f{number}.png", image)
+    for number in (0, 1, 3, 5):
+        (tmp_path / f"f{number}.png").write_bytes(b"broken")
+    write_image(tmp_path / "f0.png", moving(6)[0])  # the first tells the size
+    reader = VideoReader(tmp_path, every=2).skipping({0})
+    assert [frame.number for frame in reader] == [1, 2]
+    assert reader.problem is None
+
+
 def test_gif_and_webm_are_read(tmp_path: Path) -> None:
     for name in ("a.gif", "a.webm"):
         with VideoWriter(tmp_path / name, fps=10) as video:

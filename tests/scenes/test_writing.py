@@ -85,10 +85,10 @@ def test_an_interrupted_run_leaves_no_half_pair_and_resumes(
     write_dataset(renderer, tmp_path / "whole", count=4)
     monkeypatch.setattr(writing_module, "_PIXELS_AT_ONCE", 1)
 
-    def write_twice(path: Path, *rest: np.ndarray) -> None:
+    def write_twice(path: Path, array: np.ndarray, valid: np.ndarray) -> None:
         if "mix_000002" in str(path):
             raise KeyboardInterrupt
-        write_flow(path, *rest)
+        write_flow(path, array, valid)
 
     monkeypatch.setattr(writing_module, "write_flow", write_twice)
     begun = tmp_path / "begun"

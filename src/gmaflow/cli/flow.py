@@ -49,7 +49,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
             raise ImageError(f"{path} is a folder; give two images, or one folder alone")
     points = options.points
     if is_folder(options.target):
-        paths = folder_paths(options.output, "flow", options.extras, options.only)
+        paths = folder_paths(options.output, ("flow", "flow"), options.extras, options.only)
     elif options.only is not None:
         raise OutputError(
             f"{options.output}: its suffix picks the format, and --format is for folders; drop one "

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from gmaflow.cli.flow_jobs import Job, Loaded, load_jobs, plan_jobs
 from gmaflow.cli.flow_options import FlowOptions
 from gmaflow.cli.flow_record import FolderRecord, make_record
-from gmaflow.cli.outputs import PairResult, check_formats, folder_endings, write_parts
+from gmaflow.cli.outputs import (
+    PairResult,
+    check_formats,
+    folder_endings,
+    tells_of_second,
+    write_parts,
+)
 from gmaflow.cli.pairs import estimate_pair, settings, tell_of_breaks
 from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
 from gmaflow.cli.result_folder import ResultFolder
@@ -65,11 +71,13 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", jobs: list[Job
         warm_start=options.warm_start,
         attention=list(options.attention),
     )
+    firsts = {job.first.stem: job.name for job in jobs}
+    seconds = {job.second.stem: job.name for job in jobs}
     record = FolderRecord.open(options.output, how, resume=options.resume, scale=options.max_length)
     return ResultFolder(
         record,
         endings,
-        is_name={job.name for job in jobs}.__contains__,
+        pair_of=lambda stem, ending: (seconds if tells_of_second(ending) else firsts).get(stem),
         warm_start=options.warm_start,
     )
 

@@ -33,7 +33,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What its files are called, before their endings."""
+        """By what it is known: the first frame's."""
         return self.first.stem
 
 
@@ -66,7 +66,11 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
     if options.truth is not None:
         raise FlowError("--truth is for one pair; gmaflow evaluate judges many")
     jobs = [
-        Job(first, second, folder_paths(output, first.stem, options.extras, options.only))
+        Job(
+            first,
+            second,
+            folder_paths(output, (first.stem, second.stem), options.extras, options.only),
+        )
         for first, second in pairwise(frames)
     ]
     refuse_clashes(jobs)

@@ -46,7 +46,8 @@ EXTRAS = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE, Part.ATTENTION, Part.E
 NUMBERS = {Part.FLOW, Part.BACKWARD}
 """What is no picture, but flow in one of its formats."""
 
-# After the stem, in a folder; the flow itself comes last.
+# After the stem, in a folder; the flow itself comes last. The stem is that of the frame that the
+# pixels are of: the first, and of backward flow the second.
 FOLDER_NAMES = {
     Part.PICTURE: ".png",
     Part.ARROWS: "-arrows.png",
@@ -114,12 +115,25 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
 
 
 def folder_paths(
-    folder: Path, stem: str, extras: frozenset[Part], only: FileFormat | None = None
+    folder: Path, stems: tuple[str, str], extras: frozenset[Part], only: FileFormat | None = None
 ) -> dict[Part, Path]:
-    """Return where everything that is wanted of a pair goes in a folder."""
+    """Return where everything that is wanted of a pair goes in a folder.
+
+    Args:
+        folder: The folder.
+        stems: What files about the first frame are called before their endings, and the second.
+        extras: As `folder_endings` has it.
+        only: As `folder_endings` has it.
+    """
     return {
-        part: folder / f"{stem}{ending}" for part, ending in folder_endings(extras, only).items()
+        part: folder / f"{stems[tells_of_second(ending)]}{ending}"
+        for part, ending in folder_endings(extras, only).items()
     }
+
+
+def tells_of_second(ending: str) -> bool:
+    """Tell by the ending of a file whether its pixels are those of a pair's second frame."""
+    return ending.startswith(FOLDER_NAMES[Part.BACKWARD])
 
 
 def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
@@ -137,7 +151,7 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
         )
     numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI)
     stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
-    everything = folder_paths(output.parent, stem, extras)
+    everything = folder_paths(output.parent, (stem, stem), extras)
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
     if numbers and Part.BACKWARD in paths:
         paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class ResultFolder:
     """What is there already, and how more is added.
 
-    A pair has a name, and a file of that name with each of the endings.
+    A pair has a name, and a file with each of the endings.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class ResultFolder:
         record: FolderRecord,
         endings: Sequence[str],
         *,
-        is_name: Callable[[str], bool],
+        pair_of: Callable[[str, str], str | None],
         warm_start: bool,
     ) -> None:
         """Look at what is there; nothing is changed before the first pair is added.
@@ -31,8 +31,9 @@ class ResultFolder:
         Args:
             record: How the files are made.
             endings: How their names end.
-            is_name: Tells what may be the name of a pair; other files are left alone. Those of such
-                names are replaced, unless the record tells of them.
+            pair_of: Returns the name of the pair that a file is of, by what stands before its
+                ending, and the ending; None for files of others, which are left alone. Those of
+                pairs are replaced, unless the record tells of them.
             warm_start: Keep the last flows too, for a run that goes on.
 
         Raises:
@@ -40,7 +41,7 @@ class ResultFolder:
         """
         self.record = record
         self.endings = endings
-        self._is_name = is_name
+        self._pair_of = pair_of
         self._flows = LastFlows(record.folder) if warm_start else None
         self._begun = False
         self.finished = self._find_finished() if record.goes_on else set()
@@ -86,6 +87,7 @@ class ResultFolder:
         """Find the files of an ending, with the names of their pairs."""
         folder = self.record.folder
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            name = path.name.removesuffix(ending)
-            if path.name.endswith(ending) and self._is_name(name) and path.is_file():
-                yield name, path
+            if path.name.endswith(ending) and path.is_file():
+                name = self._pair_of(path.name.removesuffix(ending), ending)
+                if name is not None:
+                    yield name, path

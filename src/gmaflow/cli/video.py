@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,6 +69,7 @@ def run(options: VideoOptions) -> dict[str, object]:
         estimator = options.estimator.make()
         output = video or FrameFolder(options, estimator)
         output.scale = find_scale(estimator, reader, output, options)
+        reader = reader.skipping(inner_frames(output.done))
         tally = work_through(estimator, reader, output, options)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; what could be read was used")
@@ -129,7 +131,7 @@ def work_through(
     """
     from gmaflow.inference import estimate_video
 
-    tally = Tally()
+    tally = Tally(frames=len(output.done), already_there=len(output.done))
     total = None if reader.num_frames is None else reader.num_frames - 1
 
     draw = partial(
@@ -139,7 +141,6 @@ def work_through(
     def finish(step: "VideoStep") -> None:
         output.write(step, draw)
         tally.frames += 1
-        tally.already_there += step.number in output.done
         if step.cut:
             tally.cuts.append(round(float(step.time + step.seconds), 3))
 
@@ -152,7 +153,7 @@ def work_through(
             for step in estimate_video(
                 estimator,
                 frames,
-                backward=options.show == "occlusion",
+                backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
                 done=output.done,
@@ -169,6 +170,12 @@ def work_through(
             reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
         )
     return tally
+
+
+def inner_frames(done: Iterable[int]) -> set[int]:
+    """Return the frames that are part of no step but finished ones."""
+    finished = set(done)
+    return {number for number in finished if number == 0 or number - 1 in finished}
 
 
 def sentence(report: dict[str, object]) -> str:

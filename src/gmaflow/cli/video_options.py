@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.formats import FileFormat
+from gmaflow.cli.formats import FileFormat, ending_of
 from gmaflow.cli.options import Estimator, EstimatorOptions, check_length
+from gmaflow.cli.outputs import FOLDER_NAMES, Part
 from gmaflow.errors import FlowError
 
 Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
@@ -51,6 +52,9 @@ class VideoOptions:
     """Colours, alone or beside the source; arrows; or what is hidden (orange) or leaves (blue)."""
     format: FileFormat = "flo"
     """Folders: flow as numbers, or png for pictures of what --show says."""
+    backward: bool = False
+    """Folders of flow files: also write the flow of each frame back to the one before, under the
+    number of the frame whose motion it is."""
     start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
     """Where to begin: seconds, m:s or h:m:s."""
     end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
@@ -90,6 +94,17 @@ class VideoOptions:
     def threshold(self) -> float | None:
         """What `estimate_video` takes as its threshold of cuts."""
         return None if self.no_cuts else self.cut_threshold
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether backward flow is needed."""
+        return self.backward or self.show == "occlusion"
+
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """How the names of a folder's files end, the flow last."""
+        ending = ending_of(self.format)
+        return (f"{FOLDER_NAMES[Part.BACKWARD]}{ending}", ending) if self.backward else (ending,)
 
     @property
     def file_settings(self) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Where the flow of a video goes: into a video, or into a file for each frame."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,7 @@ from gmaflow.cli.flow_record import (
     refuse_to_begin,
 )
 from gmaflow.cli.formats import ending_of, holds_numbers
-from gmaflow.cli.outputs import is_folder, refuse_existing, refuse_inputs
+from gmaflow.cli.outputs import is_folder, refuse_existing, refuse_inputs, tells_of_second
 from gmaflow.cli.result_folder import ResultFolder
 from gmaflow.cli.video_options import VideoOptions
 from gmaflow.errors import OutputError
@@ -48,6 +48,10 @@ def check_output(options: VideoOptions) -> None:
     """
     output = options.output
     refuse_inputs([output], [options.input])
+    if options.backward and not writes_numbers(options):
+        raise OutputError(
+            "--backward is for flow files in a folder; --show occlusion draws what comes of it"
+        )
     if is_folder(options.target):
         if holds_numbers(options.format) and options.show != "flow":
             raise OutputError(
@@ -61,7 +65,7 @@ def check_output(options: VideoOptions) -> None:
         if not (goes_on or options.overwrite) and output.is_dir() and any(output.iterdir()):
             raise OutputError(f"{output} holds files already; add --overwrite to write into it")
         if options.overwrite:
-            refuse_foreign_files(output, ending_of(options.format))
+            refuse_foreign_files(output, options.endings)
         ensure_can_fill(output)
         return
     if output.suffix.lower() not in VIDEO_OUTPUTS:
@@ -79,20 +83,20 @@ def check_output(options: VideoOptions) -> None:
     refuse_existing([output], overwrite=options.overwrite)
 
 
-def refuse_foreign_files(folder: Path, ending: str) -> None:
+def refuse_foreign_files(folder: Path, endings: Sequence[str]) -> None:
     """Refuse to replace numbered files that gmaflow did not write, as frames of a video may be.
 
     Raises:
         OutputError: There are such files.
     """
-    if ending in endings_before(folder, "video"):
-        return
-    for path in sorted(folder.glob(f"*{ending}")):
-        if is_number(path.name.removesuffix(ending)):
-            raise OutputError(
-                f"{folder} holds {path.name}, and no {RECORD} tells that gmaflow video wrote it; "
-                "remove such files, or choose another folder"
-            )
+    before = endings_before(folder, "video")
+    for ending in (ending for ending in endings if ending not in before):
+        for path in sorted(folder.glob(f"*{ending}")):
+            if step_of(path.name.removesuffix(ending), ending) is not None:
+                raise OutputError(
+                    f"{folder} holds {path.name}, and no {RECORD} tells that gmaflow video wrote "
+                    "it; remove such files, or choose another folder"
+                )
 
 
 def writes_numbers(options: VideoOptions) -> bool:
@@ -166,38 +170,45 @@ class FrameFolder(ResultFolder):
         Raises:
             OutputError: It is to be gone on with, but was begun in another way.
         """
-        ending = ending_of(options.format)
         how = make_record(
             estimator,
             verb="video",
             source=options.input,
-            endings=[ending],
+            endings=options.endings,
             warm_start=options.warm_start,
             **options.file_settings,
         )
         record = FolderRecord.open(
             options.output, how, resume=options.resume, scale=options.max_flow
         )
-        super().__init__(record, [ending], is_name=is_number, warm_start=options.warm_start)
+        super().__init__(record, options.endings, pair_of=step_of, warm_start=options.warm_start)
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are there already, with their flow where it is known."""
         self._numbers = holds_numbers(options.format)
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
         """Write the flow or the picture of a step; of no flow there is no flow file."""
-        if step.number in self.done or (self._numbers and step.flow is None):
+        if self._numbers and step.flow is None:
             return
         name = f"{step.number:06d}"
         self.add(name, step.flow, lambda: self._write_file(name, step, draw))
 
     def _write_file(self, name: str, step: "VideoStep", draw: Draw) -> None:
-        path = self.record.folder / f"{name}{self.endings[0]}"
-        if self._numbers and step.flow is not None:
-            step.flow.save(path)
-        else:
-            write_image(path, draw(step))
+        folder, (*extra, ending) = self.record.folder, self.endings
+        if not self._numbers or step.flow is None:
+            write_image(folder / f"{name}{ending}", draw(step))
+            return
+        if extra and step.both is not None:
+            step.both.backward.save(folder / f"{step.number + 1:06d}{extra[0]}")
+        step.flow.save(folder / f"{name}{ending}")
 
 
-def is_number(name: str) -> bool:
-    """Tell whether a file is called as that of a step is."""
-    return name.isascii() and name.isdecimal() and f"{int(name):06d}" == name
+def step_of(stem: str, ending: str) -> str | None:
+    """Return which step a numbered file is of, or None for any other.
+
+    Backward flow has the number of the frame that it leads away from, which is the next one.
+    """
+    if not (stem.isascii() and stem.isdecimal() and f"{int(stem):06d}" == stem):
+        return None
+    number = int(stem) - tells_of_second(ending)
+    return f"{number:06d}" if number >= 0 else None

@@ -30,7 +30,7 @@ class FlowStatistics:
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """The motion of every pixel, from the first frame to the second."""
+    """The motion of every pixel, from one frame to another."""
 
     array: Float32[np.ndarray, "h w 2"]
     """In pixels, x to the right, then y down."""
@@ -40,6 +40,8 @@ class Flow:
     """The network's own flow on its padded 1/8 grid, which a warm start begins from."""
     in_tiles: bool = False
     """Whether it was estimated in tiles, for want of memory: with more, it would be another."""
+    backward: bool = False
+    """Whether it leads from the second frame to the first; .exr alone tells, by its channels."""
 
     @property
     def length(self) -> Float32[np.ndarray, "h w"]:
@@ -48,7 +50,7 @@ class Flow:
 
     def save(self, path: str | Path) -> None:
         """Write the flow; the suffix picks .flo .pfm .npy .npz .flo5 .exr or KITTI's .png."""
-        write_flow(path, self.array, self.valid)
+        write_flow(path, self.array, self.valid, self.backward)
 
     def picture(
         self, *, max_length: float | None = None, legend: bool = False
@@ -114,8 +116,8 @@ def read_flow(path: str | Path) -> Flow:
     Raises:
         FlowFileError: It is no flow file, or a broken one.
     """
-    array, valid = read_flow_arrays(path)
-    return Flow(array, None if valid.all() else valid)
+    array, valid, backward = read_flow_arrays(path)
+    return Flow(array, None if valid.all() else valid, backward=backward)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ class VideoStep:
     seconds: Fraction
     """How long it is shown."""
     flow: Flow | None
-    """To the next frame; None before a cut, where there is none, and where it was done before."""
+    """To the next frame; None before a cut, where there is none."""
     both: BidirectionalFlow | None = None
     """Flow both ways, where that was asked for."""
     cut: bool = False
@@ -47,27 +47,29 @@ def estimate_video(
 
     Args:
         estimator: What estimates.
-        frames: Frames of one size, as from a `VideoReader`.
+        frames: Frames of one size, as from a `VideoReader`. Some may be missing between others:
+            there is a step where the next one follows.
         backward: Estimate both ways, for occlusion and confidence.
         warm_start: Begin each pair with the flow of the one before in the shot.
         cut_threshold: How unlike two frames are that belong to two shots (see `cut_score`), between
             which nothing is estimated; None to estimate everywhere.
-        done: Steps by number that were estimated before and are not again. With their flow, where
+        done: Steps by number that were estimated before, and are left out. With their flow, where
             that is known, a warm start goes on as if it had never stopped.
     """
     done = done or {}
     last, encoded, previous = None, None, None
-    for number, frame in enumerate(frames, start=-1):
-        if last is not None:
-            flow, both, now = None, None, None
+    for frame in frames:
+        flow, now = None, None
+        if last is not None and frame.number == last.number + 1 and last.number not in done:
+            both = None
             cut = cut_threshold is not None and cut_score(last.image, frame.image) > cut_threshold
-            if not cut and number not in done:
+            if not cut:
+                before = done.get(last.number - 1, previous) if warm_start else None
                 encoded = encoded or estimator.encode(last.image)
                 now = estimator.encode(frame.image)
                 if backward:
-                    both = estimator.bidirectional(encoded, now, previous=previous)
-                flow = both.forward if both else estimator(encoded, now, previous=previous)
-            yield VideoStep(number, last.image, last.time, frame.time - last.time, flow, both, cut)
-            previous = (flow or done.get(number)) if warm_start and not cut else None
-            encoded = now
-        last = frame
+                    both = estimator.bidirectional(encoded, now, previous=before)
+                flow = both.forward if both else estimator(encoded, now, previous=before)
+            length = frame.time - last.time
+            yield VideoStep(last.number, last.image, last.time, length, flow, both, cut)
+        last, encoded, previous = frame, now, flow

@@ -3,6 +3,7 @@
 Legend: b batch, H W rows and columns.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -66,4 +67,6 @@ def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> Bi
         )
         seen = check_visibility(ahead, back)
     occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in seen)
-    return BidirectionalFlow(forward, backward, occluded_in, occluded_out, confidence)
+    return BidirectionalFlow(
+        forward, replace(backward, backward=True), occluded_in, occluded_out, confidence
+    )

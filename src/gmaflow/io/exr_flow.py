@@ -22,10 +22,10 @@ from gmaflow.io.exr import (
 from gmaflow.io.exr_header import DamagedError, Part, read_parts
 from gmaflow.io.flow_arrays import FlowArrays, check_ratio, check_size, known_part
 
-_RIGHT, _UP, _VALID = "forward.u", "forward.v", "valid.a"
+_FORWARD, _BACKWARD, _VALID = "forward.", "backward.", "valid.a"
 _NAMES = [
     tuple(f"{layer}{axis}" for axis in axes)
-    for layer in ("forward.", "motion.", "flow.", "", "backward.")
+    for layer in (_FORWARD, "motion.", "flow.", "", _BACKWARD)
     for axes in ("uv", "xy")
 ]
 _COLORS = ("r", "g")
@@ -38,7 +38,8 @@ _MOST_EMPTY = 1000
 def read_exr(path: Path) -> FlowArrays:
     """Read flow of the channels forward.u and forward.v, or others in common use.
 
-    What lies outside the data window is unknown, and so is NaN.
+    Backward flow is read where there is no other. What lies outside the data window is unknown, and
+    so is NaN.
     """
     openexr = import_openexr("reading", FlowFileError)
     try:
@@ -54,20 +55,22 @@ def read_exr(path: Path) -> FlowArrays:
         right, up = (planes[name].astype(np.float32) for name in names)
         known = planes[_VALID] > 0.5 if _VALID in planes else None
         flow = known_part(np.stack([right, -up], axis=2), known)
-    return FlowArrays(in_display_window(part, flow.array), in_display_window(part, flow.valid))
+    array, valid = (in_display_window(part, plane) for plane in (flow.array, flow.valid))
+    return FlowArrays(array, valid, backward=names[0].lower().startswith(_BACKWARD))
 
 
 def write_exr(path: Path, flow: FlowArrays) -> None:
     """Write 32-bit floats without loss; `valid.a` is 0 where the flow is unknown, else 1."""
     openexr = import_openexr("writing", FlowFileError)
+    layer, target = (_BACKWARD, "previous") if flow.backward else (_FORWARD, "next")
     header = {
         "type": openexr.scanlineimage,
         "compression": openexr.ZIP_COMPRESSION,
-        "comments": "optical flow to the next frame in pixels: u right, v up; valid.a: known",
+        "comments": f"optical flow to the {target} frame in pixels: u right, v up; valid.a: known",
     }
     channels = {
-        _RIGHT: flow.array[..., 0],
-        _UP: -flow.array[..., 1],
+        f"{layer}u": flow.array[..., 0],
+        f"{layer}v": -flow.array[..., 1],
         # Always there: the frames of a sequence must have the same channels.
         _VALID: flow.valid.astype(np.float32),
     }
@@ -87,7 +90,7 @@ def _find_flow(path: Path, parts: list[Part]) -> tuple[Part, tuple[str, str]]:
     found = ", ".join([name for part in parts for name in part.channels][:8])
     raise FlowFileError(
         f"{path}: holds no flow, but {found or 'nothing'}; its channels must be called "
-        f"{_RIGHT} and {_UP}, motion.x and motion.y, or R and G"
+        "forward.u and forward.v, backward.u and backward.v, motion.x and motion.y, or R and G"
     )
 
 
@@ -111,6 +114,6 @@ def _refuse_a_picture(path: Path, names: tuple[str, str], planes: Planes) -> Non
     blue: Float32[np.ndarray, "h w"] | None = planes.get("B", planes.get("b"))
     if names[0].lower() == "r" and blue is not None and blue.any():
         raise FlowFileError(
-            f"{path}: this is a picture; flow has the channels {_RIGHT} and {_UP}, or R and G and "
-            "no B other than 0"
+            f"{path}: this is a picture; flow has the channels forward.u and forward.v, or R and "
+            "G and no B other than 0"
         )

@@ -20,10 +20,13 @@ class FlowArrays(NamedTuple):
     Attributes:
         array: x and y displacement in pixels; 0 where unknown.
         valid: true where the flow is known.
+        backward: whether it leads to the frame before, not to the next; of the formats .exr alone
+            tells, and all others are taken for forward.
     """
 
     array: Float32[np.ndarray, "h w 2"]
     valid: Bool[np.ndarray, "h w"]
+    backward: bool = False
 
     def marked(self, unknown: float = np.nan) -> Float32[np.ndarray, "h w 2"]:
         """Return the flow with a mark in place of what is unknown, as formats without a mask do."""

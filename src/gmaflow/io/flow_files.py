@@ -58,6 +58,7 @@ def write_flow(
     path: PathLike,
     array: Float[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"] | None = None,
+    backward: bool = False,
 ) -> None:
     """Write a flow file; a .png is written in KITTI's format.
 
@@ -68,6 +69,8 @@ def write_flow(
         array: the flow in pixels. NaN and infinity are written as unknown; in .flo so is whatever
             exceeds 1e9.
         valid: where the flow is known; everywhere if None.
+        backward: whether it leads to the frame before, not to the next; in .exr the channels are
+            named by it, other formats do not tell.
 
     Raises:
         FlowFileError: the format is not known, or cannot hold this flow.
@@ -76,7 +79,7 @@ def write_flow(
     path = Path(path)
     writer = _format_of(path).write
     check_arrays(path, array, valid)
-    flow = known_part(array, valid)
+    flow = known_part(array, valid)._replace(backward=backward)
     with atomic_write(path) as temporary:
         try:
             writer(temporary, flow)

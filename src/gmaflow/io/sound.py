@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmaflow.io.paths import PathLike
+from gmaflow.io.seeking import stream_start
 from gmaflow.io.video import import_av, open_video
-from gmaflow.io.video_reader import stream_start
 
 if TYPE_CHECKING:
     import av.container

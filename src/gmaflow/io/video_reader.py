@@ -1,9 +1,10 @@
 """A video as frames that know their time, read as far as it can be read."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Container, Generator, Iterator
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from gmaflow.errors import ImageError, counted
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import read_image, scale_image
 from gmaflow.io.paths import PathLike
+from gmaflow.io.seeking import find_landing, packets_from, stream_start, stream_unit
 from gmaflow.io.video import (
     DEFAULT_FPS,
     duration_of,
@@ -26,17 +28,22 @@ from gmaflow.io.video import (
 )
 
 if TYPE_CHECKING:
-    import av.container
     import av.video.frame
-    import av.video.stream
+
+    from gmaflow.io.seeking import Packet
 
 LARGEST_SCALE = 8
+
+_Undrawn = tuple[Fraction, Callable[[], np.ndarray]]
+"""When a frame appears, and what makes the picture of it, which takes longer than to decode it."""
 
 
 @dataclass(frozen=True, eq=False)
 class TimedFrame:
-    """A picture, and when it appears."""
+    """A picture of a video, and when it appears."""
 
+    number: int
+    """Which one it is, from 0, of those that are wanted."""
     image: UInt8[np.ndarray, "h w 3"]
     time: Fraction
     """Seconds from the beginning of the video."""
@@ -89,6 +96,18 @@ class VideoReader:
         self.scale = scale
         self.start = start
         self._end, self._every = end, every
+        self._skipped: Container[int] = ()
+
+    def skipping(self, numbers: Container[int]) -> "VideoReader":
+        """Return a reader that passes over some frames, by number; the others keep theirs.
+
+        Of a folder they are not read. Of a video they are decoded, for those after them, and no
+        more: to count them is the only way to be certain of the numbers. Files may hide frames, or
+        give times that are missing or wrong.
+        """
+        reader = copy(self)
+        reader._skipped = numbers
+        return reader
 
     def glimpses(self, count: int) -> "list[VideoReader]":
         """Return so many readers of the video that begin at moments spread evenly over the part."""
@@ -127,12 +146,15 @@ class VideoReader:
         self.problem = None
         shape: tuple[int, ...] = ()
         try:
-            for number, frame in enumerate(self._wanted()):
-                shape = shape or frame.image.shape
-                if frame.image.shape != shape:
-                    raise other_size(self.path, frame.image.shape, shape)
-                if number % self._every == 0:
-                    yield TimedFrame(scale_image(frame.image, self.scale), frame.time)
+            for count, (time, draw) in enumerate(self._wanted()):
+                number, left_out = divmod(count, self._every)
+                if left_out or number in self._skipped:
+                    continue
+                image = draw()
+                shape = shape or image.shape
+                if image.shape != shape:
+                    raise other_size(self.path, image.shape, shape)
+                yield TimedFrame(number, scale_image(image, self.scale), time)
         except ImageError as err:
             if not shape:
                 raise
@@ -140,57 +162,42 @@ class VideoReader:
         if not shape:
             raise ImageError(f"{self.path} holds no frames in the part that was asked for")
 
-    def _wanted(self) -> Iterator[TimedFrame]:
+    def _wanted(self) -> Iterator[_Undrawn]:
         """The frames of the part that is wanted, every one of them."""
-        for frame in self._pictures() if self.is_folder else self._decoded():
-            if self._end is not None and frame.time >= self._end:
+        for time, draw in self._pictures() if self.is_folder else self._decoded():
+            if self._end is not None and time >= self._end:
                 return
-            yield frame
+            yield time, draw
 
-    def _pictures(self) -> Iterator[TimedFrame]:
+    def _pictures(self) -> Iterator[_Undrawn]:
         first = -(-self.start // self.info.time_base)
         paths = list_images(self.path)
         for number in range(int(first), len(paths)):
-            yield TimedFrame(read_image(paths[number]), number * self.info.time_base)
+            yield number * self.info.time_base, partial(read_image, paths[number])
 
-    def _decoded(self) -> Iterator[TimedFrame]:
+    def _decoded(self) -> Iterator[_Undrawn]:
+        place = find_landing(self.path, self.start) if self.start else None
         with open_video(self.path) as (container, stream):
-            self._seek(container, stream)
             begin = stream_start(stream)
             step, expected = 1 / rate_of(stream), Fraction(0)
-            for frame in self._frames(container, stream):
+            for frame in self._frames(packets_from(container, stream, place)):
                 time = expected if frame.pts is None else frame.pts * stream_unit(stream) - begin
                 shown = frame.duration * stream_unit(stream) if frame.duration else step
                 expected = time + shown
                 if time >= self.start:
-                    yield TimedFrame(upright(frame), time)
+                    yield time, partial(upright, frame)
             self._note_an_early_end(expected, duration_of(container, stream), 2 * step)
 
-    def _frames(
-        self, container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
-    ) -> Iterator["av.video.frame.VideoFrame"]:
+    def _frames(self, packets: Iterator["Packet"]) -> Iterator["av.video.frame.VideoFrame"]:
         av = import_av("reading video")
         damaged = 0
-        for packet in container.demux(stream):
+        for packet in packets:
             try:
                 yield from packet.decode()
             except av.FFmpegError:
                 damaged += 1
                 places = counted(damaged, "place")
                 self.problem = f"{self.path} is damaged in {places}, left out here"
-
-    def _seek(
-        self, container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
-    ) -> None:
-        """Go to the key frame before the start, where the format can; what is read is the same."""
-        av = import_av("reading video")
-        if not self.start:
-            return
-        begin = stream_start(stream)
-        try:
-            container.seek(int((self.start + begin) / stream_unit(stream)), stream=stream)
-        except av.FFmpegError:
-            container.seek(0)
 
     def _note_an_early_end(
         self, reached: Fraction, length: Fraction | None, tolerance: Fraction
@@ -200,13 +207,3 @@ class VideoReader:
             self.problem = (
                 f"{self.path} is cut short: {float(reached):.2f} of {float(length):.2f} s are there"
             )
-
-
-def stream_unit(stream: "av.video.stream.VideoStream") -> Fraction:
-    """Return what a stream counts its times in, in seconds."""
-    return stream.time_base or 1 / rate_of(stream)
-
-
-def stream_start(stream: "av.video.stream.VideoStream") -> Fraction:
-    """Return when the first frame appears, in the file's own time."""
-    return (stream.start_time or 0) * stream_unit(stream)
