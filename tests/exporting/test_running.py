@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,6 +37,20 @@ numpy.save("flow.npy", flow.detach().numpy())
 def run_onnx(session: onnxruntime.InferenceSession, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
     names = ("image1", "image2", "previous")[: len(inputs)]
     return np.asarray(session.run(["flow"], dict(zip(names, inputs, strict=True)))[0])
+
+
+def export_by_command(options: str, path: Path, weights: Path) -> dict[str, Any]:
+    """Export in a process without the hook that checks annotations: to it, open sides are no ints.
+
+    Returns:
+        What it prints as JSON.
+    """
+    command = f"{sys.executable} -m gmaflow export --iters 1 --json {options}".split()
+    done = subprocess.run(
+        [*command, "-o", str(path), "--weights", str(weights)], check=True, capture_output=True
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def no_flow(batch: int, height: int, width: int) -> np.ndarray:
@@ -120,10 +135,7 @@ def test_an_open_size_and_batch_by_onnx_runtime(
     path, weights = tmp_path / "flow.onnx", tmp_path / "weights.safetensors"
     checkpoint = make_checkpoint("gma-p")
     save_checkpoint(weights, checkpoint)
-    # In a process without the hook that checks annotations: to it, open sides are no ints.
-    command = f"{sys.executable} -m gmaflow export --dynamic --batch any --iters 1 --warm-start"
-    command_line = [*command.split(), "-o", path, "--weights", weights]
-    subprocess.run(command_line, check=True, capture_output=True)
+    export_by_command("--dynamic --batch any --warm-start", path, weights)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch, size in ((1, (128, 128)), (2, (131, 205)), (3, (264, 184))):
         images = byte_images(batch, *size)
@@ -146,10 +158,7 @@ def test_an_open_batch_and_a_warm_start_by_torch(
     path, weights = tmp_path / "flow.pt2", tmp_path / "weights.safetensors"
     checkpoint = make_checkpoint("raft-small")
     save_checkpoint(weights, checkpoint)
-    command = f"{sys.executable} -m gmaflow export --batch any --size 40x57 --iters 1 --warm-start"
-    command_line = [*command.split(), "--json", "-o", path, "--weights", weights]
-    done = subprocess.run(command_line, check=True, capture_output=True)
-    report = json.loads(done.stdout)
+    report = export_by_command("--batch any --size 40x57 --warm-start", path, weights)
     assert [found["batch"] for found in report["differences"]] == [1, 3]
     assert report["inputs"][2]["name"] == "previous"
     assert report["inputs"][2]["shape"] == ["batch", 2, 40, 57]
