@@ -18,6 +18,7 @@ from PIL import Image
 from gmaflow.errors import FlowError
 from gmaflow.exporting import ExportConfig, as_text, export
 from gmaflow.exporting.formats import FORMATS
+from gmaflow.exporting.running import TRIED_SIZES, runs_to_try
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.exporting.conftest import MakeCheckpoint, byte_images, estimated
@@ -106,6 +107,14 @@ def test_half_precision_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeChe
     found = run_onnx(session, images)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, estimated(checkpoint, images, 2), atol=0.1)
+
+
+def test_what_is_left_open_is_tried_with_two_of_a_kind() -> None:
+    size, other = TRIED_SIZES
+    assert runs_to_try((44, 60), 2) == [((44, 60), 2)]
+    assert runs_to_try((44, 60), None) == [((44, 60), 1), ((44, 60), 3)]
+    assert runs_to_try(None, 2) == [(size, 2), (other, 2)]
+    assert runs_to_try(None, None) == [(size, 1), (other, 3)]
 
 
 def test_half_precision_is_for_onnx(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:

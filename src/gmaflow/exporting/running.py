@@ -1,6 +1,5 @@
 """Export a network: trace, write, read again, compare, and only then leave the file."""
 
-from itertools import product
 from pathlib import Path
 
 from gmaflow.exporting.checking import check_room, compare
@@ -37,10 +36,9 @@ def export(
     path = Path(path)
     wanted = check_output(path, precision=config.precision, overwrite=overwrite)
     size, batch = config.fixed_size, config.fixed_batch
-    sizes = TRIED_SIZES if size is None else (size,)
-    batches = TRIED_BATCHES if batch is None else (batch,)
-    for tried in sizes:
-        check_room(checkpoint.config, batch=max(batches), size=tried, warm_start=config.warm_start)
+    tried = runs_to_try(size, batch)
+    for height_width, pairs in tried:
+        check_room(checkpoint.config, batch=pairs, size=height_width, warm_start=config.warm_start)
     inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
     contract = Contract(inputs, outputs, about(checkpoint, config))
 
@@ -57,11 +55,11 @@ def export(
                 run,
                 estimator,
                 batch=pairs,
-                size=tried,
+                size=height_width,
                 precision=config.precision,
                 warm_start=config.warm_start,
             )
-            for tried, pairs in product(sizes, batches)
+            for height_width, pairs in tried
         )
     return ExportReport(
         file=path,
@@ -75,6 +73,16 @@ def export(
         checked_with=runtime_of(wanted),
         differences=differences,
     )
+
+
+def runs_to_try(
+    size: tuple[int, int] | None, batch: int | None
+) -> list[tuple[tuple[int, int], int]]:
+    """Return sizes and batches to check a file with; what is left open (None) is tried twice."""
+    runs = 2 if size is None or batch is None else 1
+    sizes = TRIED_SIZES if size is None else (size,) * runs
+    batches = TRIED_BATCHES if batch is None else (batch,) * runs
+    return list(zip(sizes, batches, strict=True))
 
 
 def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
