@@ -15,16 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gmaflow.exporting.checking import example_batch
-from gmaflow.exporting.formats import FORMATS, Images
+from gmaflow.exporting.formats import FORMATS, Inputs
 from gmaflow.inference import FlowEstimator
 
-Estimate = Callable[[Images, Images], object]
+Estimate = Callable[[Inputs], object]
 
 
 def by_gmaflow(weights: str, iters: int) -> Estimate:
     """Return gmaflow's own way."""
     estimator = FlowEstimator(weights, iters=iters, device="cpu")
-    return lambda first, second: estimator(*(x[0].transpose(1, 2, 0) for x in (first, second)))
+    return lambda inputs: estimator(*(image[0].transpose(1, 2, 0) for image in inputs))
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     for turn in range(options.rounds + 1):
         for name, estimate in ways.items():
             begin = clock()
-            estimate(*images)
+            estimate(images)
             if turn:  # the first warms up
                 seconds[name].append(clock() - begin)
     for name, measured in seconds.items():

@@ -8,6 +8,7 @@ def test_published_numbers() -> None:
     assert counts["chairs", "all"] == 22_232 + 640
     assert counts["things", "training clean left"] == 2239 * 9 * 2
     assert counts["things", "test final left"] == 437 * 9 * 2
+    assert counts["things", "validation final left"] == 764
     assert counts["sintel", "training final"] == 1041
     assert counts["sintel", "test clean"] == 552
     assert counts["kitti-2012", "training occ"] == 194

@@ -34,6 +34,7 @@ def regions(sample: FlowSample) -> dict[str, np.ndarray]:
     assert sample.flow is not None
     assert sample.occluded_in is not None
     assert sample.occluded_out is not None
+    assert sample.unmatched is not None
     assert sample.foreground is not None
     flow = sample.flow.astype(float)
     speed = np.sqrt((flow**2).sum(axis=2))
@@ -45,6 +46,8 @@ def regions(sample: FlowSample) -> dict[str, np.ndarray]:
         "occ": hidden,
         "occ-in": sample.occluded_in,
         "occ-out": sample.occluded_out,
+        "matched": ~sample.unmatched,
+        "unmatched": sample.unmatched,
         "s0-10": speed < 10,
         "s10-40": (speed >= 10) & (speed < 40),
         "s40+": speed >= 40,

@@ -25,6 +25,7 @@ def make_sample(
         valid=known,
         occluded_in=inside,
         occluded_out=outside,
+        unmatched=occluded,
         foreground=foreground,
     )
 

@@ -48,6 +48,8 @@ def test_by_hand_in_every_region() -> None:
         "occ": (0 + 1 + 7) / 3,
         "occ-in": 0.5,
         "occ-out": 7.0,
+        "matched": 4.5,  # pixels 2 to 7: the mask knows nothing of what leaves the frame
+        "unmatched": 0.5,
         "s0-10": 3.0,
         "s10-40": pytest.approx(np.nan, nan_ok=True),
         "s40+": 7.0,

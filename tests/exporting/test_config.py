@@ -10,6 +10,12 @@ def test_sizes() -> None:
     assert ExportConfig(dynamic=True).fixed_size is None
 
 
+def test_batches() -> None:
+    assert ExportConfig().fixed_batch == 1
+    assert ExportConfig(batch=4).fixed_batch == 4
+    assert ExportConfig(batch="any").fixed_batch is None
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -19,7 +25,7 @@ def test_sizes() -> None:
         ({"size": "64x99999"}, "64x99999 is too large"),
         ({"size": "64x64", "dynamic": True}, "exclude each other; give --size or --dynamic"),
         ({"iters": 0}, "iters is 0; give at least 1"),
-        ({"batch": -1}, "batch is -1; give at least 1"),
+        ({"batch": -1}, "batch is -1; give at least 1, or any"),
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, object], sentence: str) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,8 @@ from PIL import Image
 
 from gmaflow.errors import FlowError
 from gmaflow.exporting import ExportConfig, as_text, export
+from gmaflow.exporting.formats import FORMATS
+from gmaflow.exporting.running import TRIED_SIZES, runs_to_try
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.exporting.conftest import MakeCheckpoint, byte_images, estimated
@@ -32,12 +35,27 @@ numpy.save("flow.npy", flow.detach().numpy())
 """
 
 
-def run_onnx(
-    session: onnxruntime.InferenceSession, images: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    return np.asarray(
-        session.run(["flow"], dict(zip(("image1", "image2"), images, strict=True)))[0]
+def run_onnx(session: onnxruntime.InferenceSession, inputs: tuple[np.ndarray, ...]) -> np.ndarray:
+    names = ("image1", "image2", "previous")[: len(inputs)]
+    return np.asarray(session.run(["flow"], dict(zip(names, inputs, strict=True)))[0])
+
+
+def export_by_command(options: str, path: Path, weights: Path) -> dict[str, Any]:
+    """Export in a process without the hook that checks annotations: to it, open sides are no ints.
+
+    Returns:
+        What it prints as JSON.
+    """
+    command = f"{sys.executable} -m gmaflow export --iters 1 --json {options}".split()
+    done = subprocess.run(
+        [*command, "-o", str(path), "--weights", str(weights)], check=True, capture_output=True
     )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def no_flow(batch: int, height: int, width: int) -> np.ndarray:
+    return np.zeros((batch, 2, height, width), np.float32)
 
 
 def test_a_batch_of_a_fixed_size_by_onnx_runtime(
@@ -50,9 +68,9 @@ def test_a_batch_of_a_fixed_size_by_onnx_runtime(
     assert report.checked_with == f"onnxruntime {onnxruntime.__version__}"
     assert report.largest_difference < 1e-3
     told = as_text(report)
-    assert f"wrote {path}: raft-small, 1 iteration, ONNX" in told
+    assert f"wrote {path}: raft-small, 1 iteration, fp32, ONNX" in told
     assert "in   image1: uint8 [2, 3, 44, 60]" in told
-    assert "at 44x60, it differs from the estimator by" in told
+    assert "on 2 pairs at 44x60, it differs from the estimator by" in told
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     images = byte_images(2, 44, 60)
     np.testing.assert_allclose(
@@ -66,8 +84,46 @@ def test_a_batch_of_a_fixed_size_by_onnx_runtime(
     about = {entry.key: entry.value for entry in model.metadata_props}
     assert about["made_by"] == f"gmaflow {__version__}"
     assert (about["model"], about["iterations"]) == ("raft-small", "1")
+    assert (about["precision"], about["licence"]) == ("fp32", checkpoint.card.licence)
     assert "uint8" in about["use"]
     assert "RGB in 0..255" in model.graph.input[0].doc_string
+    assert (model.producer_name, model.producer_version) == ("gmaflow", __version__)
+    assert b".py" not in path.read_bytes()  # no traces of the machine that wrote it
+
+
+def test_half_precision_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+    half = tmp_path / "half.onnx"
+    checkpoint = make_checkpoint("raft-small")
+    report = export(checkpoint, half, ExportConfig(size="44x60", iters=2, precision="fp16"))
+    assert 2 < report.bytes / checkpoint.num_parameters < 3  # in float32 it would be four and more
+    kinds = {tensor.name: tensor.data_type for tensor in onnx.load(half).graph.initializer}
+    assert kinds["network.features.conv_in.weight"] == onnx.TensorProto.FLOAT16
+    # Half precision knows 11 bits, and is not what float32 computes; but near it.
+    assert 1e-5 < report.differences[0].mean < 1e-2
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    images = byte_images(1, 44, 60)
+    session = onnxruntime.InferenceSession(half, options, providers=["CPUExecutionProvider"])
+    found = run_onnx(session, images)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, estimated(checkpoint, images, 2), atol=0.1)
+
+
+def test_what_is_left_open_is_tried_with_two_of_a_kind() -> None:
+    size, other = TRIED_SIZES
+    assert runs_to_try((44, 60), 2) == [((44, 60), 2)]
+    assert runs_to_try((44, 60), None) == [((44, 60), 1), ((44, 60), 3)]
+    assert runs_to_try(None, 2) == [(size, 2), (other, 2)]
+    assert runs_to_try(None, None) == [(size, 1), (other, 3)]
+
+
+def test_half_precision_is_for_onnx(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(FlowError, match=r"give an \.onnx file, or fp32"):
+        export(
+            make_checkpoint("raft-small"),
+            tmp_path / "flow.pt2",
+            ExportConfig(size="44x60", precision="fp16"),
+        )
 
 
 def test_the_guide_is_true(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
@@ -82,23 +138,44 @@ def test_the_guide_is_true(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> N
     assert "(1, 2, 40, 57)" in done.stdout
 
 
-def test_an_open_size_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
+def test_an_open_size_and_batch_by_onnx_runtime(
+    tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
     path, weights = tmp_path / "flow.onnx", tmp_path / "weights.safetensors"
     checkpoint = make_checkpoint("gma-p")
     save_checkpoint(weights, checkpoint)
-    # In a process without the hook that checks annotations: to it, open sides are no ints.
-    command = f"{sys.executable} -m gmaflow export --dynamic --iters 1".split()
-    subprocess.run([*command, "-o", path, "--weights", weights], check=True, capture_output=True)
+    export_by_command("--dynamic --batch any --warm-start", path, weights)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for size in ((128, 128), (131, 205), (264, 184)):
-        images = byte_images(1, *size)
-        found = run_onnx(session, images)
-        assert found.shape == (1, 2, *size)
+    for batch, size in ((1, (128, 128)), (2, (131, 205)), (3, (264, 184))):
+        images = byte_images(batch, *size)
+        found = run_onnx(session, (*images, no_flow(batch, *size)))
+        assert found.shape == (batch, 2, *size)
         np.testing.assert_allclose(found, estimated(checkpoint, images, 1), atol=1e-3)
-    shapes = [port.shape[2:] for port in (*session.get_inputs(), *session.get_outputs())]
-    assert shapes == [["height", "width"]] * 3
-    with pytest.raises(Fail):
-        run_onnx(session, (byte_images(1, 128, 128)[0], byte_images(1, 128, 136)[1]))
+    ports = (*session.get_inputs(), *session.get_outputs())
+    assert [[port.shape[0], *port.shape[2:]] for port in ports] == [
+        ["batch", "height", "width"]
+    ] * 4
+    image, other = (1, 128, 128), ((1, 128, 136), (2, 128, 128))
+    for second, flow in ((other[0], image), (other[1], image), (image, other[0])):
+        with pytest.raises(Fail):
+            run_onnx(session, (byte_images(*image)[0], byte_images(*second)[1], no_flow(*flow)))
+
+
+def test_an_open_batch_and_a_warm_start_by_torch(
+    tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
+    path, weights = tmp_path / "flow.pt2", tmp_path / "weights.safetensors"
+    checkpoint = make_checkpoint("raft-small")
+    save_checkpoint(weights, checkpoint)
+    report = export_by_command("--batch any --size 40x57 --warm-start", path, weights)
+    assert [found["batch"] for found in report["differences"]] == [1, 3]
+    assert report["inputs"][2]["name"] == "previous"
+    assert report["inputs"][2]["shape"] == ["batch", 2, 40, 57]
+    run = FORMATS[".pt2"].load(path)
+    for batch in (1, 2, 3):
+        images = byte_images(batch, 40, 57)
+        found = run((*images, no_flow(batch, 40, 57)))
+        np.testing.assert_allclose(found, estimated(checkpoint, images, 1), atol=1e-3)
 
 
 def test_torch_runs_it_without_gmaflow(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:

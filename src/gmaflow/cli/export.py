@@ -21,7 +21,8 @@ class ExportOptions(WeightsOptions):
 
     Examples:
       gmaflow export -o gma.onnx --size 480x640
-      gmaflow export -o gma.onnx --dynamic
+      gmaflow export -o gma.onnx --dynamic --batch any
+      gmaflow export -o gma.onnx --size 480x640 --precision fp16
       gmaflow export -o gma.pt2 --weights gma-sintel.pth --iters 32
     """
 
@@ -41,7 +42,7 @@ def main(args: list[str]) -> None:
     from gmaflow.exporting import as_json, as_text, check_output, export
     from gmaflow.weights import find_checkpoint
 
-    check_output(options.output, overwrite=options.overwrite)
+    check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
     say("gmaflow: tracing, writing and checking; this takes a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)

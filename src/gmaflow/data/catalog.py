@@ -124,6 +124,9 @@ _ALL = (
             Part(split="training", variant="final", camera="left", count=40_302),
             Part(split="test", variant="clean", camera="left", count=7_866, required=False),
             Part(split="test", variant="final", camera="left", count=7_866, required=False),
+            # Those of them that the paper's figures are of.
+            Part(split="validation", variant="clean", camera="left", count=764, required=False),
+            Part(split="validation", variant="final", camera="left", count=764, required=False),
         ),
         list_pairs=list_things,
         cameras=("left",),

@@ -26,6 +26,7 @@ class FlowSample:
         valid: where it is known.
         occluded_in: hidden in the second frame though its target lies inside.
         occluded_out: its target lies outside the second frame.
+        unmatched: the data set's own mask of what is not visible in the second frame, as it is.
         invalid: Sintel's mask of doubtful truth; the benchmark and the paper count those pixels.
         foreground: KITTI 2015's mask of moving objects.
     """
@@ -36,6 +37,7 @@ class FlowSample:
     valid: Bool[np.ndarray, "h w"] | None = None
     occluded_in: Bool[np.ndarray, "h w"] | None = None
     occluded_out: Bool[np.ndarray, "h w"] | None = None
+    unmatched: Bool[np.ndarray, "h w"] | None = None
     invalid: Bool[np.ndarray, "h w"] | None = None
     foreground: Bool[np.ndarray, "h w"] | None = None
 
@@ -118,7 +120,8 @@ class FlowPair:
         if not self.sparse:
             valid = valid & (np.abs(flow) < _LARGEST_DENSE).all(axis=2)
             flow[~valid] = 0
-        occluded_in, occluded_out = split_occlusion(self._read_occlusion(valid), flow, valid)
+        unmatched = self._read_occlusion(valid)
+        occluded_in, occluded_out = split_occlusion(unmatched, flow, valid)
         return FlowSample(
             image1=image1,
             image2=image2,
@@ -126,6 +129,7 @@ class FlowPair:
             valid=valid,
             occluded_in=occluded_in,
             occluded_out=occluded_out,
+            unmatched=unmatched,
             invalid=self._read_mask(self.invalid, valid.shape),
             foreground=self._read_mask(self.foreground, valid.shape),
         )

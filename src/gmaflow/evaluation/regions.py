@@ -10,10 +10,12 @@ Mask = Bool[np.ndarray, "h w"]
 
 REGIONS = {
     "all": "every pixel whose truth is known",
-    "noc": "visible in the second frame too (matched)",
-    "occ": "not visible in the second frame (unmatched)",
+    "noc": "visible in the second frame too",
+    "occ": "not visible in the second frame: hidden, or out of it",
     "occ-in": "hidden in the second frame, inside it",
     "occ-out": "moved out of the second frame",
+    "matched": "visible, by the data set's own mask alone",
+    "unmatched": "not visible, by the data set's own mask alone",
     "s0-10": "moving less than 10 px",
     "s10-40": "moving 10 to 40 px",
     "s40+": "moving 40 px or more",
@@ -53,6 +55,9 @@ def find_regions(sample: FlowSample) -> dict[str, Mask]:
         for name, (least, below) in _DISTANCES.items():
             # Visible pixels alone is our reading: Sintel's own code for these is not published.
             regions[name] = regions["noc"] & (distance >= least) & (distance < below)
+    if sample.unmatched is not None:
+        regions["matched"] = valid & ~sample.unmatched
+        regions["unmatched"] = valid & sample.unmatched
     if sample.foreground is not None:
         regions["fg"] = valid & sample.foreground
         regions["bg"] = valid & ~sample.foreground

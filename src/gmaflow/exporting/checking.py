@@ -10,32 +10,34 @@ from PIL import Image
 
 from gmaflow.errors import FlowError
 from gmaflow.example import load_example
-from gmaflow.exporting.formats import Run
+from gmaflow.exporting.config import ExportPrecision
+from gmaflow.exporting.formats import FlowMap, Images, Run
 from gmaflow.exporting.report import Difference
 from gmaflow.inference import FlowEstimator
 from gmaflow.inference.memory import as_gigabytes, memory_budget
 from gmaflow.inference.padding import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
-from gmaflow.model import MemoryPlan, NetworkConfig
+from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 
-MOST_MEAN = 1e-2
-"""Pixels by which a file's flow may differ from the estimator's on average."""
+MOST_MEAN: dict[ExportPrecision, float] = {"fp32": 1e-2, "fp16": 5e-2}
+"""Pixels by which a file's flow may differ from the estimator's, in float32, on average."""
 
 
-def check_room(config: NetworkConfig, *, batch: int, size: tuple[int, int]) -> None:
+def check_room(
+    config: NetworkConfig, *, batch: int, size: tuple[int, int], warm_start: bool = False
+) -> None:
     """Refuse a size that cannot be tried here: exported programs keep everything in memory.
 
     Raises:
         FlowError: It would take more memory than is free.
     """
     padding = Padding.to_stride(*size)
-    need = bytes_needed(
-        Computation(config),
-        MemoryPlan(),
-        batch=batch,
-        height=size[0] + padding.top + padding.bottom,
-        width=size[1] + padding.left + padding.right,
-    )
+    height = size[0] + padding.top + padding.bottom
+    width = size[1] + padding.left + padding.right
+    need = bytes_needed(Computation(config), MemoryPlan(), batch=batch, height=height, width=width)
+    if warm_start:  # the distances of `carry`, and what they are the sum of
+        need += 3 * 4 * batch * (height * width // STRIDE**2) ** 2
     free = memory_budget(torch.device("cpu"))
     if need > free:
         raise FlowError(
@@ -44,23 +46,54 @@ def check_room(config: NetworkConfig, *, batch: int, size: tuple[int, int]) -> N
         )
 
 
-def compare(run: Run, estimator: FlowEstimator, *, batch: int, size: tuple[int, int]) -> Difference:
+def compare(
+    run: Run,
+    estimator: FlowEstimator,
+    *,
+    batch: int,
+    size: tuple[int, int],
+    precision: ExportPrecision = "fp32",
+    warm_start: bool = False,
+) -> Difference:
     """Compare a file's flow with the estimator's.
+
+    Args:
+        run: Runs the file.
+        estimator: What it should compute, in float32.
+        batch: Pairs to try it with.
+        size: Their height and width.
+        precision: In which the file computes.
+        warm_start: Whether the file takes the flow of the pair before; then the first pair starts
+            from one, and the others from none.
 
     Raises:
         FlowError: They differ by more than rounding.
     """
     images1, images2 = example_batch(batch, size)
+    inputs: list[Images | FlowMap] = [images1, images2]
+    start = None
+    if warm_start:
+        inputs.append(example_previous(batch, size))
+        padded = Padding.to_stride(*size).pad(torch.from_numpy(inputs[-1]))
+        start = forward_project(coarsen(padded))
     tensors = (torch.from_numpy(images).float() / 255 for images in (images1, images2))
-    wanted = estimator.batch(*tensors).flow.numpy()
-    length = np.linalg.norm(run(images1, images2) - wanted, axis=1)
-    found = Difference(*size, mean=float(length.mean()), largest=float(length.max()))
-    if not found.mean <= MOST_MEAN:  # so that NaN is refused too
+    wanted = estimator.batch(*tensors, start=start).flow.numpy()
+    length = np.linalg.norm(run(inputs) - wanted, axis=1)
+    found = Difference(*size, batch, mean=float(length.mean()), largest=float(length.max()))
+    if not found.mean <= MOST_MEAN[precision]:  # so that NaN is refused too
         raise FlowError(
             f"the exported program's flow is {found.mean:.3g} px off the estimator's on average at "
             f"{size[0]}x{size[1]}, which is more than rounding; no file was left"
         )
     return found
+
+
+def example_previous(batch: int, size: tuple[int, int]) -> FlowMap:
+    """Return flows of the pairs before: a few pixels for the first, zeros for the others."""
+    flow = np.zeros((batch, 2, *size), np.float32)
+    rows, columns = np.indices(size, dtype=np.float32) / 8
+    flow[0] = 6 * np.sin(rows), 9 * np.cos(columns)
+    return flow
 
 
 def example_batch(

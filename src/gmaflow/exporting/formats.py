@@ -17,7 +17,9 @@ from jaxtyping import Float32, UInt8
 from torch.export import ExportedProgram
 
 from gmaflow.errors import FlowError, OutputError
+from gmaflow.exporting.config import ExportPrecision
 from gmaflow.exporting.report import Port
+from gmaflow.version import __version__
 
 OPSET = 18
 """ONNX operators of 2022: new enough for the exporter, old enough for most runtimes."""
@@ -26,7 +28,9 @@ ABOUT_FILE = "about.json"
 
 Images = UInt8[np.ndarray, "b 3 H W"]
 FlowMap = Float32[np.ndarray, "b 2 H W"]
-Run = Callable[[Images, Images], FlowMap]
+Inputs = Sequence[Images | FlowMap]
+"""Two images and, for a warm start, the flow of the pair before."""
+Run = Callable[[Inputs], FlowMap]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Format:
     """The distribution that runs it."""
     needs: tuple[str, ...] = ()
     """What the base install does not bring."""
+    precisions: tuple[ExportPrecision, ...] = ("fp32",)
+    """In which it can be run, and so checked, on a CPU."""
 
 
 def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
@@ -73,8 +79,13 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
         for dimension, side in zip(value.type.tensor_type.shape.dim, port.shape, strict=True):
             if isinstance(side, str):
                 dimension.dim_param = side
-    # Sides in between go by the tracer's own names, and every runtime infers them again.
-    del model.graph.value_info[:]
+    # Sides in between go by the tracer's own names, and every runtime infers them again. What the
+    # exporter tells of each node is as long as a small network, and names files of this machine.
+    del model.graph.value_info[:], model.graph.metadata_props[:]
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    model.producer_name, model.producer_version = "gmaflow", __version__
+    model.graph.name, model.doc_string = contract.about["model"], contract.about["use"]
     for key, text in contract.about.items():
         model.metadata_props.add(key=key, value=text)
     return model.SerializeToString()
@@ -84,10 +95,14 @@ def load_onnx(path: Path) -> Run:
     """Let ONNX Runtime run a file."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # Errors alone: of half precision it says that a CPU computes some of it in float32.
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
 
-    def run(images1: Images, images2: Images) -> FlowMap:
-        return session.run(["flow"], {"image1": images1, "image2": images2})[0]
+    def run(inputs: Inputs) -> FlowMap:
+        return session.run(["flow"], dict(zip(names, inputs, strict=True)))[0]
 
     return run
 
@@ -96,6 +111,8 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
     """Return a program as torch.export saves it."""
     ports = {port.name: port.told() for port in (*contract.inputs, *contract.outputs)}
     content = io.BytesIO()
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names files of this machine
     with quiet_exporters():
         about = json.dumps({**contract.about, **ports}, indent=2)
         torch.export.save(program, content, extra_files={ABOUT_FILE: about})
@@ -107,31 +124,43 @@ def load_torch(path: Path) -> Run:
     with quiet_exporters():
         module = torch.export.load(path).module()
 
-    def run(images1: Images, images2: Images) -> FlowMap:
+    def run(inputs: Inputs) -> FlowMap:
         with torch.inference_mode():
-            return module(torch.from_numpy(images1), torch.from_numpy(images2)).numpy()
+            return module(*map(torch.from_numpy, inputs)).numpy()
 
     return run
 
 
 FORMATS = {
     ".onnx": Format(
-        "ONNX", encode_onnx, load_onnx, "onnxruntime", ("onnx", "onnxscript", "onnxruntime")
+        "ONNX",
+        encode_onnx,
+        load_onnx,
+        "onnxruntime",
+        needs=("onnx", "onnxscript", "onnxruntime"),
+        precisions=("fp32", "fp16"),
     ),
     ".pt2": Format("torch.export", encode_torch, load_torch, "torch"),
 }
 """By the suffix of the file."""
 
 
-def format_of(path: Path) -> Format:
+def format_of(path: Path, precision: ExportPrecision) -> Format:
     """Return the format that a file's name asks for.
 
     Raises:
-        FlowError: There is none of that name, or packages for it are missing.
+        FlowError: There is none of that name or none in that precision, or packages for it are
+            missing.
     """
     if path.suffix.lower() not in FORMATS:
         raise OutputError(f"{path}: networks are exported as .onnx or .pt2; choose one")
     wanted = FORMATS[path.suffix.lower()]
+    if precision not in wanted.precisions:
+        # torch has no fast half convolutions for CPUs: a check would take minutes to hours.
+        raise FlowError(
+            f"{path}: {precision} cannot be checked in this format, since torch is far too slow at "
+            "it on a CPU; give an .onnx file, or fp32"
+        )
     for module in wanted.needs:
         try:
             import_module(module)

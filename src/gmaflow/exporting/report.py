@@ -1,7 +1,7 @@
 """What an exported file takes, gives, and how far it is from the estimator."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gmaflow.errors import counted
@@ -25,10 +25,11 @@ class Port:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the file's flow is from the estimator's on the built-in example at one size."""
+    """How far the file's flow is from the estimator's on the built-in example, in one run."""
 
     height: int
     width: int
+    batch: int
     mean: float
     """Of the lengths of the differences, in pixels."""
     largest: float
@@ -43,6 +44,7 @@ class ExportReport:
     bytes: int
     model: str
     iters: int
+    precision: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     checked_with: str
@@ -51,7 +53,7 @@ class ExportReport:
 
     @property
     def largest_difference(self) -> float:
-        """The largest difference from the estimator at all sizes that were tried, in pixels."""
+        """The largest difference from the estimator in all runs that were tried, in pixels."""
         return max(difference.largest for difference in self.differences)
 
 
@@ -64,24 +66,33 @@ def as_text(report: ExportReport) -> str:
     """Return a report for people."""
     lines = [
         f"wrote {report.file}: {report.model}, {counted(report.iters, 'iteration')}, "
-        f"{report.format}, {report.bytes / 2**20:.1f} MiB"
+        f"{report.precision}, {report.format}, {report.bytes / 2**20:.1f} MiB"
     ]
     lines += [f"  in   {port.told()}" for port in report.inputs]
     lines += [f"  out  {port.told()}" for port in report.outputs]
     lines += [
-        f"  run by {report.checked_with} at {found.height}x{found.width}, it differs from the "
-        f"estimator by {found.mean:.1e} px on average, {found.largest:.1e} px at most"
+        f"  run by {report.checked_with} on {counted(found.batch, 'pair')} at "
+        f"{found.height}x{found.width}, it differs from the estimator by {found.mean:.1e} px on "
+        f"average, {found.largest:.1e} px at most"
         for found in report.differences
     ]
     return "\n".join(lines)
 
 
-def ports(*, batch: int, size: tuple[int, int] | None) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
-    """Return the inputs and outputs of a program for images of one size, or of any (None)."""
-    height, width = size or ("height", "width")
-    inputs = tuple(
-        Port(name, "uint8", (batch, 3, height, width), f"the {which} frame, RGB in 0..255")
+def ports(
+    *, batch: int | None, size: tuple[int, int] | None, warm_start: bool
+) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """Return the inputs and outputs of a program; a batch or a size of None is left open."""
+    pairs, (height, width) = batch or "batch", size or ("height", "width")
+    inputs = [
+        Port(name, "uint8", (pairs, 3, height, width), f"the {which} frame, RGB in 0..255")
         for name, which in (("image1", "first"), ("image2", "second"))
+    ]
+    in_pixels = "in pixels, x to the right, then y down"
+    flow = Port(
+        "flow", "float32", (pairs, 2, height, width), f"motion from image1 to image2 {in_pixels}"
     )
-    flow = "motion from image1 to image2 in pixels, x to the right, then y down"
-    return inputs, (Port("flow", "float32", (batch, 2, height, width), flow),)
+    if warm_start:
+        before = f"flow of the pair before {in_pixels}, to start from; zeros for none"
+        inputs.append(replace(flow, name="previous", meaning=before))
+    return tuple(inputs), (flow,)

@@ -3,17 +3,20 @@
 from pathlib import Path
 
 from gmaflow.exporting.checking import check_room, compare
-from gmaflow.exporting.config import ExportConfig
+from gmaflow.exporting.config import ExportConfig, ExportPrecision
 from gmaflow.exporting.formats import Contract, Format, format_of, quiet_exporters, runtime_of
 from gmaflow.exporting.program import FlowProgram, trace
 from gmaflow.exporting.report import ExportReport, ports
 from gmaflow.inference import FlowEstimator
+from gmaflow.inference.device import DTYPES
 from gmaflow.io import atomic_write, ensure_can_write
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, describe
 
 TRIED_SIZES = ((384, 512), (203, 322))
 """Where the size is left open: two others than the one it was traced with, one of them odd."""
+TRIED_BATCHES = (1, 3)
+"""Where the batch is left open: two others than the one it was traced with."""
 
 
 def export(
@@ -31,23 +34,32 @@ def export(
         FlowError: The file cannot be written, or what it would hold cannot be checked or is wrong.
     """
     path = Path(path)
-    wanted = check_output(path, overwrite=overwrite)
-    size = config.fixed_size
-    sizes = TRIED_SIZES if size is None else (size,)
-    for tried in sizes:
-        check_room(checkpoint.config, batch=config.batch, size=tried)
-    inputs, outputs = ports(batch=config.batch, size=size)
+    wanted = check_output(path, precision=config.precision, overwrite=overwrite)
+    size, batch = config.fixed_size, config.fixed_batch
+    tried = runs_to_try(size, batch)
+    for height_width, pairs in tried:
+        check_room(checkpoint.config, batch=pairs, size=height_width, warm_start=config.warm_start)
+    inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
     contract = Contract(inputs, outputs, about(checkpoint, config))
 
     with atomic_write(path) as temporary:
-        program = FlowProgram(checkpoint.build(), iters=config.iters)
+        network = checkpoint.build().to(DTYPES[config.precision])
+        program = FlowProgram(network, iters=config.iters)
         with quiet_exporters():
-            traced = trace(program, batch=config.batch, size=size)
+            traced = trace(program, batch=batch, size=size, warm_start=config.warm_start)
         temporary.write_bytes(wanted.encode(traced, contract))
         run = wanted.load(temporary)
         estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
         differences = tuple(
-            compare(run, estimator, batch=config.batch, size=tried) for tried in sizes
+            compare(
+                run,
+                estimator,
+                batch=pairs,
+                size=height_width,
+                precision=config.precision,
+                warm_start=config.warm_start,
+            )
+            for height_width, pairs in tried
         )
     return ExportReport(
         file=path,
@@ -55,6 +67,7 @@ def export(
         bytes=path.stat().st_size,
         model=describe(checkpoint.config),
         iters=config.iters,
+        precision=config.precision,
         inputs=inputs,
         outputs=outputs,
         checked_with=runtime_of(wanted),
@@ -62,13 +75,24 @@ def export(
     )
 
 
-def check_output(path: Path, *, overwrite: bool) -> Format:
+def runs_to_try(
+    size: tuple[int, int] | None, batch: int | None
+) -> list[tuple[tuple[int, int], int]]:
+    """Return sizes and batches to check a file with; what is left open (None) is tried twice."""
+    runs = 2 if size is None or batch is None else 1
+    sizes = TRIED_SIZES if size is None else (size,) * runs
+    batches = TRIED_BATCHES if batch is None else (batch,) * runs
+    return list(zip(sizes, batches, strict=True))
+
+
+def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
     """Refuse a file that will not be written, before any work is done for it.
 
     Raises:
-        FlowError: Its format is not known or not installed, or it is there already.
+        FlowError: Its format is not known, not installed or not in that precision, or it is there
+            already.
     """
-    wanted = format_of(path)
+    wanted = format_of(path, precision)
     ensure_can_write(path, overwrite)
     return wanted
 
@@ -80,6 +104,7 @@ def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
         "made_by": f"gmaflow {__version__}",
         "model": describe(checkpoint.config),
         "iterations": str(config.iters),
+        "precision": config.precision,
         "weights": card.title,
         "trained_on": card.trained_on,
         "licence": card.licence,

@@ -179,7 +179,8 @@ class FlowNetwork(nn.Module):
 
         grid = pixel_grid(features1)
         # In the features' layout: joined with them, another would cost a copy in every convolution.
-        flow = torch.zeros_like(grid).repeat(len(features1), 1, 1, 1)
+        # By shape, not by len(): a batch that torch.export leaves open has no number.
+        flow = torch.zeros_like(grid).repeat(features1.shape[0], 1, 1, 1)
         flow = flow.contiguous(memory_format=layout_of(features1))
         if flow_init is not None:
             flow = flow + flow_init

@@ -44,6 +44,9 @@ def test_what_only_occ_knows_is_occluded(tmp_path: Path) -> None:
     assert sample.occluded is not None
     assert sample.occluded[2].all()
     assert not sample.occluded[:2].any()
+    assert sample.unmatched is not None
+    assert (sample.unmatched[2] == sample.valid[2]).all()
+    assert not sample.unmatched[:2].any()
     visible = open_dataset("kitti-2015", tmp_path, passes="noc").load(0)
     assert visible.valid is not None
     assert visible.valid.sum(axis=1).tolist() == [0, 0, 0, 8, 8, 8]

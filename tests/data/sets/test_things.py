@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.data import open_dataset
+from gmaflow.data import FlowPair, open_dataset
+from gmaflow.data.sets.things import NUM_TEST_PAIRS, choose_validation
+from gmaflow.errors import DatasetError
 from tests.data.trees import listed, names, put_flows, put_images
 
 
@@ -53,3 +55,50 @@ def test_a_missing_frame_is_still_spoken_of(tmp_path: Path) -> None:
     left = [p for p in listed("things", tmp_path, "training", "clean") if p.camera == "left"]
     assert len(left) == 4
     assert all(gone in pair.files for pair in left)
+
+
+def all_test_pairs() -> list[FlowPair]:
+    """The test pairs of the left camera, scene by scene, as they are listed."""
+    return [
+        FlowPair(
+            dataset="things",
+            scene=f"A/{number:04d}",
+            frame=str(frame),
+            image1=Path(f"{number}/{frame}.png"),
+            image2=Path(f"{number}/{frame + step}.png"),
+            direction=direction,
+        )
+        for number in range(437)
+        for direction, step in (("forward", 1), ("backward", -1))
+        for frame in (range(6, 15) if step == 1 else range(7, 16))
+    ]
+
+
+def test_validation_is_one_in_ten_but_for_a_few() -> None:
+    pairs = all_test_pairs()
+    assert len(pairs) == NUM_TEST_PAIRS
+    chosen = list(choose_validation(pairs, Path("things")))
+    assert len(set(chosen)) == len(chosen) == 764
+    published = [p for p in pairs if p.direction == "forward"]
+    published += [p for p in pairs if p.direction == "backward"]
+    place_of = {pair: place for place, pair in enumerate(published)}
+    places = [place_of[pair] for pair in chosen]
+    assert places == sorted(places)
+    assert {place % 10 for place in places} == {0}
+    left_out = set(range(0, NUM_TEST_PAIRS, 10)) - set(places)
+    assert len(left_out) == 23
+    assert {40, 200, 1990, 4000, 5050, 5060, 5770} <= left_out
+    assert [(p.scene, p.frame, p.direction) for p in chosen[:2]] == [
+        ("A/0000", "6", "forward"),
+        ("A/0001", "7", "forward"),
+    ]
+
+
+def test_validation_of_a_part_cannot_be_told(tmp_path: Path) -> None:
+    scene(scene(tmp_path), "TEST/B/0003")
+    with pytest.raises(DatasetError, match=r"4 of FlyingThings3D's 7866 .* the split 'test'"):
+        open_dataset("things", tmp_path, split="validation")
+
+
+def test_without_test_scenes_validation_is_empty(tmp_path: Path) -> None:
+    assert listed("things", scene(tmp_path), "validation", "clean") == []
