@@ -47,7 +47,8 @@ class FlowOptions:
     format: FileFormat | Literal["all"] = "all"
     """Folders: the flow alone, in this format, or png for the pictures alone."""
     backward: bool = False
-    """Also estimate backward flow, and from both occlusion and confidence."""
+    """Also estimate backward flow, and from both occlusion and confidence: as pictures, and in an
+    .npz as arrays."""
     warm_start: bool = False
     """Folders: begin each pair with the flow of the pair before."""
     attention: Annotated[

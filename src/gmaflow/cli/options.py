@@ -141,9 +141,15 @@ def parse(
         FlowError: The options refuse a value.
     """
     named = pairwise(part for arg in args for part in arg.split("=", 1))
-    if any(flag in ("-o", "--output") and not value for flag, value in named):
+    outputs = [value for flag, value in named if flag in ("-o", "--output")]
+    if "" in outputs:
         # As a path it would be the working folder.
         raise OutputError("the name of the output is empty; give one, or . for this folder")
+    if "-" in outputs:
+        # To most programs it is standard output, and nobody wants a folder of that name.
+        raise OutputError(
+            "nothing is written to standard output; give the name of a file or folder"
+        )
     # The docstring as it stands: tyro by itself would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)

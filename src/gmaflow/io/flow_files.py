@@ -1,6 +1,6 @@
 """Flow files: the suffix chooses the format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +58,8 @@ def write_flow(
     path: PathLike,
     array: Float[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"] | None = None,
+    *,
+    beside: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write a flow file; a .png is written in KITTI's format.
 
@@ -68,13 +70,18 @@ def write_flow(
         array: the flow in pixels. NaN and infinity are written as unknown; in .flo so is whatever
             exceeds 1e9.
         valid: where the flow is known; everywhere if None.
+        beside: other arrays to keep in the file, by name; .npz alone can hold them.
 
     Raises:
-        FlowFileError: the format is not known, or cannot hold this flow.
+        FlowFileError: the format is not known, or cannot hold this flow or what is beside it.
         OutputError: the place cannot be written to.
     """
     path = Path(path)
     writer = _format_of(path).write
+    if beside:
+        if path.suffix.lower() != ".npz":
+            raise FlowFileError(f"{path}: {path.suffix} holds flow alone; use .npz")
+        writer = partial(write_npz, beside=beside)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)
     with atomic_write(path) as temporary:
