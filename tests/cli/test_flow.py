@@ -123,6 +123,9 @@ def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_
     Flow(np.zeros((20, 20, 2), np.float32)).save(tmp_path / "truth.flo")
     refused = run(*call, "--overwrite")
     assert (refused.code, "not of the images' size" in refused.err) == (2, True)
+    Flow(np.zeros((*SIZE, 2), np.float32), np.zeros(SIZE, bool)).save(tmp_path / "truth.flo")
+    refused = run(*call, "--overwrite")
+    assert (refused.code, "knows the motion of no pixel" in refused.err) == (2, True)
 
 
 def test_attention_is_drawn_beside_the_output(

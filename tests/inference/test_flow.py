@@ -103,3 +103,5 @@ def test_an_error_is_that_of_flow_of_the_same_size() -> None:
     assert flow.mean_error(Flow(np.zeros((4, 5, 2), np.float32))) == pytest.approx(2**0.5)
     with pytest.raises(FlowError, match="the truth differ in size: 4x5 and 1x1"):
         flow.mean_error(Flow(np.zeros((1, 1, 2), np.float32)))
+    with pytest.raises(FlowError, match="knows the motion of no pixel"):
+        flow.mean_error(Flow(np.zeros((4, 5, 2), np.float32), np.zeros((4, 5), bool)))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
+from gmaflow.errors import FlowError
 from gmaflow.io import encode_png, write_flow, write_image
 from gmaflow.io import read_flow as read_flow_arrays
 from gmaflow.io.sizes import check_same_size
@@ -88,9 +89,11 @@ class Flow:
         """Return the mean end-point error, over the pixels whose truth is known.
 
         Raises:
-            FlowError: The truth is of another size.
+            FlowError: The truth is of another size, or knows nothing.
         """
         check_same_size({"the flow": self.array, "the truth": truth.array})
+        if truth.valid is not None and not truth.valid.any():
+            raise FlowError("the truth knows the motion of no pixel, so there is no error to tell")
         error = np.linalg.norm(self.array - truth.array, axis=2)
         return float(error.mean() if truth.valid is None else error[truth.valid].mean())
 
