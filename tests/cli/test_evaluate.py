@@ -47,9 +47,14 @@ def test_rendered_scenes(run: Run, weights: dict[str, Path], tmp_path: Path) -> 
         (["--data", "sintel", "--split", "test"], "gmaflow submit"),
         (["--data", "sintl"], "did you mean sintel"),
         (["--data", "nope"], ", folder, scenes"),
-        (["--data", "scenes", "--size", "8x64"], "8x64 is too small; give at least 32x32"),
+        (["--data", "sintel", "--count", "2"], "--count is for rendered scenes, --data scenes"),
+        (["--data", "sintel", "--count", "2"], "for fewer pairs there is --limit"),
+        (["--data", "sintel", "--seed", "0"], "--seed is for rendered scenes"),
+        (["--data", "scenes"], "--root is for data sets of files, not for scenes"),
+        (["--data", "sintel", "--limit", "0"], "0 pairs were asked for; give at least 1"),
+        (["--data", "sintel", "--unsupervised", "--warm-start"], "--warm-start is judged by a"),
+        (["--data", "sintel", "--unsupervised", "--size", "64x64"], "--size is for rendered"),
         (["--data", "sintel", "--passes", "dirty"], "no pass 'dirty'"),
-        (["--data", "scenes", "--preset", "nothing"], "no preset"),
         (["--data", "sintel", "--model", "raft"], "raft"),
     ],
 )
@@ -62,6 +67,52 @@ def test_bad_input_exits_with_2(
     assert found.code == 2
     assert message in found.err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--size", "8x64"], "8x64 is too small; give at least 32x32"),
+        (["--preset", "nothing"], "no preset"),
+        (["--count", "0"], "0 scenes were asked for; give at least 1"),
+    ],
+)
+def test_scenes_that_cannot_be_rendered_are_refused(
+    run: Run, tmp_path: Path, args: list[str], message: str
+) -> None:
+    found = run("evaluate", "--data", "scenes", "-o", tmp_path / "out", *args)
+    assert found.code == 2
+    assert message in found.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_limit_judges_some_pairs_of_each_pass(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    args = ["evaluate", "--data", "sintel", "--root", root, "--weights", weights["raft-small"]]
+    args += ["--passes", "clean", "final", "--iters", "1", "--limit", "1", "-o", tmp_path / "out"]
+    found = run(*args)
+    assert found.code == 0
+    assert "note: 2 of 4 pairs, spread over each pass" in found.out
+    results = json.loads((tmp_path / "out/results.json").read_text())["results"]
+    assert [results[name]["cold"]["regions"]["all"]["images"] for name in results] == [1, 1, 2]
+    assert run(*args, "--unsupervised").code == 0
+    # Both passes are one set there.
+    assert json.loads((tmp_path / "out/unsupervised.json").read_text())["pairs"] == 1
+
+
+def test_footage_of_several_folders_has_the_name_of_the_one_above(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        write_frames(tmp_path / "mine" / name, 2)
+    found = run(
+        *("evaluate", "--data", "folder", "--root", tmp_path / "mine", "--unsupervised"),
+        *("--weights", weights["raft-small"], "--iters", "1", "-o", tmp_path / "out"),
+    )
+    assert found.code == 0
+    assert "mine: 2 pair(s)" in found.out
 
 
 def test_footage_without_truth(

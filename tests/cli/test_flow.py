@@ -91,6 +91,25 @@ def test_a_folder_gets_one_format_if_asked_for(
     assert (refused.code, "its suffix picks the format" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize("target", ["out.npz", "out/"])
+def test_an_npz_holds_occlusion_and_confidence_if_they_were_asked_for(
+    target: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    wanted = [] if target.endswith(".npz") else ["--format", "npz"]
+    args = ["flow", *pair, "-o", f"{tmp_path}/{target}", *fast, *wanted]
+    both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*pair)
+    assert run(*args, "--backward").code == 0
+    (file,) = [path for path in tmp_path.glob("**/*.npz") if "backward" not in path.name]
+    with np.load(file) as found:
+        np.testing.assert_allclose(found["flow"], both.forward.array, atol=1e-4)
+        for name in ("occluded_in", "occluded_out"):
+            np.testing.assert_array_equal(found[name], getattr(both, name))
+        np.testing.assert_allclose(found["confidence"], both.confidence, atol=1e-3)
+    assert run(*args, "--overwrite").code == 0
+    with np.load(file) as found:
+        assert set(found) == {"flow", "valid"}
+
+
 def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
     estimate = FlowEstimator(fast[1], iters=2, device="cpu")(*pair)
     truth = Flow(estimate.array + np.array([3, 4], np.float32))
@@ -104,6 +123,9 @@ def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_
     Flow(np.zeros((20, 20, 2), np.float32)).save(tmp_path / "truth.flo")
     refused = run(*call, "--overwrite")
     assert (refused.code, "not of the images' size" in refused.err) == (2, True)
+    Flow(np.zeros((*SIZE, 2), np.float32), np.zeros(SIZE, bool)).save(tmp_path / "truth.flo")
+    refused = run(*call, "--overwrite")
+    assert (refused.code, "knows the motion of no pixel" in refused.err) == (2, True)
 
 
 def test_attention_is_drawn_beside_the_output(
@@ -227,6 +249,17 @@ def test_outputs_that_cannot_be_are_refused(
 def test_a_slash_makes_a_folder(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
     assert run("flow", *pair, "-o", f"{tmp_path}/out.v2/", *fast).code == 0
     assert (tmp_path / "out.v2" / "flow.flo").is_file()
+
+
+@pytest.mark.parametrize("args", [("-o", "-"), ("--output=-",)])
+@pytest.mark.parametrize("verb", ["flow", "video", "evaluate"])
+def test_a_dash_is_no_folder(
+    verb: str, args: tuple[str, ...], run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair[0].parent)
+    outcome = run(verb, *pair, *args)
+    assert (outcome.code, "nothing is written to standard output" in outcome.err) == (2, True)
+    assert set(pair[0].parent.iterdir()) == set(pair)
 
 
 @pytest.mark.parametrize("args", [("-o", ""), ("--output", ""), ("--output=",)])

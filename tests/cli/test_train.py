@@ -7,7 +7,7 @@ import torch
 from tests.cli.conftest import Run
 
 TINY = (
-    *("--model", "raft-small", "--crop", "32", "40", "--batch", "1", "--iters", "1"),
+    *("--model", "raft-small", "--crop", "32x40", "--batch", "1", "--iters", "1"),
     *("--steps", "2", "--validate-every", "0", "--device", "cpu", "--log-every", "1"),
 )
 
@@ -54,7 +54,8 @@ def test_presets_can_be_shown(run: Run) -> None:
         (("kiti",), "did you mean kitti?"),
         (("chairs", "--stpes", "3"), "--steps"),
         (("chairs", "--model", "raft-smal"), "raft-small"),
-        (("chairs", "--crop", "100", "100"), "multiples of 8"),
+        (("chairs", "--crop", "100x100"), "multiples of 8"),
+        (("chairs", "--crop", "368"), "'368' is no size; give height x width such as"),
         (("chairs", "--root", "nowhere"), "nowhere is not a folder"),
         (("finetune", "--data", "folder:nowhere"), "nowhere"),
         (("finetune",), "--data folder:my/frames"),

@@ -1,11 +1,13 @@
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from gmaflow.errors import FlowError
-from gmaflow.inference import Flow, read_flow
+from gmaflow.errors import FlowError, FlowFileError
+from gmaflow.inference import BidirectionalFlow, Flow, read_flow
 from gmaflow.viz import add_legend, flow_to_image, largest_length
 
 
@@ -22,6 +24,34 @@ def test_statistics_are_what_they_say() -> None:
     assert statistics.max_length == statistics.p95_length == 5
     assert (statistics.mean_x, statistics.mean_y) == (1.5, 2)
     assert statistics.valid_share == 1
+
+
+def test_notebooks_show_a_picture_and_shells_a_line() -> None:
+    flow = make_flow()
+    assert repr(flow) == "<Flow of 20x30: mean 2.50 px, longest 5.00 px>"
+    shown = read_png(flow._repr_png_())
+    np.testing.assert_array_equal(shown, flow.picture())
+
+
+def test_what_follows_from_both_ways_is_saved_with_the_flow(tmp_path: Path) -> None:
+    hidden, gone = np.zeros((2, 20, 30), bool)
+    hidden[3, 4] = gone[5, 6] = True
+    confidence = (~hidden & ~gone).astype(np.float32)
+    both = BidirectionalFlow(make_flow(), make_flow(), hidden, gone, confidence)
+    both.save(tmp_path / "both.npz")
+    np.testing.assert_array_equal(read_flow(tmp_path / "both.npz").array, both.forward.array)
+    with np.load(tmp_path / "both.npz") as found:
+        np.testing.assert_array_equal(found["occluded_in"], hidden)
+        np.testing.assert_array_equal(found["occluded_out"], gone)
+        np.testing.assert_array_equal(found["confidence"], both.confidence)
+    with pytest.raises(FlowFileError, match="holds flow alone; use"):
+        both.save(tmp_path / "both.flo")
+    assert not (tmp_path / "both.flo").exists()
+    assert repr(both).startswith("<Flow both ways, 0.3% occluded; forward <Flow of 20x30")
+
+
+def read_png(content: bytes) -> np.ndarray:
+    return np.asarray(Image.open(BytesIO(content)))
 
 
 def test_statistics_leave_the_unknown_out() -> None:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.inference.fast import FastNetwork
+from gmaflow.io import write_image
 from gmaflow.model import EncodedFrame
 from tests.inference.test_estimator import arrays, checkpoint
 
@@ -39,6 +41,19 @@ def test_every_frame_of_a_sequence_is_encoded_once() -> None:
     with counting(estimator.network.features, estimator.network.context) as counts:
         assert len(list(estimator.sequence(frames))) == 3
     assert counts == [4, 4]
+
+
+def test_a_folder_is_a_sequence_in_natural_order(tmp_path: Path) -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    frames = [arrays(32, 40, seed=seed)[0] for seed in range(3)]
+    for number, image in zip((1, 2, 10), frames, strict=True):
+        write_image(tmp_path / f"f{number}.png", image)
+    (tmp_path / "notes.txt").write_text("no frame")
+    expected = list(estimator.sequence(frames))
+    for found, wanted in zip(estimator.sequence(tmp_path), expected, strict=True):
+        np.testing.assert_array_equal(found.array, wanted.array)
+    with pytest.raises(ImageError, match="is no sequence of images; give a list of them, a folder"):
+        list(estimator.sequence(str(tmp_path / "clip.mp4")))
 
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])

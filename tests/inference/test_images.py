@@ -34,6 +34,11 @@ def test_floats_are_taken_as_they_are(dtype: type) -> None:
     assert np.allclose(loaded, RGB / 255, atol=1e-3)
 
 
+def test_sixteen_bits_are_the_same_picture() -> None:
+    found = load_image(RGB.astype(np.uint16) * 257)
+    np.testing.assert_allclose(found, RGB / np.float32(255), atol=1e-6)
+
+
 def test_rounding_beyond_one_is_forgiven() -> None:
     assert load_image(np.full((16, 16, 3), 1.00001)).max() == 1
 
@@ -56,7 +61,7 @@ def test_tensors_are_in_zero_to_one() -> None:
         (np.full((16, 16, 3), -0.5), "values from -0.5 to 0"),
         (np.full((16, 16, 3), np.nan), "NaN or infinite"),
         (np.full((16, 16, 3), np.inf), "NaN or infinite"),
-        (np.zeros((16, 16, 3), np.int64), "is int64; give uint8, or float in 0..1"),
+        (np.zeros((16, 16, 3), np.int64), "is int64; give uint8, uint16, or float in 0..1"),
         (np.zeros((16, 16, 2), np.uint8), r"shape \(16, 16, 2\)"),
         (np.zeros((4, 16, 16, 3), np.uint8), "shape"),
         (np.zeros((1, 1, 3), np.uint8), "is 1x1; flow needs at least 16 pixels"),

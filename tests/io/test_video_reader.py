@@ -105,6 +105,16 @@ def test_a_video_cut_short_is_read_as_far_as_it_goes(tmp_path: Path, suffix: str
     assert ended.problem is None
 
 
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".ts"])
+def test_a_video_that_begins_late_is_whole(tmp_path: Path, suffix: str) -> None:
+    late = [5 + Fraction(n, 20) for n in range(30)]
+    reader = VideoReader(write_clip(tmp_path / f"a{suffix}", moving(30), times=late))
+    assert times(reader) == [round(n / 20, 3) for n in range(30)]
+    assert reader.problem is None
+    assert reader.info.seconds is not None
+    assert float(reader.info.seconds) == pytest.approx(1.5, abs=0.05)
+
+
 def test_damage_in_the_middle_is_told(clip: Path, tmp_path: Path) -> None:
     raw = bytearray(clip.read_bytes())
     middle = len(raw) // 2

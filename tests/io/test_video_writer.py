@@ -90,6 +90,21 @@ def test_every_format_shows_what_was_written_when_it_was_to_be_seen(
         assert np.abs(found.astype(int) - wanted).mean() < 16
 
 
+@pytest.mark.parametrize("suffix", sorted(VIDEO_OUTPUTS))
+def test_a_video_of_uneven_times_lasts_until_its_last_frame_was_seen(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    begins = [Fraction(n, 100) for n in (0, 4, 8, 20, 24, 50, 52, 56, 100, 300)]
+    ends = [*begins[1:], Fraction(310, 100)]
+    with VideoWriter(path, fps=4, time_base=Fraction(1, 600)) as video:
+        for image, begin, end in zip(moving(10), begins, ends, strict=True):
+            video.write(image, time=begin, seconds=end - begin)
+    seconds = probe_video(path).seconds
+    assert seconds is not None
+    assert float(seconds) == pytest.approx(3.1, abs=0.01)
+
+
 def test_times_that_a_format_cannot_tell_apart_are_moved(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "a.gif", fps=200) as video:
         for image in moving(4):

@@ -87,6 +87,18 @@ def test_tensors_that_do_not_fit_are_named(
         from_published(spoil(theirs), MODELS["raft"])
 
 
+@pytest.mark.parametrize(
+    "lost",
+    ["att.to_qk.weight", "att.pos_emb.rel_height.weight", "update_block.aggregator.to_v.weight"],
+)
+def test_of_a_gma_file_that_lacks_a_tensor_that_one_is_named(lost: str) -> None:
+    theirs = to_published(state(MODELS["gma"]), MODELS["gma"])
+    del theirs[lost]
+    assert recognise(theirs) == MODELS["gma"]
+    with pytest.raises(WeightsError, match=f"missing {lost}$"):
+        from_published(theirs, recognise(theirs))
+
+
 def test_wrappings_of_all_kinds_are_undone() -> None:
     tensors = {"a.weight": torch.ones(1)}
     wrapped = {"module.a.weight": torch.ones(1)}

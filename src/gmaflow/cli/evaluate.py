@@ -8,7 +8,7 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.progress import step_bar
-from gmaflow.cli.scenes_options import Size, parse_size
+from gmaflow.cli.scenes_options import parse_size
 from gmaflow.errors import DatasetError, suggest
 
 if TYPE_CHECKING:
@@ -29,29 +29,59 @@ class DataOptions:
     """training, validation ...; by default the data set's first."""
     passes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
     """clean, final, albedo; occ or noc for KITTI; by default the first."""
-    preset: str = "mix"
-    """Kind of rendered scenes, for --data scenes."""
-    seed: int = 0
-    """Which rendered scenes."""
-    count: int = 20
-    """How many rendered scenes."""
-    size: Size = "368x496"
-    """Height and width of rendered scenes."""
+    limit: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Judge at most so many pairs of each pass, spread over it; not comparable to the whole."""
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Kind of rendered scenes, for --data scenes; mix by default."""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Which rendered scenes; 0 by default."""
+    count: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """How many rendered scenes; 20 by default."""
+    size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
+    """Height and width of rendered scenes; 368x496 by default."""
 
-    def open(self) -> "ExampleSet":
-        """List the pairs."""
+    def check(self) -> None:
+        """Refuse a data set that there is none of, and options that would change nothing.
+
+        Raises:
+            DatasetError: There is such a thing.
+        """
         from gmaflow.data import DATASETS
-        from gmaflow.evaluation import SCENES, open_examples, render_examples
+        from gmaflow.evaluation import SCENES
 
         known = (*DATASETS, SCENES)
         if self.data not in known:
             raise DatasetError(f"there is no data set {self.data!r}; {suggest(self.data, known)}")
+        of_files = {"--root": self.root, "--split": self.split}
+        of_scenes = {
+            "--count": self.count,
+            "--preset": self.preset,
+            "--seed": self.seed,
+            "--size": self.size,
+        }
+        rendered = self.data == SCENES
+        for option, value in (of_files if rendered else of_scenes).items():
+            if value is not None:
+                wanted = "data sets of files" if rendered else "rendered scenes, --data scenes"
+                instead = "; for fewer pairs there is --limit" if option == "--count" else ""
+                raise DatasetError(f"{option} is for {wanted}, not for {self.data}{instead}")
+
+    def open(self) -> "ExampleSet":
+        """List the pairs."""
+        from gmaflow.evaluation import SCENES, open_examples, render_examples, thin
+
+        self.check()
         if self.data == SCENES:
-            size = parse_size(self.size)
-            return render_examples(
-                self.preset, seed=self.seed, count=self.count, size=size, passes=self.passes
+            found = render_examples(
+                self.preset or "mix",
+                seed=self.seed or 0,
+                count=20 if self.count is None else self.count,
+                size=parse_size(self.size or "368x496"),
+                passes=self.passes,
             )
-        return open_examples(self.data, self.root, split=self.split, passes=self.passes)
+        else:
+            found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
+        return found if self.limit is None else thin(found, self.limit)
 
     def padding(self, chosen: Literal["auto", "sintel", "kitti"]) -> Literal["sintel", "kitti"]:
         """Return how images are padded; `auto` is as was published for the data set."""
@@ -72,6 +102,7 @@ class EvaluateOptions:
 
     Examples:
       gmaflow evaluate --data sintel --root /data/MPI-Sintel --passes clean final -o sintel
+      gmaflow evaluate --data sintel --limit 20 -o trial
       gmaflow evaluate --data kitti-2015 --weights gma-things.pth -o kitti
       gmaflow evaluate --data scenes --preset mix --count 50 -o scenes
       gmaflow evaluate --data folder --root frames/ --unsupervised -o own

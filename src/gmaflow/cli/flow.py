@@ -69,6 +69,8 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     truth = None if options.truth is None else read_flow(options.truth)
     if truth is not None and truth.array.shape[:2] != frames[0].shape[:2]:
         raise FlowError(f"{options.truth} is not of the images' size; give the truth of this pair")
+    if truth is not None and truth.valid is not None and not truth.valid.any():
+        raise FlowError(f"{options.truth} knows the motion of no pixel; give another, or none")
     estimator = options.estimator.make()
     result = estimate_pair(estimator, *frames, backward=options.backward, points=points)
     result = replace(result, truth=truth, max_length=options.max_length)

@@ -47,8 +47,8 @@ class FlowOptions:
     format: FileFormat | Literal["all"] = "all"
     """Folders: the flow alone, in this format, or png for the pictures alone."""
     backward: bool = False
-    """Also estimate backward flow, and from both occlusion and confidence. In a folder it is called
-    by the second frame of its pair, whose motion it is."""
+    """Also estimate backward flow, and from both occlusion and confidence: as pictures, and in an
+    .npz as arrays. In a folder it is called by the second frame of its pair, whose motion it is."""
     warm_start: bool = False
     """Folders: begin each pair with the flow of the pair before."""
     attention: Annotated[

@@ -6,7 +6,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import tyro
 
@@ -17,6 +17,32 @@ if TYPE_CHECKING:
     from gmaflow.weights import Checkpoint
 
 Options = TypeVar("Options")
+
+_TYPES = tyro.constructors.ConstructorRegistry()
+"""How options of our own types are read."""
+
+
+@_TYPES.primitive_rule
+def _size_rule(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[tuple[int, int]] | None:
+    """Two whole numbers are a height and width, and are spelt as everywhere: 368x496."""
+    # tyro spells the type in typing's old way, which is equal to nothing but itself.
+    if info.type_origin is not tuple or get_args(info.type) != (int, int):
+        return None
+
+    def read(texts: list[str]) -> tuple[int, int]:
+        from gmaflow.inference.sizes import read_size
+
+        return read_size(texts[0])
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="HxW",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda size: [f"{size[0]}x{size[1]}"],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +141,15 @@ def parse(
         FlowError: The options refuse a value.
     """
     named = pairwise(part for arg in args for part in arg.split("=", 1))
-    if any(flag in ("-o", "--output") and not value for flag, value in named):
+    outputs = [value for flag, value in named if flag in ("-o", "--output")]
+    if "" in outputs:
         # As a path it would be the working folder.
         raise OutputError("the name of the output is empty; give one, or . for this folder")
+    if "-" in outputs:
+        # To most programs it is standard output, and nobody wants a folder of that name.
+        raise OutputError(
+            "nothing is written to standard output; give the name of a file or folder"
+        )
     # The docstring as it stands: tyro by itself would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
@@ -125,7 +157,13 @@ def parse(
 
     def read() -> Options:
         return tyro.cli(
-            options, args=args, prog=f"gmaflow {verb}", description=about, config=config, **given
+            options,
+            args=args,
+            prog=f"gmaflow {verb}",
+            description=about,
+            config=config,
+            registry=_TYPES,
+            **given,
         )
 
     try:

@@ -200,12 +200,20 @@ def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
     """Write what was asked for, the flow last."""
     for part, path in paths.items():
         if part is Part.FLOW:
-            result.flow.save(path)
+            write_forward(result, path)
         elif part is Part.BACKWARD:
             if result.both is not None:
                 result.both.backward.save(path)
         else:
             write_image(path, draw(result, part))
+
+
+def write_forward(result: PairResult, path: Path) -> None:
+    """Write the flow, and into an .npz, which alone can hold them, occlusion and confidence too."""
+    if result.both is not None and path.suffix.lower() == ".npz":
+        result.both.save(path)
+    else:
+        result.flow.save(path)
 
 
 def draw(result: PairResult, part: Part) -> "np.ndarray":

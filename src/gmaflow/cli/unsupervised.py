@@ -3,7 +3,9 @@
 import csv
 import json
 import math
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmaflow.cli.progress import GOES_ON, progress_bar
@@ -20,8 +22,8 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from gmaflow.data import open_dataset
-    from gmaflow.evaluation import written
+    from gmaflow.data import FlowDataset, open_dataset
+    from gmaflow.evaluation import spread, written
     from gmaflow.evaluation.unsupervised import NAMES, average, judge_footage
     from gmaflow.evaluation.unsupervised_report import MEANING, spoken, write_page
     from gmaflow.io import atomic_write
@@ -29,13 +31,21 @@ def judge_by_frames(options: "EvaluateOptions") -> None:
     chosen = options.data
     if chosen.data == "scenes":
         raise FlowError("rendered scenes have a truth; leave --unsupervised out")
+    if options.warm_start:
+        raise FlowError("--warm-start is judged by a truth; leave it or --unsupervised out")
+    chosen.check()
     dataset = open_dataset(
         chosen.data, chosen.root, split=chosen.split, passes=chosen.passes or None
     )
+    if chosen.limit is not None:
+        places = spread(len(dataset), chosen.limit)
+        dataset = FlowDataset(dataset.name, tuple(dataset[place] for place in places))
     estimator = options.estimator.make(padding=chosen.padding(options.padding))
     with progress_bar("judge", kept=GOES_ON) as progress:
         judged = judge_footage(estimator, dataset, options.output, progress=progress)
-    title = dataset[0].image1.parent.name if chosen.data == "folder" else dataset.name
+    title = dataset.name
+    if chosen.data == "folder":  # whose pairs may lie in several folders
+        title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name
     mean = average(one.found for one in judged)
     with atomic_write(options.output / CSV) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)

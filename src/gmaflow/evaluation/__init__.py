@@ -11,6 +11,8 @@ from gmaflow.evaluation.examples import (
     open_examples,
     published_padding,
     render_examples,
+    spread,
+    thin,
 )
 from gmaflow.evaluation.judging import Judge, Judged
 from gmaflow.evaluation.metrics import Averaging, ErrorSums, Figures, averaging_of, measure
@@ -61,7 +63,9 @@ __all__ = [
     "published_padding",
     "render_examples",
     "row_of",
+    "spread",
     "submit",
+    "thin",
     "write_comparison",
     "write_report",
     "written",

@@ -144,14 +144,25 @@ def published_padding(dataset: str) -> PaddingKind:
 
 def thin(data: ExampleSet, count: int) -> ExampleSet:
     """Take at most so many pairs of each group, spread evenly over it."""
-    if count < 1:
-        raise DatasetError(f"{count} pairs were asked for; give at least 1")
     kept: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
         some = list(group)
-        places = np.unique(np.linspace(0, len(some) - 1, min(count, len(some))).round().astype(int))
-        kept += [replace(some[place], follows=False) for place in places]
-    return replace(data, examples=tuple(kept))
+        kept += [replace(some[place], follows=False) for place in spread(len(some), count)]
+    if len(kept) == len(data.examples):
+        return data
+    note = f"{len(kept)} of {counted(len(data.examples), 'pair')}, spread over each pass"
+    return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+
+
+def spread(total: int, count: int) -> list[int]:
+    """Return at most so many places of `total`, spread evenly, the first and the last included.
+
+    Raises:
+        DatasetError: none is asked for.
+    """
+    if count < 1:
+        raise DatasetError(f"{count} pairs were asked for; give at least 1")
+    return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int)).tolist()
 
 
 def open_examples(

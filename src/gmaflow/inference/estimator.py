@@ -1,6 +1,6 @@
 """The door for programs: images in, flow out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from gmaflow.inference.backend import Backend, make_runner
 from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.engine import BatchEstimate, Engine, check_iters
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.frames import Frame, FrameLike
+from gmaflow.inference.frames import Footage, Frame, FrameLike, each_image
 from gmaflow.inference.images import (
     ImageArray,
     ImageLike,
@@ -139,15 +139,15 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
-    def sequence(self, frames: Iterable[ImageLike], *, warm_start: bool = False) -> Iterator[Flow]:
+    def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
 
         Args:
-            frames: Any number of images, read as they are needed.
+            frames: Any number of images, or a folder of them, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
         last, flow = None, None
-        for image in frames:
+        for image in each_image(frames):
             frame = self.encode(image)
             if last is not None:
                 flow = self(last, frame, previous=flow if warm_start else None)

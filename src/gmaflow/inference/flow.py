@@ -7,10 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
+from gmaflow.io import encode_png, write_flow, write_image
 from gmaflow.io import read_flow as read_flow_arrays
-from gmaflow.io import write_flow, write_image
 from gmaflow.io.sizes import check_same_size
 from gmaflow.viz import add_legend, flow_to_image, largest_length, warp_back
+
+BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
+"""What an .npz holds beside the flow, if flow was estimated both ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,17 @@ class Flow:
     """Whether it was estimated in tiles, for want of memory: with more, it would be another."""
     backward: bool = False
     """Whether it leads from the second frame to the first; .exr alone tells, by its channels."""
+
+    def __repr__(self) -> str:
+        told = self.statistics()
+        return (
+            f"<Flow of {told.height}x{told.width}: mean {told.mean_length:.2f} px, longest "
+            f"{told.max_length:.2f} px>"
+        )
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture, which is what notebooks show."""
+        return encode_png(self.picture())
 
     @property
     def length(self) -> Float32[np.ndarray, "h w"]:
@@ -137,3 +151,18 @@ class BidirectionalFlow:
     def occluded(self) -> Bool[np.ndarray, "h w"]:
         """Not visible in the second frame, for either reason."""
         return self.occluded_in | self.occluded_out
+
+    def __repr__(self) -> str:
+        return f"<Flow both ways, {self.occluded.mean():.1%} occluded; forward {self.forward!r}>"
+
+    def save(self, path: str | Path) -> None:
+        """Write the forward flow, with what is known of its pixels, as an .npz.
+
+        Beside `flow` and `valid` it holds `occluded_in`, `occluded_out` and `confidence`. The
+        backward flow is a flow like any other: `backward.save` writes it.
+
+        Raises:
+            FlowFileError: The suffix is another; no other format holds occlusion.
+        """
+        beside = {name: getattr(self, name) for name in BESIDE_FLOW}
+        write_flow(path, self.forward.array, self.forward.valid, beside=beside)

@@ -3,14 +3,18 @@
 Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.errors import ImageError
 from gmaflow.inference.images import ImageArray, ImageLike
+from gmaflow.io import list_images
 from gmaflow.model import EncodedFrame, FlowNetwork
 
 
@@ -31,6 +35,8 @@ class Frame:
 
 
 FrameLike: TypeAlias = "ImageLike | Frame"
+Footage: TypeAlias = "Iterable[ImageLike] | str | Path"
+"""Images that follow one another, or the folder that holds them."""
 
 
 def both_directions(
@@ -49,3 +55,20 @@ def joined(
         return first.padded, second.padded
     images = [first.padded, second.padded]
     return torch.cat(images), torch.cat(images[::-1])
+
+
+def each_image(frames: Footage) -> Iterator[ImageLike]:
+    """Return the images of a sequence one by one; of a folder those in it, in natural order.
+
+    Raises:
+        ImageError: It is a file, or a folder without images.
+    """
+    if not isinstance(frames, str | Path):
+        yield from frames
+    elif Path(frames).is_dir():
+        yield from list_images(frames)
+    else:
+        raise ImageError(
+            f"{frames} is no sequence of images; give a list of them, a folder, or for a video the "
+            "frames of a gmaflow.io.VideoReader"
+        )

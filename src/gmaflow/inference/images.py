@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import PIL.Image
 
 ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
-"""A path, an array `H x W x 3` (uint8, or float in 0..1; grey too) or a PIL image."""
+"""A path, an array `H x W x 3` (uint8, uint16, or float in 0..1; grey too) or a PIL image."""
 
 ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
@@ -60,10 +60,12 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
         )
     if array.dtype == np.uint8:
         pass
+    elif array.dtype == np.uint16:
+        array = array.astype(np.float32) / 65535
     elif np.issubdtype(array.dtype, np.floating):
         array = check_floats(array, name)
     else:
-        raise ImageError(f"{name} is {array.dtype}; give uint8, or float in 0..1")
+        raise ImageError(f"{name} is {array.dtype}; give uint8, uint16, or float in 0..1")
     rgb = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
     return np.ascontiguousarray(rgb)  # views run backwards (BGR to RGB) are beyond torch
 

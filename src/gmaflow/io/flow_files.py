@@ -1,6 +1,6 @@
 """Flow files: the suffix chooses the format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -59,6 +59,8 @@ def write_flow(
     array: Float[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"] | None = None,
     backward: bool = False,
+    *,
+    beside: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write a flow file; a .png is written in KITTI's format.
 
@@ -71,13 +73,18 @@ def write_flow(
         valid: where the flow is known; everywhere if None.
         backward: whether it leads to the frame before, not to the next; in .exr the channels are
             named by it, other formats do not tell.
+        beside: other arrays to keep in the file, by name; .npz alone can hold them.
 
     Raises:
-        FlowFileError: the format is not known, or cannot hold this flow.
+        FlowFileError: the format is not known, or cannot hold this flow or what is beside it.
         OutputError: the place cannot be written to.
     """
     path = Path(path)
     writer = _format_of(path).write
+    if beside:
+        if path.suffix.lower() != ".npz":
+            raise FlowFileError(f"{path}: {path.suffix} holds flow alone; use .npz")
+        writer = partial(write_npz, beside=beside)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)._replace(backward=backward)
     with atomic_write(path) as temporary:

@@ -7,7 +7,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,10 +82,11 @@ def read_npz(path: Path) -> FlowArrays:
     return known_part(array, valid != 0)
 
 
-def write_npz(path: Path, flow: FlowArrays) -> None:
-    """Write `flow` and `valid`, compressed."""
+def write_npz(path: Path, flow: FlowArrays, beside: Mapping[str, np.ndarray] | None = None) -> None:
+    """Write `flow` and `valid`, and what is beside them under its names, compressed."""
+    arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
     with path.open("wb") as file:
-        np.savez_compressed(file, flow=flow.array, valid=flow.valid)
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:

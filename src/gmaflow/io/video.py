@@ -188,7 +188,11 @@ def duration_of(
 
 def _rough_duration(container: "av.container.InputContainer") -> Fraction | None:
     """Return the length of the whole file, sound included, which it tells in microseconds."""
-    return Fraction(container.duration, 1_000_000) if container.duration else None
+    if not container.duration:
+        return None
+    # Matroska counts from time 0 on, though what a camera or a stream left may begin later.
+    late = (container.start_time or 0) if "matroska" in container.format.name else 0
+    return Fraction(max(container.duration - late, 0), 1_000_000) or None
 
 
 def quarter_turns(frame: "av.video.frame.VideoFrame") -> int:

@@ -21,10 +21,14 @@ class VideoFormat:
 
 
 _H264 = {"crf": "17", "preset": "fast"}
+# mp4 and mov add up how long frames last in the order in which they are decoded. Where that is not
+# the order in which they are shown and times are uneven, the sum falls short of the true length,
+# and players stop there. Without frames that look ahead there is one order; it costs a fifth more.
+_H264_IN_ORDER = _H264 | {"bf": "0"}
 _INDEX_FIRST = {"movflags": "+faststart"}  # so that browsers start at once
 VIDEO_FORMATS = {
-    ".mp4": VideoFormat("mp4", "libx264", "yuv420p", _H264, _INDEX_FIRST),
-    ".mov": VideoFormat("mov", "libx264", "yuv420p", _H264, _INDEX_FIRST),
+    ".mp4": VideoFormat("mp4", "libx264", "yuv420p", _H264_IN_ORDER, _INDEX_FIRST),
+    ".mov": VideoFormat("mov", "libx264", "yuv420p", _H264_IN_ORDER, _INDEX_FIRST),
     ".mkv": VideoFormat("matroska", "libx264", "yuv420p", _H264, {}, Fraction(1, 1000)),
     ".webm": VideoFormat(
         "webm",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BT709 = 1  # FFmpeg's number of it, for the matrix, the primaries and the curve alike
 _LIMITED_RANGE = 1
+_FRAME_DURATION = 1 << 8  # FFmpeg's flag: frames say how long they are shown
 
 
 class VideoWriter:
@@ -184,6 +185,8 @@ class VideoWriter:
         stream.pix_fmt = self._format.pixels
         context = stream.codec_context
         context.time_base = self._time_base
+        # Else every frame, and so the last one, would be said to last as long as the average.
+        context.flags |= _FRAME_DURATION
         context.sample_aspect_ratio = self._aspect
         if self._format.pixels != "pal8":
             context.colorspace = context.color_primaries = context.color_trc = _BT709

@@ -115,14 +115,16 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
             f"these are not the tensors of a RAFT or GMA network (they begin with: {some}); "
             "give a checkpoint of raft, raft-small or gma"
         )
-    if "att.to_qk.weight" not in theirs:
+    # By any of its tensors: of a file that lacks one, that one shall be named.
+    if not any(name.startswith(("att.", "update_block.aggregator.")) for name in theirs):
         small = "fnet.layer1.0.conv3.weight" in theirs
         config = NetworkConfig(small=small, attention="none")
     else:
         gate = theirs.get("update_block.gru.convz1.weight")
         both = gate is None or gate.shape[1:2] == (512,)
         # Whatever shapes a file has, a network is found, and then told how they differ from its.
-        heads = theirs["att.to_qk.weight"].shape[:1].numel() // (2 * HEAD_CHANNELS)
+        to_query_key = theirs.get("att.to_qk.weight", torch.empty(0))
+        heads = to_query_key.shape[:1].numel() // (2 * HEAD_CHANNELS)
         config = NetworkConfig(
             num_heads=min(max(heads, 1), MOST_HEADS),
             learned_alpha="update_block.aggregator.gamma" in theirs,
