@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmaflow.errors import ImageError
-from gmaflow.io import find_breaks, list_images
+from gmaflow.errors import FlowFileError, ImageError
+from gmaflow.io import find_breaks, list_flows, list_images
 from gmaflow.io.folders import natural_key
 
 
@@ -55,3 +55,25 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
 def test_neighbours_that_do_not_follow_are_found(names: list[str], breaks: list[int]) -> None:
     frames = [Path(f"{name}.png") for name in names]
     assert find_breaks(frames) == [(frames[i], frames[i + 1]) for i in breaks]
+
+
+def test_flow_is_listed_without_the_pictures_beside_it(tmp_path: Path) -> None:
+    for name in ("flow10.flo", "flow2.flo", "flow2.png", "flow3.kitti.png", ".flow1.flo", "a.txt"):
+        (tmp_path / name).touch()
+    assert [path.name for path in list_flows(tmp_path)] == [
+        "flow2.flo",
+        "flow3.kitti.png",
+        "flow10.flo",
+    ]
+
+
+def test_pictures_alone_may_be_kittis_flow(tmp_path: Path) -> None:
+    (tmp_path / "000000_10.png").touch()
+    assert [path.name for path in list_flows(tmp_path)] == ["000000_10.png"]
+
+
+def test_a_folder_without_flow_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FlowFileError, match="holds no flow"):
+        list_flows(tmp_path)
+    with pytest.raises(FlowFileError, match="is not a folder"):
+        list_flows(tmp_path / "gone")

@@ -9,6 +9,7 @@ from gmaflow.version import __version__
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
+    "convert": "draw flow files, or write them in another format",
     "demo": "see it work on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and sound",
     "scenes": "render training pairs whose flow is known exactly, and look at them",
@@ -34,6 +35,7 @@ examples:
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
   gmaflow video in.mp4 -o flow.mp4              flow of a video
+  gmaflow convert flow.flo -o flow.png          a flow file, as a picture
   gmaflow serve                                 drop images on a page in your browser"""
 
 

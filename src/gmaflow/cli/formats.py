@@ -2,12 +2,12 @@
 
 from typing import Literal
 
+from gmaflow.io import KITTI_ENDING
+
 FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
 """Flow as numbers, or png for pictures."""
 
 PICTURES = "png"
-KITTI = ".kitti.png"
-"""Ending that asks for KITTI's 16-bit flow rather than a picture."""
 
 
 def holds_numbers(word: FileFormat) -> bool:
@@ -17,4 +17,4 @@ def holds_numbers(word: FileFormat) -> bool:
 
 def ending_of(word: FileFormat) -> str:
     """Return how the names of files in a format end."""
-    return KITTI if word == "kitti" else f".{word}"
+    return KITTI_ENDING if word == "kitti" else f".{word}"

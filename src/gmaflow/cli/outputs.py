@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.formats import KITTI, FileFormat, ending_of, holds_numbers
+from gmaflow.cli.formats import FileFormat, ending_of, holds_numbers
 from gmaflow.errors import OutputError
 from gmaflow.io import (
     FLOW_SUFFIXES,
+    KITTI_ENDING,
     PICTURE_SUFFIXES,
     VIDEO_OUTPUTS,
     ensure_can_encode,
@@ -88,7 +89,7 @@ def is_folder(output: str) -> bool:
     if path.is_dir():
         return True
     if not output.endswith(("/", os.sep)):
-        if path.name.lower() in FORMATS | {KITTI}:
+        if path.name.lower() in FORMATS | {KITTI_ENDING}:
             raise OutputError(f"{path} is a suffix alone; give a name such as flow{path.name}")
         if path.suffix:
             return False
@@ -146,10 +147,10 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
     if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
         known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
         raise OutputError(
-            f"{output}: {suffix} is no format for flow; use {known}, .png for a picture, {KITTI} "
-            "for KITTI's format, or a folder for everything"
+            f"{output}: {suffix} is no format for flow; use {known}, .png for a picture, "
+            f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
-    numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI)
+    numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI_ENDING)
     stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
     everything = folder_paths(output.parent, (stem, stem), extras)
     paths = {part: path for part, path in everything.items() if part in EXTRAS}

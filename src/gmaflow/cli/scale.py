@@ -1,6 +1,6 @@
 """One scale for the colours of a whole video or folder, known before its first frame is drawn."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import islice, pairwise
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import ImageError
-from gmaflow.io import VideoReader, scale_image
+from gmaflow.io import FlowArrays, VideoReader, scale_image
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,18 @@ def long_motion(estimator: "FlowEstimator", image1: "np.ndarray", image2: "np.nd
     shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
     flow = estimator(scale_image(image1, shrink), scale_image(image2, shrink))
     return float(np.quantile(flow.length, QUANTILE)) / shrink
+
+
+def scale_of(flows: "Iterable[FlowArrays]") -> float:
+    """Return a length in pixels that nearly all motions of some flows stay below."""
+    import numpy as np
+
+    longest = SHORTEST
+    for flow in flows:
+        if flow.valid.any():
+            lengths = np.linalg.norm(flow.array[flow.valid], axis=1)
+            longest = max(longest, HEADROOM * float(np.quantile(lengths, QUANTILE)))
+    return longest
 
 
 def looks_at_video(reader: VideoReader) -> list[Look]:

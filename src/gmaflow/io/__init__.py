@@ -3,7 +3,7 @@
 from gmaflow.io.atomic import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.flow_arrays import FlowArrays
 from gmaflow.io.flow_files import FLOW_SUFFIXES, ensure_can_encode, read_flow, write_flow
-from gmaflow.io.folders import find_breaks, list_images
+from gmaflow.io.folders import KITTI_ENDING, find_breaks, list_flows, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
@@ -29,6 +29,7 @@ from gmaflow.io.video_writer import VideoWriter
 __all__ = [
     "FLOW_SUFFIXES",
     "IMAGE_SUFFIXES",
+    "KITTI_ENDING",
     "PICTURE_SUFFIXES",
     "VIDEO_OUTPUTS",
     "FlowArrays",
@@ -47,6 +48,7 @@ __all__ = [
     "find_breaks",
     "has_sound",
     "image_to_array",
+    "list_flows",
     "list_images",
     "probe_video",
     "read_ahead",

@@ -1,14 +1,18 @@
-"""Folders of pictures, in the order in which people count."""
+"""Folders of pictures or flow, in the order in which people count."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import FlowFileError, ImageError
+from gmaflow.io.flow_files import FLOW_SUFFIXES
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import PathLike
+
+KITTI_ENDING = ".kitti.png"
+"""Ending that tells KITTI's 16-bit flow from a picture."""
 
 
 def list_images(folder: PathLike) -> list[Path]:
@@ -23,7 +27,7 @@ def list_images(folder: PathLike) -> list[Path]:
     if not folder.is_dir():
         raise ImageError(f"{folder} is not a folder; give a folder of images")
     try:
-        images = [path for path in folder.iterdir() if _is_image(path)]
+        images = [path for path in folder.iterdir() if _is_visible(path, IMAGE_SUFFIXES)]
     except OSError as err:
         raise ImageError(f"{folder} cannot be listed: {err.strerror}") from err
     if not images:
@@ -31,6 +35,35 @@ def list_images(folder: PathLike) -> list[Path]:
         raise ImageError(f"{folder} holds no images; files ending in {known} are looked for")
     others = [path for path in images if path.suffix.lower() != ".exr"]
     return sorted(others or images, key=lambda path: natural_key(path.name))
+
+
+def list_flows(folder: PathLike) -> list[Path]:
+    """List the flow files of a folder, flow2 before flow10; hidden files are left out.
+
+    A .png counts where there is nothing else, or if it is called .kitti.png: beside other files it
+    is a picture.
+
+    Raises:
+        FlowFileError: there is no such folder, or no flow in it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FlowFileError(f"{folder} is not a folder; give a folder of flow files")
+    try:
+        flows = [path for path in folder.iterdir() if _is_visible(path, FLOW_SUFFIXES)]
+    except OSError as err:
+        raise FlowFileError(f"{folder} cannot be listed: {err.strerror}") from err
+    if not flows:
+        known = ", ".join(sorted(FLOW_SUFFIXES))
+        raise FlowFileError(f"{folder} holds no flow; files ending in {known} are looked for")
+    sure = [path for path in flows if not is_picture_beside(path)]
+    return sorted(sure or flows, key=lambda path: natural_key(path.name))
+
+
+def is_picture_beside(path: Path) -> bool:
+    """Tell whether a file beside flow files is most likely a picture of one."""
+    name = path.name.lower()
+    return name.endswith(".png") and not name.endswith(KITTI_ENDING)
 
 
 def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -66,7 +99,5 @@ def _words_and_number(stem: str) -> tuple[str, float]:
     return (f"{found[1]}#{found[3]}", float(found[2])) if found else ("", 0.0)
 
 
-def _is_image(path: Path) -> bool:
-    return (
-        path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+def _is_visible(path: Path, suffixes: Set[str]) -> bool:
+    return path.suffix.lower() in suffixes and not path.name.startswith(".") and path.is_file()

@@ -1,0 +1,219 @@
+"""`gmaflow convert`: flow files as pictures, or in another format."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from gmaflow.cli.formats import FileFormat, ending_of
+from gmaflow.cli.options import check_length, parse
+from gmaflow.cli.outputs import (
+    Part,
+    check_formats,
+    file_paths,
+    is_folder,
+    refuse_existing,
+    refuse_inputs,
+)
+from gmaflow.cli.pairs import full_scale
+from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.scale import MOST_PAIRS, scale_of
+from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
+from gmaflow.io import (
+    KITTI_ENDING,
+    FlowArrays,
+    ensure_can_fill,
+    list_flows,
+    read_flow,
+    write_flow,
+    write_image,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """Draw flow files, or write them in another format.
+
+    A flow file (.flo .pfm .npy .npz .flo5 .exr, or KITTI's .png), or a folder of them. The output's
+    suffix picks the format: .png .jpg .webp for a picture by the Middlebury colour wheel, the
+    others and .kitti.png for numbers. A folder becomes a folder, of pictures or of what --format
+    says. Its pictures have one scale and can be compared. Files that cannot be read are named and
+    left out; the exit code is then 1.
+
+    Examples:
+      gmaflow convert flow.flo -o flow.png --legend
+      gmaflow convert flow.flo -o flow.kitti.png
+      gmaflow convert flows/ -o pictures/ --max-length 40
+      gmaflow convert kitti/training/flow_occ -o flows/ --format exr
+    """
+
+    input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE | FOLDER")]
+    """A flow file, or a folder of them."""
+    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
+    """A file, or a folder."""
+    format: FileFormat | Literal["auto"] = "auto"
+    """Folders: what to write; auto is png, which is pictures."""
+    legend: bool = False
+    """Pictures: add the wheel and its scale in a corner."""
+    max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
+    """Length at which pictures reach full colour; by default the longest of a file, and for a
+    folder one length from files all over it."""
+    overwrite: bool = False
+    """Replace outputs that exist."""
+    json: bool = False
+    """Print a JSON object instead of a sentence."""
+
+    @property
+    def output(self) -> Path:
+        """Where it goes."""
+        return Path(self.target)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A flow file and what becomes of it."""
+
+    source: Path
+    target: Path
+    draws: bool
+    """Whether that is a picture."""
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(ConvertOptions, args, verb="convert")
+    jobs = plan(options)
+    scale = options.max_length
+    if scale is None and jobs[0].draws and options.input.is_dir():
+        scale = scale_of(readable(spread(jobs)))
+    skipped = convert(jobs, options, scale)
+    report = {
+        "input": str(options.input),
+        "output": str(options.output),
+        "converted": len(jobs) - len(skipped),
+        "skipped": skipped,
+        "max_length": scale,
+    }
+    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    if skipped:
+        sys.exit(NOT_WHOLE)
+
+
+def plan(options: ConvertOptions) -> list[Job]:
+    """List what is to be done, after everything that can be checked ahead.
+
+    Raises:
+        FlowError: Something is missing, or cannot be meant.
+    """
+    check_length("--max-length", options.max_length)
+    into_folder = is_folder(options.target)
+    if options.input.is_dir() and not into_folder:
+        raise OutputError(f"{options.input} is a folder; give a folder to write to, such as out/")
+    if options.format != "auto" and not into_folder:
+        raise OutputError(
+            f"{options.output}: its suffix picks the format, and --format is for folders; drop one "
+            "of them"
+        )
+    sources = list_flows(options.input) if options.input.is_dir() else [options.input]
+    ending = ending_of("png" if options.format == "auto" else options.format)
+    targets = [
+        options.output / f"{stem_of(source)}{ending}" if into_folder else options.output
+        for source in sources
+    ]
+    refuse_one_name(sources, targets)
+    parts = [file_paths(target, frozenset()) for target in targets]
+    check_formats(parts[0])
+    jobs = [
+        Job(source, target, draws=Part.PICTURE in part)
+        for source, target, part in zip(sources, targets, parts, strict=True)
+    ]
+    if not jobs[0].draws and (options.legend or options.max_length is not None):
+        raise FlowError(
+            f"--legend and --max-length are for pictures, and {targets[0].name} holds numbers; "
+            "drop them, or write a .png"
+        )
+    refuse_inputs(targets, sources)
+    refuse_existing(targets, overwrite=options.overwrite)
+    ensure_can_fill(targets[0].parent)
+    return jobs
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a flow file without what tells its format."""
+    kitti = path.name.lower().endswith(KITTI_ENDING)
+    return path.name[: -len(KITTI_ENDING)] if kitti else path.stem
+
+
+def refuse_one_name(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Refuse two files that would become one.
+
+    Raises:
+        OutputError: There are two.
+    """
+    first: dict[Path, Path] = {}
+    for source, target in zip(sources, targets, strict=True):
+        other = first.setdefault(target, source)
+        if other != source:
+            raise OutputError(
+                f"{other.name} and {source.name} would both become {target.name}; convert them "
+                "from folders of their own"
+            )
+
+
+def spread(jobs: Sequence[Job]) -> list[Job]:
+    """Return a few of many, from all over."""
+    count = min(len(jobs), MOST_PAIRS)
+    return [jobs[len(jobs) * number // count] for number in range(count)]
+
+
+def readable(jobs: Sequence[Job]) -> Iterator[FlowArrays]:
+    """Read flow files, but for those that cannot be, which is told when their turn comes."""
+    for job in jobs:
+        try:
+            yield read_flow(job.source)
+        except FlowFileError:
+            continue
+
+
+def convert(jobs: Sequence[Job], options: ConvertOptions, scale: float | None) -> list[str]:
+    """Do the work; returns what was wrong with files of a folder.
+
+    Raises:
+        FlowFileError: No file can be read, or held by the format.
+    """
+    skipped: list[str] = []
+    with progress_bar("files", quiet=options.json) as show_progress:
+        for number, job in enumerate(jobs):
+            show_progress(number, len(jobs))
+            try:
+                write(job, read_flow(job.source), legend=options.legend, scale=scale)
+            except FlowFileError as err:
+                skipped.append(str(err))
+                if len(skipped) == len(jobs):
+                    raise
+                say(f"gmaflow: skipped {err}")
+    return skipped
+
+
+def write(job: Job, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
+    """Write a flow as a picture or as numbers."""
+    if not job.draws:
+        write_flow(job.target, *flow)
+        return
+    from gmaflow.viz import add_legend, flow_to_image, largest_length
+
+    picture = flow_to_image(flow.array, max_length=scale, valid=flow.valid)
+    shown = scale or largest_length(flow.array, valid=flow.valid)
+    write_image(job.target, add_legend(picture, shown) if legend and shown > 0 else picture)
+
+
+def sentence(report: dict[str, object]) -> str:
+    """Return a report as a person would say it."""
+    converted = report["converted"]
+    assert isinstance(converted, int)
+    files = f"{counted(converted, 'file')} to " if Path(str(report["input"])).is_dir() else ""
+    return f"wrote {files}{report['output']}{full_scale(report['max_length'])}"
