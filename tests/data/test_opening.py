@@ -68,5 +68,12 @@ def test_the_order_does_not_depend_on_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_every_set_refuses_an_empty_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DatasetError, match="is had from"):
+    told = "is had from" if DATASETS[name].source else "holds no complete pair"
+    with pytest.raises(DatasetError, match=told):
         open_dataset(name, tmp_path)
+
+
+def test_a_folder_of_data_sets_is_not_one_of_them(tmp_path: Path) -> None:
+    sintel(tmp_path / "Sintel")
+    with pytest.raises(DatasetError, match=r"perhaps .*Sintel is meant"):
+        open_dataset("sintel", tmp_path)

@@ -86,7 +86,9 @@ def list_sets(options: ListOptions) -> None:
         parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
         root = str(found[0]) if found else f"not set; {root_variable(info)} may name it"
         print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
-        print(f"{'':<12}root: {root}\n{'':<12}from: {info.source}")
+        print(f"{'':<12}root: {root}")
+        if info.source:
+            print(f"{'':<12}from: {info.source}")
     print(f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}.")
 
 

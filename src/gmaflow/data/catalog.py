@@ -56,7 +56,7 @@ class DatasetInfo:
     Attributes:
         name: how it is called here.
         title: how its authors call it.
-        source: where it is had.
+        source: where it is had; nothing for what everyone has.
         looks_like: a file that must be found below the root.
         test_looks_like: one that is there with the test split, where that is another.
         folders: names under which it is looked for in a folder of data sets.
@@ -74,6 +74,11 @@ class DatasetInfo:
     list_pairs: ListPairs
     cameras: tuple[str, ...] = ()
     test_looks_like: str = ""
+
+    @property
+    def had_from(self) -> str:
+        """Where it is had, as the end of a sentence."""
+        return f"; it is had from {self.source}" if self.source else ""
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -232,7 +237,7 @@ _ALL = (
     DatasetInfo(
         name="folder",
         title="a folder of one's own",
-        source="your own frames",
+        source="",
         looks_like="two images or more, or folders of them",
         folders=(),
         parts=(Part(split="all", required=False),),

@@ -10,7 +10,7 @@ from gmaflow.data.catalog import DatasetInfo, Part, dataset_info
 from gmaflow.data.headers import measure
 from gmaflow.data.opening import sort_out
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.roots import find_root
+from gmaflow.data.roots import find_root, suggest_inside
 from gmaflow.data.shelf import Shelf
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
@@ -116,8 +116,8 @@ def check_dataset(
                 parts.append(PartReport(part=part, found=found))
     if not pairs:
         raise DatasetError(
-            f"{folder} holds nothing of {info.title}; {info.looks_like} is looked for, "
-            f"and it is had from {info.source}"
+            f"{folder} holds nothing of {info.title}; {info.looks_like} is looked for"
+            f"{info.had_from}{suggest_inside(folder, info)}"
         )
     listing = sort_out(shelf, list(dict.fromkeys(pairs)))
     # Of a rendered set the card tells what there should be, masks and whole scenes included.

@@ -8,7 +8,7 @@ from pathlib import Path
 from gmaflow.data.catalog import DatasetInfo, dataset_info
 from gmaflow.data.dataset import FlowDataset
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.roots import find_root
+from gmaflow.data.roots import find_root, suggest_inside
 from gmaflow.data.shelf import Shelf
 from gmaflow.errors import DatasetError
 from gmaflow.io.paths import PathLike
@@ -101,8 +101,8 @@ def _open_variant(
         lacking = f"; {listing.missing[0]} is missing" if listing.missing else ""
         looks_like = (info.test_looks_like if split == "test" else "") or info.looks_like
         raise DatasetError(
-            f"{root} holds no complete pair of {title}{lacking}; {info.title} has {looks_like}, "
-            f"and is had from {info.source}"
+            f"{root} holds no complete pair of {title}{lacking}; {info.title} has {looks_like}"
+            f"{info.had_from}{suggest_inside(root, info)}"
         )
     if listing.missing:
         log.warning(

@@ -68,14 +68,14 @@ def find_root(
         raise DatasetError(
             f"no folder is set for {info.title}; name its root, or set {root_variable(info)}, "
             f"{tried}, or {info.name} under [roots] in {config_path(environ)}; "
-            f"it is had from {info.source}"
+            f"it holds {info.looks_like}{info.had_from}"
         )
     folder, told_by = found
     if not folder.is_dir():
         told = "" if root is not None else f", but {told_by} names it as the root"
         raise DatasetError(
-            f"{folder} is not a folder{told}; the root of {info.title} holds {info.looks_like}, "
-            f"and is had from {info.source}"
+            f"{folder} is not a folder{told}; the root of {info.title} holds {info.looks_like}"
+            f"{info.had_from}"
         )
     return folder
 
@@ -91,13 +91,13 @@ def look_up_root(
     if environ.get(variable):
         return Path(environ[variable]).expanduser(), variable
     if environ.get(_PARENT):
-        folder = _inside(Path(environ[_PARENT]).expanduser(), info)
+        folder = find_inside(Path(environ[_PARENT]).expanduser(), info)
         if folder is not None:
             return folder, _PARENT
     config = read_config(config_path(environ))
     if info.name in config.roots:
         return config.roots[info.name], str(config_path(environ))
-    folder = None if config.data is None else _inside(config.data, info)
+    folder = None if config.data is None else find_inside(config.data, info)
     return None if folder is None else (folder, str(config_path(environ)))
 
 
@@ -132,6 +132,13 @@ def _folder(config: Path, name: str, value: object) -> Path:
     return config.parent / Path(value).expanduser()  # an absolute one stays as it is
 
 
-def _inside(parent: Path, info: DatasetInfo) -> Path | None:
+def find_inside(parent: Path, info: DatasetInfo) -> Path | None:
+    """Find a data set by its name in a folder of several; None if it is not there."""
     folders = (parent / name for name in (info.name, *info.folders))
     return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def suggest_inside(root: Path, info: DatasetInfo) -> str:
+    """Return what to say where a root holds nothing: that a folder in it may be meant."""
+    folder = find_inside(root, info)
+    return "" if folder is None else f"; perhaps {folder} is meant"

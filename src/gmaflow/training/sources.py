@@ -205,13 +205,12 @@ def open_pairs(config: TrainConfig, place: Place) -> "FlowDataset":
 def find_below(root: str, dataset: str) -> Path | None:
     """Return a data set's folder: the one in `root` that bears its name, or `root` itself."""
     from gmaflow.data import dataset_info
+    from gmaflow.data.roots import find_inside
 
     if not root:
         return None
     parent = Path(root).expanduser()
-    info = dataset_info(dataset)
-    named = (parent / name for name in (info.name, *info.folders))
-    return next((folder for folder in named if folder.is_dir()), parent)
+    return find_inside(parent, dataset_info(dataset)) or parent
 
 
 def with_augmentation(
