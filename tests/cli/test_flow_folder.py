@@ -273,6 +273,19 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
+def test_a_name_that_is_also_that_of_backward_flow_is_told(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    first, second = write_frames(tmp_path / "in", 2)
+    first.rename(tmp_path / "in" / "a-backward.png")
+    second.rename(tmp_path / "in" / "a.png")
+    args = ["-o", tmp_path / "out", "--format", "npy", "--backward", *fast]
+    outcome = run("flow", tmp_path / "in", *args)
+    told = "a.png and a-backward.png would both be written to a-backward.npy"
+    assert (outcome.code, told in outcome.err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("option", ["--resume", "--overwrite"])
 def test_frames_are_never_written_over(
     option: str, run: Run, fast: list[str], tmp_path: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.io import atomic_write, ensure_can_fill, ensure_can_write
 
 
 def test_the_file_appears_on_success_only(tmp_path: Path) -> None:
@@ -87,3 +87,8 @@ def test_an_existing_file_needs_overwrite(tmp_path: Path) -> None:
         ensure_can_write(tmp_path, overwrite=True)
     with pytest.raises(OutputError, match=r"new/b cannot be written: .*a is a file"):
         ensure_can_write(path / "new" / "b", overwrite=True)
+
+
+def test_a_folder_whose_name_is_too_long_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot be written: .*too long; choose another place"):
+        ensure_can_fill(tmp_path / ("a" * 300))

@@ -1,9 +1,21 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from gmaflow.io import read_ahead, write_behind
+
+
+def assert_ends(work: Callable[[], None]) -> None:
+    """Do some work that would hang if it were wrong."""
+    ended = threading.Event()
+
+    def run() -> None:
+        work()
+        ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    assert ended.wait(10)
 
 
 def test_the_same_items_come_in_the_same_order() -> None:
@@ -47,8 +59,11 @@ def test_what_cannot_be_begun_is_not_waited_for() -> None:
         def __iter__(self) -> Iterator[int]:
             raise ValueError("broken")
 
-    with pytest.raises(ValueError, match="broken"):
-        next(read_ahead(Broken()))
+    def begin() -> None:
+        with pytest.raises(ValueError, match="broken"):
+            next(read_ahead(Broken()))
+
+    assert_ends(begin)
 
 
 def test_whoever_stops_early_closes_the_source() -> None:
@@ -118,8 +133,11 @@ def test_an_error_is_raised_however_often_work_is_given() -> None:
                 with pytest.raises(OSError, match="full"):
                     later(fail)
 
-    with pytest.raises(OSError, match="full"):
-        go_on()
+    def fail_at_the_end() -> None:
+        with pytest.raises(OSError, match="full"):
+            go_on()
+
+    assert_ends(fail_at_the_end)
 
 
 def test_an_interrupt_lets_given_work_be_finished() -> None:

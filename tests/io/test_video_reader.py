@@ -67,9 +67,11 @@ def test_pictures_that_are_left_out_are_not_read(tmp_path: Path) -> None:
     for number in (0, 1, 3, 5):
         (tmp_path / f"f{number}.png").write_bytes(b"broken")
     write_image(tmp_path / "f0.png", moving(6)[0])  # the first tells the size
-    reader = VideoReader(tmp_path, every=2).skipping({0})
-    assert [frame.number for frame in reader] == [1, 2]
+    reader = VideoReader(tmp_path, every=2)
+    found = list(reader.passing_over({0}))
+    assert [None if frame is None else frame.number for frame in found] == [None, 1, 2]
     assert reader.problem is None
+    assert list(reader.passing_over({0, 1, 2})) == [None] * 3
 
 
 def test_gif_and_webm_are_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import time
 
 import numpy as np
 from PIL import Image
@@ -52,6 +53,13 @@ class Screen:
         url = self.canvas(view).evaluate("(canvas) => canvas.toDataURL('image/png')")
         encoded = base64.b64decode(url.partition(",")[2])
         return np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")).astype(int)
+
+    def wait_for_change(self, view: str, before: np.ndarray) -> None:
+        """Wait until a view shows something else."""
+        deadline = time.monotonic() + PATIENCE
+        while np.array_equal(self.picture(view), before):
+            assert time.monotonic() < deadline, f"{view} shows the same as before"
+            self.page.wait_for_timeout(50)
 
     def click(self, view: str, x: float, y: float, *, more: bool = False) -> None:
         """Click at a place of a view, in fractions of it."""

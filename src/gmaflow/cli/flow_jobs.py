@@ -90,11 +90,12 @@ def refuse_clashes(jobs: list[Job]) -> None:
     """Refuse a folder in which two frames would write to one name (a.png beside a.jpg)."""
     seen: dict[Path, Path] = {}
     for job in jobs:
-        for path in job.paths.values():
-            if seen.setdefault(path, job.first) != job.first:
+        for part, path in job.paths.items():
+            frame = job.second if part is Part.BACKWARD else job.first
+            if seen.setdefault(path, frame) != frame:
                 raise ImageError(
-                    f"{seen[path].name} and {job.first.name} would both be written to "
-                    f"{path.name}; keep one kind of image in the folder"
+                    f"{seen[path].name} and {frame.name} would both be written to {path.name}; "
+                    "rename one of them, or keep one kind of image in the folder"
                 )
 
 

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from gmaflow.io import VideoReader, list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator, VideoStep
+    from gmaflow.io import TimedFrame
 
 USUAL_FPS = "25"
 
@@ -69,7 +70,6 @@ def run(options: VideoOptions) -> dict[str, object]:
         estimator = options.estimator.make()
         output = video or FrameFolder(options, estimator)
         output.scale = find_scale(estimator, reader, output, options)
-        reader = reader.skipping(inner_frames(output.done))
         tally = work_through(estimator, reader, output, options)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; what could be read was used")
@@ -131,7 +131,7 @@ def work_through(
     """
     from gmaflow.inference import estimate_video
 
-    tally = Tally(frames=len(output.done), already_there=len(output.done))
+    tally = Tally()
     total = None if reader.num_frames is None else reader.num_frames - 1
 
     draw = partial(
@@ -148,22 +148,30 @@ def work_through(
         with (
             progress_bar("video", quiet=options.json) as show_progress,
             write_behind() as later,
-            closing(read_ahead(reader)) as frames,
+            closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
         ):
+
+            def counting() -> "Iterator[TimedFrame]":
+                for number, frame in enumerate(frames):
+                    show_progress(number, total)
+                    tally.already_there += number - 1 in output.done
+                    if frame is not None:
+                        yield frame
+
             for step in estimate_video(
                 estimator,
-                frames,
+                counting(),
                 backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
                 done=output.done,
             ):
                 later(partial(finish, step))
-                show_progress(step.number + 1, total)
     except KeyboardInterrupt:
-        if not tally.frames:
+        if not tally.frames + len(output.done):
             raise
         tally.interrupted = True
+    tally.frames += tally.already_there
     if not tally.frames:
         hint = " (take more with --start, --end or --every)" if options.takes_a_part else ""
         raise ImageError(

@@ -96,6 +96,8 @@ class Flow:
             FlowError: The truth is of another size, or knows nothing.
         """
         check_same_size({"the flow": self.array, "the truth": truth.array})
+        if self.backward != truth.backward:
+            raise FlowError("the truth is of the other direction; give that of this one")
         error = np.linalg.norm(self.array - truth.array, axis=2)
         known = error if truth.valid is None else error[truth.valid]
         if not known.size:

@@ -43,8 +43,11 @@ def ensure_can_fill(folder: Path) -> None:
 def why_unwritable(folder: Path) -> str | None:
     """Return why nothing can be written into a folder, be it there or not; None if it can."""
     there = folder
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+    except OSError as err:  # a name too long, a folder that may not be looked into
+        return err.strerror or str(err)
     if not there.is_dir():
         return f"{there} is a file"
     return None if os.access(there, os.W_OK | os.X_OK) else f"{there} may not be written to"

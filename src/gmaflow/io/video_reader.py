@@ -96,18 +96,6 @@ class VideoReader:
         self.scale = scale
         self.start = start
         self._end, self._every = end, every
-        self._skipped: Container[int] = ()
-
-    def skipping(self, numbers: Container[int]) -> "VideoReader":
-        """Return a reader that passes over some frames, by number; the others keep theirs.
-
-        Of a folder they are not read. Of a video they are decoded, for those after them, and no
-        more: to count them is the only way to be certain of the numbers. Files may hide frames, or
-        give times that are missing or wrong.
-        """
-        reader = copy(self)
-        reader._skipped = numbers
-        return reader
 
     def glimpses(self, count: int) -> "list[VideoReader]":
         """Return so many readers of the video that begin at moments spread evenly over the part."""
@@ -143,23 +131,40 @@ class VideoReader:
         Raises:
             ImageError: not even one of them can be read.
         """
+        return (frame for frame in self.passing_over(()) if frame is not None)
+
+    def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:
+        """Read the frames, but give nothing in place of some, by number; the others keep theirs.
+
+        Of a folder they are not read. Of a video they are decoded, for those after them, and no
+        more: to count them is the only way to be certain of the numbers. Files may hide frames, or
+        give times that are missing or wrong.
+
+        Raises:
+            ImageError: not even one frame can be read.
+        """
         self.problem = None
         shape: tuple[int, ...] = ()
+        number = -1
         try:
             for count, (time, draw) in enumerate(self._wanted()):
-                number, left_out = divmod(count, self._every)
-                if left_out or number in self._skipped:
+                if count % self._every:
+                    continue
+                if count // self._every in numbers:
+                    number = count // self._every
+                    yield None
                     continue
                 image = draw()
+                number = count // self._every
                 shape = shape or image.shape
                 if image.shape != shape:
                     raise other_size(self.path, image.shape, shape)
                 yield TimedFrame(number, scale_image(image, self.scale), time)
         except ImageError as err:
-            if not shape:
+            if number < 0:
                 raise
             self.problem = str(err)
-        if not shape:
+        if number < 0:
             raise ImageError(f"{self.path} holds no frames in the part that was asked for")
 
     def _wanted(self) -> Iterator[_Undrawn]:
@@ -197,7 +202,7 @@ class VideoReader:
             except av.FFmpegError:
                 damaged += 1
                 places = counted(damaged, "place")
-                self.problem = f"{self.path} is damaged in {places}, left out here"
+                self.problem = f"{self.path} is damaged in {places}, which are left out"
 
     def _note_an_early_end(
         self, reached: Fraction, length: Fraction | None, tolerance: Fraction
