@@ -19,8 +19,10 @@ LONGEST = 0.16
 
 def defocus(scenes: Scenes, surface: Surface, image: Image) -> Image:
     """Blur what is out of focus, and the whole frame by the lens's own blur."""
-    focus, aperture, lens = (scenes.air[:, i, None, None] for i in (4, 5, 6))
-    radius = (surface.sheet.w - focus).abs() * aperture + lens
+    focus, aperture, lens_blur = (
+        parameter[:, None, None] for parameter in (scenes.focus, scenes.aperture, scenes.lens_blur)
+    )
+    radius = (surface.sheet.w - focus).abs() * aperture + lens_blur
     # Smoothing with ever wider spacing: standard deviations 0.7, 1.6 and 3.2 pixels in all.
     blurred, reached = image, 0.0
     result = image
@@ -57,7 +59,7 @@ def motion_blur(
     """
     height, width = layer.shape[1:]
     longest = LONGEST * height / 2
-    half = flow * (0.5 * scenes.air[:, 7, None, None, None])
+    half = flow * (0.5 * scenes.shutter[:, None, None, None])
     length = (half[:, 0] * half[:, 0] + half[:, 1] * half[:, 1]).sqrt()
     shrink = longest / length.clamp_min(longest)
     half, reach = half * shrink[:, None], length * shrink
