@@ -6,10 +6,11 @@ from gmaflow.scenes.actors import OBJECT_LAYERS, Cast
 from gmaflow.scenes.dice import Array, Dice
 from gmaflow.scenes.geometry import Sheets
 from gmaflow.scenes.presets import Traits
-from gmaflow.scenes.stage import SET_LAYERS, Stage
+from gmaflow.scenes.stage import OPEN, SET_LAYERS, Stage
 from gmaflow.scenes.textures import TextureBank
 
 EMPTY, WHOLE = 0, 1
+"""The silhouettes that every texture bank has, by number."""
 LAYERS = SET_LAYERS + OBJECT_LAYERS
 
 
@@ -25,8 +26,8 @@ def draw_shapes(
     shapes = bank.shapes
     screen = _pick(dice, shapes["screen"], shapes["solid"], SET_LAYERS)
     skyline = _pick(dice, shapes["skyline"], shapes["solid"], SET_LAYERS)
-    of_set = np.where((stage.kind == 0)[:, None], screen, skyline)
-    of_set[:, 1] = np.where(stage.kind > 0, WHOLE, of_set[:, 1])
+    of_set = np.where((stage.kind == OPEN)[:, None], screen, skyline)
+    of_set[:, 1] = np.where(stage.kind != OPEN, WHOLE, of_set[:, 1])
     of_set[:, 0] = WHOLE
     of_set = np.where(there, of_set, EMPTY)
 
@@ -59,7 +60,7 @@ def draw_textures(
     solid_ground = np.where(kind < 0.9, material, photo)
     chosen = anything
     chosen[:, 0] = scenery[:, 0]
-    on_ground = stage.kind > 0
+    on_ground = stage.kind != OPEN
     chosen[:, 1] = np.where(on_ground, solid_ground[:, 1], scenery[:, 1])
     chosen[:, 2:4] = np.where(on_ground[:, None], solid_ground[:, 2:4], scenery[:, 2:4])
     repeated[:, 0] = False

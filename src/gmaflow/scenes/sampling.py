@@ -18,7 +18,7 @@ from gmaflow.scenes.looks import (
     map_textures,
 )
 from gmaflow.scenes.presets import draw_traits
-from gmaflow.scenes.stage import SET_LAYERS, build_set, build_stage
+from gmaflow.scenes.stage import OPEN, SET_LAYERS, build_set, build_stage
 from gmaflow.scenes.textures import TextureBank
 from gmaflow.scenes.weather import draw_air, draw_light, draw_shadow
 
@@ -43,7 +43,7 @@ def draw_scenes(
     wave, push = draw_bends(traits, dice, stage.still)
     soft = dice.chance(traits.soft[:, None], LAYERS)
     edge_width = np.where(soft, dice.between(2.0, 6.0, LAYERS), 1.0)
-    nearest = np.where(stage.kind == 0, 2.0, 5.0)
+    nearest = np.where(stage.kind == OPEN, 2.0, 5.0)
     # What follows throws the dice, too: in another order the scenes would be others.
     return {
         "to_canvas": _rows(inverse(first), inverse(second)),

@@ -131,11 +131,11 @@ class Scenes:
     @classmethod
     def unpack(cls, packed: Float[Tensor, "b n"], shapes: Shapes) -> "Scenes":
         """The parameters in a packed tensor, each with its own shape again."""
-        views, begin = [], 0
+        parameters, begin = [], 0
         for shape in shapes:
             size = math.prod(shape)
             # Copied, so that a step compiled for these has the strides of the reversed ones, too.
-            view = packed[:, begin : begin + size].contiguous()
-            views.append(view.view(len(packed), *shape))
+            part = packed[:, begin : begin + size].contiguous()
+            parameters.append(part.view(len(packed), *shape))
             begin += size
-        return cls(*views)
+        return cls(*parameters)

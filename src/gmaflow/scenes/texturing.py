@@ -27,7 +27,9 @@ def surface_colour(
     a, b, c, d, e, f = of_pixels(scenes.texture_map, layer).unbind(1)
     u = a * canvas.x + (b * canvas.y + c)
     v = d * canvas.x + (e * canvas.y + f)
-    # How much of the texture one pixel spans to the right and down, from the map's derivative.
+    # How much of the texture one pixel spans to the right and down, from the map's derivative. By
+    # the quotient rule that of x = X / w is (X' - x w') / w; the division by w is left to the end.
+    # The bend's small part in it is left out.
     x_row, y_row, w_row = matrix.split(3, dim=1)
     spans = []
     for axis in (0, 1):
