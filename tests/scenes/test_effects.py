@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.scenes import TextureBank
-from gmaflow.scenes.follow import bend, pixel_grid, unbend
+from gmaflow.scenes.follow import bend, of_layer, pixel_grid, unbend
 from gmaflow.scenes.lens import defocus, motion_blur
 from gmaflow.scenes.light import cast_shadow, dim_by_fog
 from gmaflow.scenes.sampling import draw_scenes
@@ -17,13 +17,17 @@ from gmaflow.scenes.sensor import add_noise, compress, expose
 from gmaflow.scenes.truth import Surface, find_surface
 
 SIZE = (48, 60)
-FOG, FOCUS, APERTURE, BLUR, EXPOSURE, NOISE, COMPRESSION = 0, 4, 5, 6, 7, 8, 9
+EFFECTS = (
+    "shadow_strength", "fog", "fog_colour", "focus", "aperture", "lens_blur", "shutter", "noise",
+    "compression",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def scenes(bank: TextureBank) -> Scenes:
+    """Two scenes without any effect."""
     drawn = Scenes.from_arrays(draw_scenes("film", 1, np.arange(2), SIZE, bank))
-    return replace(drawn, air=torch.zeros_like(drawn.air))
+    return with_all(drawn, **dict.fromkeys(EFFECTS, 0.0))
 
 
 @pytest.fixture
@@ -33,11 +37,10 @@ def image() -> Tensor:
     return torch.nn.functional.interpolate(coarse, size=SIZE, mode="bilinear")
 
 
-def with_air(scenes: Scenes, **values: float) -> Scenes:
-    air = scenes.air.clone()
-    for name, value in values.items():
-        air[:, globals()[name.upper()]] = value
-    return replace(scenes, air=air)
+def with_all(scenes: Scenes, **values: float) -> Scenes:
+    """The scenes with these parameters set to one value each."""
+    filled = {name: torch.full_like(getattr(scenes, name), v) for name, v in values.items()}
+    return replace(scenes, **filled)
 
 
 def backdrop(scenes: Scenes) -> Surface:
@@ -50,9 +53,8 @@ def test_effects_of_no_strength_change_no_bit(
 ) -> None:
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
     surface = backdrop(scenes)
-    unshaded = replace(scenes, shadow=scenes.shadow * torch.tensor([1.0] * 6 + [0, 1, 1]))
     flow = torch.full((2, 2, *SIZE), 9.0)
-    assert torch.equal(cast_shadow(unshaded, bank.outlines, pixels, image), image)
+    assert torch.equal(cast_shadow(scenes, bank.outlines, pixels, image), image)
     assert torch.equal(defocus(scenes, surface, image), image)
     assert torch.equal(motion_blur(scenes, pixels, flow, surface.layer, image), image)
     assert torch.equal(add_noise(scenes, image), image)
@@ -67,7 +69,7 @@ def test_motion_blur_follows_the_motion(scenes: Scenes) -> None:
     line[..., 30] = 1
     along = torch.zeros(2, 2, *SIZE)
     along[:, 0] = 6
-    exposed = with_air(scenes, exposure=1.0)
+    exposed = with_all(scenes, shutter=1.0)
     smeared = motion_blur(exposed, pixels, along, layer, line)
     assert smeared[..., 20, 28:33].min() > 0.05
     assert smeared[..., 20, :25].max() == 0
@@ -83,7 +85,7 @@ def test_motion_blur_smears_only_what_moves(scenes: Scenes) -> None:
     picture = layer[:, None].expand(-1, 3, -1, -1).float() * 0.8 + 0.1
     flow = torch.zeros(2, 2, *SIZE)
     flow[:, 0] = torch.where(layer == 1, 6.0, 0.0)
-    smeared = motion_blur(with_air(scenes, exposure=1.0), pixels, flow, layer, picture)
+    smeared = motion_blur(with_all(scenes, shutter=1.0), pixels, flow, layer, picture)
     edge = smeared[0, 0, 20, 16:25]
     assert edge[0] == pytest.approx(0.1)
     assert edge[-1] == pytest.approx(0.9)
@@ -93,7 +95,7 @@ def test_motion_blur_smears_only_what_moves(scenes: Scenes) -> None:
 
 def test_noise_is_near_normal_and_differs_between_frames(scenes: Scenes) -> None:
     grey = torch.full((2, 3, *SIZE), 0.5)
-    noisy = with_air(scenes, noise=0.05)
+    noisy = with_all(scenes, noise=0.05)
     first, second = add_noise(noisy, grey) - 0.5, add_noise(noisy.reversed(), grey) - 0.5
     assert first.std().item() == pytest.approx(0.05, rel=0.05)
     assert abs(first.mean().item()) < 0.002
@@ -102,28 +104,30 @@ def test_noise_is_near_normal_and_differs_between_frames(scenes: Scenes) -> None
 
 
 def test_compression_rounds_frequencies(scenes: Scenes, image: Tensor) -> None:
-    slight = compress(with_air(scenes, compression=1e-4), image)
+    slight = compress(with_all(scenes, compression=1e-4), image)
     torch.testing.assert_close(slight, image, atol=1e-2, rtol=0)
-    strong = compress(with_air(scenes, compression=0.1), image)
+    strong = compress(with_all(scenes, compression=0.1), image)
     assert 0.005 < (strong - image).abs().mean() < 0.1
     flat = torch.full_like(image, 0.5)
-    assert compress(with_air(scenes, compression=0.1), flat).std() < 1e-6
+    assert compress(with_all(scenes, compression=0.1), flat).std() < 1e-6
 
 
 def test_fog_hides_what_is_far(scenes: Scenes, image: Tensor) -> None:
     surface = backdrop(scenes)
-    thick = dim_by_fog(with_air(scenes, fog=10.0), surface, image)
+    thick = dim_by_fog(with_all(scenes, fog=10.0), surface, image)
     assert thick.abs().max() < 1e-6  # the fog's colour is black here
 
 
 def test_blur_and_exposure(scenes: Scenes, image: Tensor) -> None:
     surface = backdrop(scenes)
     sharp = torch.rand(image.shape, generator=torch.Generator().manual_seed(1))
-    assert defocus(with_air(scenes, blur=2.0), surface, sharp).std() < 0.4 * sharp.std()
+    assert defocus(with_all(scenes, lens_blur=2.0), surface, sharp).std() < 0.4 * sharp.std()
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
-    neutral = replace(scenes, light=torch.tensor([1.0] * 6 + [0, 0]).expand(2, 2, 8))
+    neutral = with_all(
+        scenes, brightness=1.0, contrast=1.0, saturation=1.0, colour_balance=1.0, slope=0.0
+    )
     torch.testing.assert_close(expose(neutral, pixels, image), image)
-    brighter = replace(neutral, light=torch.tensor([1.5] + [1.0] * 5 + [0, 0]).expand(2, 2, 8))
+    brighter = with_all(neutral, brightness=1.5)
     torch.testing.assert_close(expose(brighter, pixels, image), 1.5 * image)
 
 
@@ -133,8 +137,8 @@ def test_bends_are_undone_exactly(bank: TextureBank) -> None:
     points = grid._replace(x=grid.x / 20 - 1, y=grid.y / 20 - 1)
     for layer in range(scenes.wave.shape[-1]):
         for frame in (0, 1):
-            wave = scenes.wave[:, :, layer, None, None]
-            push = scenes.push[:, frame, :, layer, None, None]
+            wave = of_layer(scenes.wave, layer)
+            push = of_layer(scenes.push[:, frame], layer)
             back = unbend(wave, push, bend(wave, push, points))
             assert (back.x - points.x).abs().max() < 2e-6
             assert (back.y - points.y).abs().max() < 2e-6

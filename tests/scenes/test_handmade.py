@@ -8,6 +8,7 @@ import torch
 
 from gmaflow.scenes import SceneBatch, TextureBank
 from gmaflow.scenes.geometry import across, inverse
+from gmaflow.scenes.looks import WHOLE
 from gmaflow.scenes.outline import outline_texels
 from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.renderer import render_scenes
@@ -15,6 +16,7 @@ from gmaflow.scenes.sampling import _rows
 from gmaflow.scenes.scene import Scenes
 
 ROWS, COLUMNS = 80, 100
+EFFECTS = ("fog", "aperture", "lens_blur", "shutter", "noise", "compression")
 
 
 def square_over_plane(
@@ -38,16 +40,29 @@ def square_over_plane(
         "to_canvas": _rows(inverse(first), inverse(second)),
         "to_frame": _rows(first, second),
         "across": _rows(across(first, second), across(second, first)),
-        "wave": np.ones((1, 6, 2)),
-        "push": np.zeros((1, 2, 4, 2)),
-        "place": np.array([[[1, len(bank.outlines) - 1], [0, 1], [1, 1], [1, 1], [0, 1]]]),
+        "wave": np.ones((1, 2, 3, 2)),
+        "push": np.zeros((1, 2, 2, 2, 2)),
+        "silhouette": np.array([[WHOLE, len(bank.outlines) - 1]]),
+        "edge_width": np.ones((1, 2)),
+        "identity": np.array([[0, 1]]),
+        "texture": np.array([[0, 1]]),
+        "mirrored": np.ones((1, 2)),
         "texture_map": np.broadcast_to(np.array([1.0, 0, 0, 0, 1, 0])[None, :, None], (1, 6, 2)),
-        "paint": np.broadcast_to(np.array([0.5, 0.5, 0.5, 1])[None, :, None], (1, 4, 2)),
-        "shine": np.broadcast_to(np.array([1.0, 1, 0, 0, 0, 0, 1, 0])[None, :, None], (1, 8, 2)),
-        "shadow": np.ones((1, 2, 9)) * [1, 0, 0, 0, 1, 0, 0, 1, 1],
-        "light": np.ones((1, 2, 8)) * [1, 1, 1, 1, 1, 1, 0, 0],
-        "air": np.zeros((1, 10)),
+        "paint": np.full((1, 3, 2), 0.5),
+        "texture_share": np.ones((1, 2)),
+        "gain": np.ones((1, 2, 2)),
+        "highlight": np.zeros((1, 2, 2, 2)),
+        "highlight_width": np.ones((1, 2)),
+        "highlight_strength": np.zeros((1, 2)),
+        "to_shadow": np.ones((1, 2, 6)) * [1, 0, 0, 0, 1, 0],
+        "shadow_silhouette": np.array([WHOLE]),
+        "shadow_softness": np.ones(1),
+        "fog_colour": np.zeros((1, 3)),
+        "colour_balance": np.ones((1, 2, 3)),
+        "slope": np.zeros((1, 2, 2)),
         "number": np.zeros((1, 2)),
+        **{name: np.ones((1, 2)) for name in ("brightness", "contrast", "saturation")},
+        **{name: np.zeros(1) for name in ("shadow_strength", "focus", *EFFECTS)},
     }
     scenes = Scenes.from_arrays(arrays)
     return render_scenes(scenes, bank, (ROWS, COLUMNS), Plan(layers=(0, 1)))

@@ -116,7 +116,7 @@ def test_nothing_shines_through_away_from_edges(kind: str, bank: TextureBank) ->
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
     seen = nothing(scenes, pixels)
     for sheet in take_sheets(scenes, bank.outlines, Plan().layers):
-        seen = look(sheet._replace(softness=torch.ones_like(sheet.softness)), pixels, seen)
+        seen = look(sheet._replace(edge_width=torch.ones_like(sheet.edge_width)), pixels, seen)
     mixed = (seen.cover > 0.02) & (seen.cover < 0.98) & inner(seen.shown)
     # What remains are things thinner than a pixel, which no pixel's centre shows.
     assert mixed.float().mean() < 0.01

@@ -7,7 +7,7 @@ import numpy as np
 from gmaflow.scenes.dice import Array, Dice
 from gmaflow.scenes.geometry import Sheets, cross, rotate, rotation
 from gmaflow.scenes.presets import ROWS, Traits
-from gmaflow.scenes.stage import Stage, towards
+from gmaflow.scenes.stage import OPEN, STREET, Stage, towards
 
 OBJECT_LAYERS = 10
 
@@ -37,7 +37,7 @@ def build_cast(traits: Traits[Array], dice: Dice, stage: Stage, size: tuple[int,
     """Draw the objects."""
     rows, columns = size
     layers = OBJECT_LAYERS
-    on_ground = (stage.kind > 0)[:, None]
+    on_ground = (stage.kind != OPEN)[:, None]
     count = dice.between(traits.fewest, traits.most + 1)
     # Those that are there come last, so that a limb's slot always follows its owner's.
     there = np.arange(layers)[None] >= layers - np.floor(count)[:, None]
@@ -114,7 +114,7 @@ def _shifts(
     # What drives in a street drives along it, both ways, as fast as the camera does.
     ride = traits.speed[:, None] * dice.sign(OBJECT_LAYERS)
     ride = ride * np.exp(0.5 * dice.normal(OBJECT_LAYERS))
-    rides = upright & (stage.kind == 2)[:, None] & dice.chance(0.8, OBJECT_LAYERS)
+    rides = upright & (stage.kind == STREET)[:, None] & dice.chance(0.8, OBJECT_LAYERS)
     along = np.where(rides, np.clip(ride, -0.25 * depth, 0.25 * depth), along)
     sideways = np.where(rides, 0.2 * dx, dx) * per_pixel
     return np.stack([sideways, dy * per_pixel, along], axis=-1)
@@ -136,6 +136,8 @@ def _hang(sheets: Sheets, limb: Array, dice: Dice, still: Array) -> Sheets:
         c, s = np.cos(rest[:, i, None]), np.sin(rest[:, i, None])
         limb_right = length[:, i, None] * (c * owner_right + s * owner_down)
         limb_down = length[:, i, None] * (c * owner_down - s * owner_right)
+        # A limb turns about its joint, and with its owner. The joint is its pivot, so its shift
+        # is how far the owner's motion takes the joint.
         about_joint = _about(cross(owner_right, owner_down), angle[:, i])
         carried = rotate(turn[:, i - 1], joint - pivot[:, i - 1]) + pivot[:, i - 1]
         hung = (

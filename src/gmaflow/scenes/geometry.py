@@ -103,6 +103,11 @@ def homographies(sheets: Sheets, camera: Camera) -> tuple[Array, Array]:
 
 
 def _look(camera: Camera, focal: Array, columns: tuple[Array, Array, Array], moved: bool) -> Array:
+    """Canvas to pixel; the columns are where the canvas's axes and centre lie in the world.
+
+    Their combination `u * right + v * down + centre` is a point, so the matrix of the columns, seen
+    from the camera and multiplied with its intrinsic one, is the homography.
+    """
     right, down, centre = (rotate(camera.view[:, None], column) for column in columns)
     if moved:
         centre = centre + camera.shift[:, None]

@@ -19,9 +19,12 @@ LONGEST = 0.16
 
 def defocus(scenes: Scenes, surface: Surface, image: Image) -> Image:
     """Blur what is out of focus, and the whole frame by the lens's own blur."""
-    focus, aperture, lens = (scenes.air[:, i, None, None] for i in (4, 5, 6))
-    radius = (surface.sheet.w - focus).abs() * aperture + lens
-    # Smoothing with ever wider spacing: standard deviations 0.7, 1.6 and 3.2 pixels in all.
+    focus, aperture, lens_blur = (
+        parameter[:, None, None] for parameter in (scenes.focus, scenes.aperture, scenes.lens_blur)
+    )
+    radius = (surface.sheet.w - focus).abs() * aperture + lens_blur
+    # Smoothing with ever wider spacing: standard deviations 0.7, 1.6 and 3.2 pixels in all. Every
+    # pixel goes as far along this row of ever blurrier frames as its radius wants.
     blurred, reached = image, 0.0
     result = image
     for spacing, deviation in ((1, 0.7), (2, 1.6), (4, 3.2)):
@@ -57,12 +60,14 @@ def motion_blur(
     """
     height, width = layer.shape[1:]
     longest = LONGEST * height / 2
-    half = flow * (0.5 * scenes.air[:, 7, None, None, None])
+    # The shutter is open around the frame's moment: half of the streak lies to either side.
+    half = flow * (0.5 * scenes.shutter[:, None, None, None])
     length = (half[:, 0] * half[:, 0] + half[:, 1] * half[:, 1]).sqrt()
     shrink = longest / length.clamp_min(longest)
     half, reach = half * shrink[:, None], length * shrink
     strongest = _strongest_nearby(half, reach, max(int(longest), 1))
     stretch = (strongest[:, 0] ** 2 + strongest[:, 1] ** 2).sqrt()
+    # All that a sample needs side by side, so that one read fetches it.
     channels = torch.cat([image, layer[:, None].float(), reach[:, None]], dim=1).flatten(2)
     jitter = _dither(pixels)
     total = torch.zeros_like(image)
@@ -72,11 +77,13 @@ def motion_blur(
         y = (pixels.y + along * strongest[:, 1]).round().clamp(0, height - 1)
         index = (y * width + x).long().flatten(1)[:, None].expand(-1, 5, -1)
         there = channels.gather(2, index).view(-1, 5, height, width)
-        nearer = there[:, 3] - layer
-        reaching = torch.where(nearer > 0, there[:, 4], reach)
-        reaching = torch.where(nearer == 0, torch.maximum(there[:, 4], reach), reaching)
+        their_colours, their_layer, their_reach = there[:, :3], there[:, 3], there[:, 4]
+        nearer = their_layer - layer
+        reaching = torch.where(nearer > 0, their_reach, reach)
+        reaching = torch.where(nearer == 0, torch.maximum(their_reach, reach), reaching)
+        # 1 where the motion that counts is longer than the way to the sample, with a soft end.
         weight = (reaching - along.abs() * stretch + 0.5).clamp(0, 1)
-        total = total + (there[:, :3] - image) * weight[:, None]
+        total = total + (their_colours - image) * weight[:, None]
     return image + total * (1 / TAPS)
 
 
@@ -92,15 +99,17 @@ def _strongest_nearby(
 ) -> Float[Tensor, "b 2 h w"]:
     """For each pixel the longest motion in its tile of the frame and the tiles around it."""
     height, width = reach.shape[1:]
-    in_tile = F.max_pool2d(reach[:, None], tile, ceil_mode=True, return_indices=True)
-    half = _at(half, in_tile[1])
-    half = _at(half, F.max_pool2d(in_tile[0], 3, 1, 1, return_indices=True)[1])
+    in_tile, where_in_tile = F.max_pool2d(reach[:, None], tile, ceil_mode=True, return_indices=True)
+    half = _at(half, where_in_tile)
+    _, where_around = F.max_pool2d(in_tile, 3, 1, 1, return_indices=True)
+    half = _at(half, where_around)
     columns = torch.arange(width, device=half.device) // tile
     rows = torch.arange(height, device=half.device) // tile
     return half[:, :, rows][:, :, :, columns]
 
 
 def _at(half: Float[Tensor, "b 2 h w"], index: Int[Tensor, "b 1 y x"]) -> Float[Tensor, "b 2 y x"]:
+    """The motions at places that pooling found, which numbers them row by row."""
     rows, columns = index.shape[2:]
     chosen = index.flatten(2).expand(-1, 2, -1)
     return half.flatten(2).gather(2, chosen).view(-1, 2, rows, columns)

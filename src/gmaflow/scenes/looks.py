@@ -6,10 +6,11 @@ from gmaflow.scenes.actors import OBJECT_LAYERS, Cast
 from gmaflow.scenes.dice import Array, Dice
 from gmaflow.scenes.geometry import Sheets
 from gmaflow.scenes.presets import Traits
-from gmaflow.scenes.stage import SET_LAYERS, Stage
+from gmaflow.scenes.stage import OPEN, SET_LAYERS, Stage
 from gmaflow.scenes.textures import TextureBank
 
 EMPTY, WHOLE = 0, 1
+"""The silhouettes that every texture bank has, by number."""
 LAYERS = SET_LAYERS + OBJECT_LAYERS
 
 
@@ -25,8 +26,8 @@ def draw_shapes(
     shapes = bank.shapes
     screen = _pick(dice, shapes["screen"], shapes["solid"], SET_LAYERS)
     skyline = _pick(dice, shapes["skyline"], shapes["solid"], SET_LAYERS)
-    of_set = np.where((stage.kind == 0)[:, None], screen, skyline)
-    of_set[:, 1] = np.where(stage.kind > 0, WHOLE, of_set[:, 1])
+    of_set = np.where((stage.kind == OPEN)[:, None], screen, skyline)
+    of_set[:, 1] = np.where(stage.kind != OPEN, WHOLE, of_set[:, 1])
     of_set[:, 0] = WHOLE
     of_set = np.where(there, of_set, EMPTY)
 
@@ -59,7 +60,7 @@ def draw_textures(
     solid_ground = np.where(kind < 0.9, material, photo)
     chosen = anything
     chosen[:, 0] = scenery[:, 0]
-    on_ground = stage.kind > 0
+    on_ground = stage.kind != OPEN
     chosen[:, 1] = np.where(on_ground, solid_ground[:, 1], scenery[:, 1])
     chosen[:, 2:4] = np.where(on_ground[:, None], solid_ground[:, 2:4], scenery[:, 2:4])
     repeated[:, 0] = False
@@ -109,37 +110,39 @@ def map_textures(
     return np.stack([np.where(own_picture, o, f) for o, f in zip(own, free, strict=True)], axis=1)
 
 
-def draw_paint(traits: Traits[Array], dice: Dice, own_picture: Array) -> Array:
-    """A plain colour, and the texture's share, `[b, 4, l]`."""
+def draw_paint(traits: Traits[Array], dice: Dice, own_picture: Array) -> dict[str, Array]:
+    """A plain colour, and how much of the texture shows through it."""
     light = dice.between(0.05, 0.95, 1, LAYERS)
     colour = np.clip(light + 0.15 * dice.normal(3, LAYERS), 0, 1)
     bare = dice.chance(traits.plain[:, None], LAYERS) & ~own_picture
     share = np.where(bare, dice.between(0.0, 0.12, LAYERS), 1.0)
     tinted = dice.chance(0.3, LAYERS) & ~bare
     share = np.where(tinted, dice.between(0.5, 1.0, LAYERS), share)
-    return np.concatenate([colour, share[:, None]], axis=1)
+    return {"paint": colour, "texture_share": share}
 
 
 def draw_bends(traits: Traits[Array], dice: Dice, still: Array) -> tuple[Array, Array]:
-    """Waves `[b, 6, l]` and how far they push in each frame `[b, 2, 4, l]`."""
+    """Waves `[b, 2, 3, l]` and how far they push in each frame `[b, 2, 2, 2, l]`."""
     waves, pushes = [], []
     bends = dice.chance(traits.bend[:, None], LAYERS) & ~still[:, None]
     bends[:, :SET_LAYERS] &= dice.chance(0.4, SET_LAYERS)
+    # Half of the sheets are flat in the first frame, the others bent the other way there.
     first_share = np.where(dice.chance(0.5, LAYERS), 0.0, dice.uniform(LAYERS))
     for _ in range(2):
         angle = dice.between(0.0, 2 * np.pi, LAYERS)
         number = dice.log_between(1.5, 6.0, LAYERS)
         strain = dice.between(-1.0, 1.0, LAYERS) * traits.strain[:, None]
-        waves += [number * np.cos(angle), number * np.sin(angle), dice.uniform(LAYERS) * 7]
+        phase = dice.uniform(LAYERS) * 7
+        waves.append(np.stack([number * np.cos(angle), number * np.sin(angle), phase], axis=1))
         reach = np.where(bends, strain / number, 0.0)
         pushes.append(np.stack([-np.sin(angle) * reach, np.cos(angle) * reach], axis=1))
-    push = np.concatenate(pushes, axis=1)
-    share = first_share[:, None]
+    push = np.stack(pushes, axis=1)
+    share = first_share[:, None, None]
     return np.stack(waves, axis=1), np.stack([-push * share, push * (1 - share)], axis=1)
 
 
-def draw_shine(traits: Traits[Array], dice: Dice) -> Array:
-    """Gain in each frame, a highlight's place in each, its width and strength, `[b, 8, l]`."""
+def draw_shine(traits: Traits[Array], dice: Dice) -> dict[str, Array]:
+    """How brightly each layer is lit in each frame, and a highlight that moves over it."""
     lit = dice.chance(traits.shine[:, None], LAYERS)
     changed = 0.08 * dice.normal(LAYERS) * dice.chance(0.4, LAYERS)
     gain = dice.between(0.85, 1.15, LAYERS)
@@ -147,5 +150,9 @@ def draw_shine(traits: Traits[Array], dice: Dice) -> Array:
     moved = place + 0.25 * dice.normal(2, LAYERS)
     width = dice.log_between(0.08, 0.6, LAYERS)
     strength = np.where(lit, dice.between(0.1, 0.8, LAYERS), 0.0)
-    rows = [gain, gain + changed, place[:, 0], place[:, 1], moved[:, 0], moved[:, 1]]
-    return np.stack([*rows, width, strength], axis=1)
+    return {
+        "gain": np.stack([gain, gain + changed], axis=1),
+        "highlight": np.stack([place, moved], axis=1),
+        "highlight_width": width,
+        "highlight_strength": strength,
+    }

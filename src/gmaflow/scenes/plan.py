@@ -25,14 +25,17 @@ class Plan:
     @classmethod
     def for_scenes(cls, arrays: dict[str, Array]) -> "Plan":
         """Only what the scenes with these parameters show."""
-        there = (arrays["place"][:, 0] != EMPTY).max(axis=0)
-        air = arrays["air"].max(axis=0) > 0
+        there = (arrays["silhouette"] != EMPTY).any(axis=0)
+
+        def shown(*effects: str) -> bool:
+            return any(bool(arrays[effect].max() > 0) for effect in effects)
+
         return cls(
             layers=tuple(layer for layer in range(LAYERS) if there[layer]),
-            shadow=bool(arrays["shadow"][:, :, 6].max() > 0),
-            fog=bool(air[0]),
-            defocus=bool(air[5] or air[6]),
-            motion_blur=bool(air[7]),
-            noise=bool(air[8]),
-            compression=bool(air[9]),
+            shadow=shown("shadow_strength"),
+            fog=shown("fog"),
+            defocus=shown("aperture", "lens_blur"),
+            motion_blur=shown("shutter"),
+            noise=shown("noise"),
+            compression=shown("compression"),
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.scenes.dice import Array
-from gmaflow.scenes.follow import Points, pixel_grid
+from gmaflow.scenes.follow import Points, of_pixels, pixel_grid
 from gmaflow.scenes.plan import Plan
 from gmaflow.scenes.recording import Recording, Work
 from gmaflow.scenes.sampling import draw_scenes
@@ -174,7 +174,7 @@ def render_scenes(
     scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan, steps: Steps = EAGER
 ) -> SceneBatch:
     """Render both frames of each scene; no step waits for the device or looks at its values."""
-    pixels = pixel_grid(*size, scenes.air.device)
+    pixels = pixel_grid(*size, scenes.number.device)
     views = (scenes, scenes.reversed())
     sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
     clean, final, truths, identities = [], [], [], []
@@ -192,8 +192,7 @@ def render_scenes(
         clean.append(quantise(colours))
         final.append(steps.photograph(Shot(view, bank, pixels, surface, known), plan, colours))
         truths.append(known._replace(occluded_in=hidden & ~known.occluded_out))
-        objects = scenes.place[:, 4].gather(1, seen.shown.flatten(1)).to(torch.uint8)
-        identities.append(objects.view(-1, *size))
+        identities.append(of_pixels(scenes.identity, seen.shown).to(torch.uint8))
     forward, backward = truths
     return SceneBatch(
         clean1=clean[0],

@@ -18,7 +18,7 @@ from gmaflow.scenes.looks import (
     map_textures,
 )
 from gmaflow.scenes.presets import draw_traits
-from gmaflow.scenes.stage import SET_LAYERS, build_set, build_stage
+from gmaflow.scenes.stage import OPEN, SET_LAYERS, build_set, build_stage
 from gmaflow.scenes.textures import TextureBank
 from gmaflow.scenes.weather import draw_air, draw_light, draw_shadow
 
@@ -35,31 +35,33 @@ def draw_scenes(
     sheets = set_sheets.beside(cast.sheets)
     first, second = homographies(sheets, stage.camera)
 
-    shapes = draw_shapes(traits, dice, stage, set_there, cast, bank)
-    textures, repeated = draw_textures(traits, dice, stage, cast, shapes, bank)
-    own_picture = (shapes >= bank.shapes["cutout"].start) & (len(bank.shapes["cutout"]) > 0)
+    silhouettes = draw_shapes(traits, dice, stage, set_there, cast, bank)
+    textures, repeated = draw_textures(traits, dice, stage, cast, silhouettes, bank)
+    own_picture = (silhouettes >= bank.shapes["cutout"].start) & (len(bank.shapes["cutout"]) > 0)
     focal = stage.camera.focal
     texture_map = map_textures(dice, sheets, focal, own_picture, repeated, bank.size)
     wave, push = draw_bends(traits, dice, stage.still)
     soft = dice.chance(traits.soft[:, None], LAYERS)
-    edge = np.where(soft, dice.between(2.0, 6.0, LAYERS), 1.0)
-    nearest = np.where(stage.kind == 0, 2.0, 5.0)
+    edge_width = np.where(soft, dice.between(2.0, 6.0, LAYERS), 1.0)
+    nearest = np.where(stage.kind == OPEN, 2.0, 5.0)
+    # What follows throws the dice, too: in another order the scenes would be others.
     return {
         "to_canvas": _rows(inverse(first), inverse(second)),
         "to_frame": _rows(first, second),
         "across": _rows(across(first, second), across(second, first)),
         "wave": wave,
         "push": push,
-        "place": np.stack(
-            [shapes, textures, ~np.array(bank.tileable)[textures], edge, _objects(cast.limb)],
-            axis=1,
-        ),
+        "silhouette": silhouettes,
+        "edge_width": edge_width,
+        "identity": _identities(cast.limb),
+        "texture": textures,
+        "mirrored": ~np.array(bank.tileable)[textures],
         "texture_map": texture_map,
-        "paint": draw_paint(traits, dice, own_picture),
-        "shine": draw_shine(traits, dice),
-        "shadow": draw_shadow(traits, dice, size, bank),
-        "light": draw_light(traits, dice),
-        "air": draw_air(traits, dice, size, (nearest, stage.far)),
+        **draw_paint(traits, dice, own_picture),
+        **draw_shine(traits, dice),
+        **draw_shadow(traits, dice, size, bank),
+        **draw_light(traits, dice),
+        **draw_air(traits, dice, size, (nearest, stage.far)),
         "number": dice.index(65536, 2),
     }
 
@@ -70,7 +72,7 @@ def _rows(first: Array, second: Array) -> Array:
     return both.reshape(*both.shape[:3], 9).swapaxes(2, 3)
 
 
-def _objects(limb: Array) -> Array:
+def _identities(limb: Array) -> Array:
     """Number the objects; a limb has its owner's number. The set's layers come first."""
     number = np.cumsum(~limb, axis=1) + SET_LAYERS - 1
     of_set = np.broadcast_to(np.arange(SET_LAYERS), (len(limb), SET_LAYERS))

@@ -17,14 +17,18 @@ _LUMA = (0.299, 0.587, 0.114)
 
 def expose(scenes: Scenes, pixels: Points, image: Image) -> Image:
     """Exposure, contrast, saturation, white balance, and light uneven across the frame."""
-    light = scenes.light[:, 0, :, None, None]
-    gain, contrast, saturation = light[:, 0:1], light[:, 1:2], light[:, 2:3]
+    brightness, contrast, saturation = (
+        parameter[:, :1, None, None]
+        for parameter in (scenes.brightness, scenes.contrast, scenes.saturation)
+    )
+    balance = scenes.colour_balance[:, 0, :, None, None]
+    slope_x, slope_y = scenes.slope[:, 0, :, None, None].unbind(1)
     height, width = image.shape[2:]
-    slope = 1 + light[:, 6] * (pixels.x / width - 0.5) + light[:, 7] * (pixels.y / height - 0.5)
+    slope = 1 + slope_x * (pixels.x / width - 0.5) + slope_y * (pixels.y / height - 0.5)
     grey = _weighted(image, _LUMA)
     image = grey + (image - grey) * saturation
     image = (image - 0.5) * contrast + 0.5
-    return image * (gain * light[:, 3:6] * slope[:, None])
+    return image * (brightness * balance * slope[:, None])
 
 
 def _weighted(image: Image, weights: tuple[float, float, float]) -> Float[Tensor, "b 1 h w"]:
@@ -37,13 +41,13 @@ def add_noise(scenes: Scenes, image: Image) -> Image:
     channels, height, width = image.shape[1:]
     count = channels * height * width
     place = torch.arange(count, device=image.device).view(1, channels, height, width)
-    number = scenes.number.long()
-    key = (number[:, 0] * 65536 + number[:, 1])[:, None, None, None]
+    high, low = scenes.number.long().unbind(1)
+    key = (high * 65536 + low)[:, None, None, None]
     bits = _scramble(_scramble(place) ^ key)
     # The sum of a word's four bytes has mean 510 and standard deviation 147.8.
     four = (bits & 255) + ((bits >> 8) & 255) + ((bits >> 16) & 255) + (bits >> 24)
     normal = (four - 510).float() * (1 / 147.8)
-    strength = scenes.air[:, 8, None, None, None]
+    strength = scenes.noise[:, None, None, None]
     return image + normal * (strength * (0.6 + 0.8 * image.clamp(0, 1)))
 
 
@@ -66,7 +70,7 @@ def compress(scenes: Scenes, image: Image) -> Image:
     frequency = torch.arange(8, device=image.device, dtype=torch.float32)
     coarser = 1 + 0.4 * (frequency[:, None, None] + frequency)
     plane = (1 + frequency[:3].clamp_max(1)).view(1, 3, 1, 1, 1, 1)  # colour twice as coarse
-    strength = scenes.air[:, 9].view(-1, 1, 1, 1, 1, 1)
+    strength = scenes.compression.view(-1, 1, 1, 1, 1, 1)
     step = strength.clamp_min(1e-6) * plane * coarser
     spectrum = _cosines(_cosines(blocks, 3), 5)
     rounded = (spectrum / step).round() * step

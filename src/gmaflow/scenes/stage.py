@@ -8,6 +8,8 @@ from gmaflow.scenes.dice import Array, Dice
 from gmaflow.scenes.geometry import Camera, Sheets, rotate, rotation
 from gmaflow.scenes.presets import ROWS, Traits
 
+OPEN, GROUND, STREET = range(3)
+"""Kinds of sets: a backdrop with screens before it, open ground, a street with walls."""
 SET_LAYERS = 4
 BACKDROP = 10.0
 """Depth of an open set's backdrop; only ratios of depths matter there."""
@@ -20,7 +22,7 @@ class Stage:
     """Where a scene takes place. Arrays `[b]`.
 
     Attributes:
-        kind: 0 an open set, 1 open ground, 2 a street.
+        kind: `OPEN`, `GROUND` or `STREET`.
         camera: The camera, moving.
         height: Its height above the ground, metres.
         far: Depth of the backdrop.
@@ -41,15 +43,15 @@ def build_stage(traits: Traits[Array], dice: Dice, size: tuple[int, int]) -> Sta
     rows, columns = size
     count = len(dice)
     kind = dice.category(np.stack([traits.open_set, traits.ground_set, traits.street_set], axis=-1))
-    focal = rows * np.where(kind == 2, dice.between(1.6, 2.2), dice.between(1.1, 2.2))
+    focal = rows * np.where(kind == STREET, dice.between(1.6, 2.2), dice.between(1.1, 2.2))
     # A narrow frame of a street is a part of a wide one, cut anywhere but at its far ends.
     spare = max(3.3 * rows - columns, 0.0) * 0.3
-    off_centre = np.where(kind == 2, dice.between(-spare, spare), 0.0)
+    off_centre = np.where(kind == STREET, dice.between(-spare, spare), 0.0)
     centre = np.stack([(columns - 1) / 2 + off_centre, np.full(count, (rows - 1) / 2)], axis=-1)
-    height = np.where(kind == 2, dice.between(1.4, 2.0), dice.log_between(0.8, 4.0))
-    far = np.where(kind == 0, BACKDROP, dice.log_between(60.0, 300.0))
-    pitch = np.where(kind == 0, 0.0, dice.normal() * np.where(kind == 1, 0.1, 0.03))
-    roll = np.where(kind == 0, 0.0, dice.normal() * np.where(kind == 1, 0.05, 0.01))
+    height = np.where(kind == STREET, dice.between(1.4, 2.0), dice.log_between(0.8, 4.0))
+    far = np.where(kind == OPEN, BACKDROP, dice.log_between(60.0, 300.0))
+    pitch = np.where(kind == OPEN, 0.0, dice.normal() * np.where(kind == GROUND, 0.1, 0.03))
+    roll = np.where(kind == OPEN, 0.0, dice.normal() * np.where(kind == GROUND, 0.05, 0.01))
     view = rotation(pitch, np.zeros(count), roll)
 
     liveliness = dice.normal()
@@ -77,11 +79,14 @@ def _camera_motion(
     shares[:, 5:] *= 2 * traits.camera_roll[:, None]
     shares = shares / np.sqrt((shares**2).sum(axis=1, keepdims=True)) * dice.sign(7)
     amount = shares * motion[:, None]
+    _, _, _, pan, tilt, roll, zooming = amount.T
     edge = columns / 2
-    reference = np.where(kind == 0, 0.6 * BACKDROP, _MEETING)
+    # A turn moves all of the picture alike, a shift what is at this depth by the promised amount;
+    # going forward, rolling and zooming move the left and right edge by it.
+    reference = np.where(kind == OPEN, 0.6 * BACKDROP, _MEETING)
     shift = amount[:, :3] * reference[:, None] / np.stack([focal, focal, focal * 0 + edge], axis=-1)
-    angles = np.stack([amount[:, 4] / focal, amount[:, 3] / focal, amount[:, 5] / edge], axis=-1)
-    zoom = np.exp(np.clip(amount[:, 6] / edge, -0.4, 0.4))
+    angles = np.stack([tilt / focal, pan / focal, roll / edge], axis=-1)
+    zoom = np.exp(np.clip(zooming / edge, -0.4, 0.4))
     # In a street the camera drives: forward, and about its upright axis where the road bends.
     way = traits.speed * np.exp(0.6 * dice.normal())
     way = np.minimum(way, 2.0)
@@ -91,7 +96,7 @@ def _camera_motion(
     steering = np.stack(
         [0.003 * sway[:, 2], np.where(bends, 0.03, 0.004) * sway[:, 3], 0.002 * sway[:, 0]], axis=-1
     )
-    street = kind == 2
+    street = kind == STREET
     shift[:, 2] = np.clip(shift[:, 2], -0.45 * reference, 0.45 * reference)
     return (
         np.where(street[:, None], steering, np.clip(angles, -0.5, 0.5)),
@@ -111,7 +116,7 @@ def build_set(
     there[:, 0] = True
 
     # 0: the backdrop, upright before the camera, tilted in an open set.
-    lean = np.clip(dice.normal(3), -1.5, 1.5) * (0.55 * traits.tilt * (stage.kind == 0))[:, None]
+    lean = np.clip(dice.normal(3), -1.5, 1.5) * (0.55 * traits.tilt * (stage.kind == OPEN))[:, None]
     lean[:, 2] *= 0.3
     orientation = rotation(*lean.T)
     centre[:, 0, 2] = stage.far
@@ -119,7 +124,7 @@ def build_set(
     down[:, 0] = orientation[..., 1] * half[:, None]
 
     # 1: the ground; 2 and 3: walls to the left and right of a street, or rows of things far off.
-    ground = stage.kind > 0
+    ground = stage.kind != OPEN
     there[:, 1] |= ground
     centre[:, 1] = np.stack([0 * half, stage.height, 0 * half + 10], axis=-1)
     right[:, 1, 0] = 10.0
@@ -133,7 +138,7 @@ def build_set(
         wall = np.stack([aside[:, w], stage.height - tall[:, w], begin[:, w] + long[:, w]], axis=-1)
         wide = distance[:, w] * max(size) / stage.camera.focal
         row = np.stack([0 * half, stage.height - 0.15 * wide, distance[:, w]], axis=-1)
-        street = (stage.kind == 2)[:, None]
+        street = (stage.kind == STREET)[:, None]
         centre[:, slot] = np.where(street, wall, row)
         right[:, slot] = np.where(
             street, long[:, w, None] * [0.0, 0.0, 1.0], wide[:, None] * [1.0, 0.0, 0.0]
@@ -142,7 +147,7 @@ def build_set(
             street, tall[:, w, None] * [0.0, 1.0, 0.0], 0.15 * wide[:, None] * [0.0, 1.0, 0.0]
         )
     screens = _screens(dice, stage, size)
-    opened = (stage.kind == 0)[:, None, None]
+    opened = (stage.kind == OPEN)[:, None, None]
     centre[:, 1:] = np.where(opened, screens.centre, centre[:, 1:])
     right[:, 1:] = np.where(opened, screens.right, right[:, 1:])
     down[:, 1:] = np.where(opened, screens.down, down[:, 1:])

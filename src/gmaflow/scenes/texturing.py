@@ -27,17 +27,20 @@ def surface_colour(
     a, b, c, d, e, f = of_pixels(scenes.texture_map, layer).unbind(1)
     u = a * canvas.x + (b * canvas.y + c)
     v = d * canvas.x + (e * canvas.y + f)
-    # How much of the texture one pixel spans to the right and down, from the map's derivative.
+    # How much of the texture one pixel spans to the right and down, from the map's derivative. By
+    # the quotient rule that of x = X / w is (X' - x w') / w; the division by w is left to the end.
+    # The bend's small part in it is left out.
+    x_row, y_row, w_row = matrix.split(3, dim=1)
     spans = []
-    for column in (0, 1):
-        across = matrix[:, column] - sheet.x * matrix[:, 6 + column]
-        down = matrix[:, 3 + column] - sheet.y * matrix[:, 6 + column]
+    for axis in (0, 1):
+        across = x_row[:, axis] - sheet.x * w_row[:, axis]
+        down = y_row[:, axis] - sheet.y * w_row[:, axis]
         du, dv = a * across + b * down, d * across + e * down
         spans.append(du * du + dv * dv)
     safe = sheet.w.clamp_min(NEAR)
     span = torch.maximum(spans[0], spans[1]).sqrt() / safe
-    place = of_pixels(scenes.place, layer)
-    texture, mirrored = place[:, 1].int(), place[:, 2].int()
+    texture = of_pixels(scenes.texture, layer).int()
+    mirrored = of_pixels(scenes.mirrored, layer).int()
     levels = bank.size.bit_length() - 1
     # A quarter of a level sharper than one texel a pixel: crisp, and still free of flicker.
     level = (torch.log2((span * bank.size).clamp_min(1e-6)) - 0.25).clamp(0, levels - 0.001)
@@ -50,8 +53,8 @@ def surface_colour(
     else:
         texels = _read_level(bank, texture, mirrored, (u, v), level.round().int())
     paint = of_pixels(scenes.paint, layer)
-    plain, share = paint[:, :3], paint[:, 3:4]
-    return plain + (texels - plain) * share
+    texture_share = of_pixels(scenes.texture_share, layer)[:, None]
+    return paint + (texels - paint) * texture_share
 
 
 def _read_level(

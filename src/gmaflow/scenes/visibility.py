@@ -35,22 +35,23 @@ class Sheet(NamedTuple):
 
     number: Int[Tensor, ""]
     to_canvas: Float[Tensor, "b 9 1 1"]
-    wave: Float[Tensor, "b 6 1 1"]
-    push: Float[Tensor, "b 4 1 1"]
-    softness: Float[Tensor, "b 1 1"]
+    wave: Float[Tensor, "b 2 3 1 1"]
+    push: Float[Tensor, "b 2 2 1 1"]
+    edge_width: Float[Tensor, "b 1 1"]
     outline: Float[Tensor, "b 1 s s"]
 
 
 def take_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> list[Sheet]:
     """The given layers, from far to near."""
+    silhouettes = scenes.silhouette.long()
     return [
         Sheet(
             number=torch.full((), layer, device=outlines.device),
             to_canvas=of_layer(scenes.to_canvas[:, 0], layer),
             wave=of_layer(scenes.wave, layer),
             push=of_layer(scenes.push[:, 0], layer),
-            softness=scenes.place[:, 3, layer, None, None],
-            outline=outline_distance(outlines[scenes.place[:, 0, layer].long()])[:, None],
+            edge_width=of_layer(scenes.edge_width, layer),
+            outline=outline_distance(outlines[silhouettes[:, layer]])[:, None],
         )
         for layer in layers
     ]
@@ -73,7 +74,7 @@ def inside_distance(
 
 def nothing(scenes: Scenes, pixels: Points) -> Visible:
     """What is seen before any layer is looked at: the farthest one."""
-    shape = (len(scenes.air), pixels.y.shape[1], pixels.x.shape[2])
+    shape = (len(scenes.number), pixels.y.shape[1], pixels.x.shape[2])
     device = pixels.x.device
     # Three tensors, not one thrice: a compiled step would be compiled anew for such a case.
     front, behind, shown = torch.zeros((3, *shape), dtype=torch.long, device=device).unbind(0)
@@ -83,7 +84,7 @@ def nothing(scenes: Scenes, pixels: Points) -> Visible:
 def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
     """Put a sheet before what has been seen so far."""
     distance, w = inside_distance(sheet, pixels)
-    alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.softness)).clamp(0, 1)
+    alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.edge_width)).clamp(0, 1)
     # Beyond their reach the distances say no more than inside or outside.
     alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
     touched = alpha > FAINTEST
