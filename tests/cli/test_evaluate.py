@@ -112,7 +112,7 @@ def test_footage_of_several_folders_has_the_name_of_the_one_above(
         *("--weights", weights["raft-small"], "--iters", "1", "-o", tmp_path / "out"),
     )
     assert found.code == 0
-    assert "mine: 2 pair(s)" in found.out
+    assert "mine: 2 pairs" in found.out
 
 
 def test_footage_without_truth(
