@@ -22,20 +22,6 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-LONGEST = (
-    "tests/test_packaging.py",
-    "tests/exporting/test_running.py",
-    "tests/training/",
-    "tests/serving/test_harms.py",
-)
-"""Files of few tests that take long, one by one."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: begun last, it would keep one core busy and the others not."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_thread_stays() -> Iterator[None]:
     """Let no thread of ours outlive the file that started it.
