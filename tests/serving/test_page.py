@@ -28,8 +28,8 @@ def browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
     path = next(filter(None, found), None)
     if path is None:
         pytest.skip("there is no Chromium to show the page in")
-    # Greenlets, by which playwright waits, upset the parser of Python 3.11, and pytest parses what
-    # it shows of a failure: it would end the whole run. Python's own tracebacks are not parsed.
+    # The parser of Python 3.11 fails where two threads use it at once, as the server's may, and
+    # pytest parses what it shows of a failure: it would end the whole run. This style is not parsed.
     style, pytestconfig.option.tbstyle = pytestconfig.option.tbstyle, "native"
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path)

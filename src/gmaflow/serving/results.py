@@ -3,12 +3,15 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.inference import BidirectionalFlow, Flow
 from gmaflow.io import atomic_write
+
+_PARSING = Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,4 +109,8 @@ class ResultFolder:
 
 def load(path: Path) -> np.ndarray:
     """Read an array back; nothing is unpickled."""
-    return np.load(path, allow_pickle=False)
+    # Requests are answered by many threads, and numpy reads a file's head with Python's parser. In
+    # Python 3.11 that fails where two threads parse at once (python/cpython#106905).
+    with _PARSING:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.array(array)
