@@ -29,7 +29,7 @@ def browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
     if path is None:
         pytest.skip("there is no Chromium to show the page in")
     # The parser of Python 3.11 fails where two threads use it at once, as the server's may, and
-    # pytest parses what it shows of a failure: it would end the whole run. This style is not parsed.
+    # pytest parses what it shows of a failure: it would end the whole run. This style is not.
     style, pytestconfig.option.tbstyle = pytestconfig.option.tbstyle, "native"
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path)
