@@ -15,9 +15,11 @@ from gmaflow.cli.outputs import (
     Part,
     check_formats,
     file_paths,
+    find_clash,
     is_folder,
     refuse_existing,
     refuse_inputs,
+    refuse_two_formats,
 )
 from gmaflow.cli.pairs import full_scale
 from gmaflow.cli.progress import progress_bar
@@ -26,7 +28,6 @@ from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, cou
 from gmaflow.io import (
     KITTI_ENDING,
     FlowArrays,
-    ensure_can_fill,
     list_flows,
     read_flow,
     write_flow,
@@ -74,7 +75,7 @@ class ConvertOptions:
 
 
 @dataclass(frozen=True)
-class Job:
+class Conversion:
     """A flow file and what becomes of it."""
 
     source: Path
@@ -103,7 +104,7 @@ def main(args: list[str]) -> None:
         sys.exit(NOT_WHOLE)
 
 
-def plan(options: ConvertOptions) -> list[Job]:
+def plan(options: ConvertOptions) -> list[Conversion]:
     """List what is to be done, after everything that can be checked ahead.
 
     Raises:
@@ -114,21 +115,23 @@ def plan(options: ConvertOptions) -> list[Job]:
     if options.input.is_dir() and not into_folder:
         raise OutputError(f"{options.input} is a folder; give a folder to write to, such as out/")
     if options.format != "auto" and not into_folder:
-        raise OutputError(
-            f"{options.output}: its suffix picks the format, and --format is for folders; drop one "
-            "of them"
-        )
+        refuse_two_formats(options.output)
     sources = list_flows(options.input) if options.input.is_dir() else [options.input]
     ending = ending_of("png" if options.format == "auto" else options.format)
     targets = [
         options.output / f"{stem_of(source)}{ending}" if into_folder else options.output
         for source in sources
     ]
-    refuse_one_name(sources, targets)
+    if clash := find_clash(zip(sources, targets, strict=True)):
+        one, other, target = clash
+        raise OutputError(
+            f"{one.name} and {other.name} would both become {target.name}; convert them from "
+            "folders of their own"
+        )
     parts = [file_paths(target, frozenset()) for target in targets]
     check_formats(parts[0])
     jobs = [
-        Job(source, target, draws=Part.PICTURE in part)
+        Conversion(source, target, draws=Part.PICTURE in part)
         for source, target, part in zip(sources, targets, parts, strict=True)
     ]
     if not jobs[0].draws and (options.legend or options.max_length is not None):
@@ -138,7 +141,6 @@ def plan(options: ConvertOptions) -> list[Job]:
         )
     refuse_inputs(targets, sources)
     refuse_existing(targets, overwrite=options.overwrite)
-    ensure_can_fill(targets[0].parent)
     return jobs
 
 
@@ -148,29 +150,13 @@ def stem_of(path: Path) -> str:
     return path.name[: -len(KITTI_ENDING)] if kitti else path.stem
 
 
-def refuse_one_name(sources: Sequence[Path], targets: Sequence[Path]) -> None:
-    """Refuse two files that would become one.
-
-    Raises:
-        OutputError: There are two.
-    """
-    first: dict[Path, Path] = {}
-    for source, target in zip(sources, targets, strict=True):
-        other = first.setdefault(target, source)
-        if other != source:
-            raise OutputError(
-                f"{other.name} and {source.name} would both become {target.name}; convert them "
-                "from folders of their own"
-            )
-
-
-def spread(jobs: Sequence[Job]) -> list[Job]:
+def spread(jobs: Sequence[Conversion]) -> list[Conversion]:
     """Return a few of many, from all over."""
     count = min(len(jobs), MOST_PAIRS)
     return [jobs[len(jobs) * number // count] for number in range(count)]
 
 
-def readable(jobs: Sequence[Job]) -> Iterator[FlowArrays]:
+def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
     """Read flow files, but for those that cannot be, which is told when their turn comes."""
     for job in jobs:
         try:
@@ -179,7 +165,7 @@ def readable(jobs: Sequence[Job]) -> Iterator[FlowArrays]:
             continue
 
 
-def convert(jobs: Sequence[Job], options: ConvertOptions, scale: float | None) -> list[str]:
+def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
     """Do the work; returns what was wrong with files of a folder.
 
     Raises:
@@ -199,16 +185,15 @@ def convert(jobs: Sequence[Job], options: ConvertOptions, scale: float | None) -
     return skipped
 
 
-def write(job: Job, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
+def write(job: Conversion, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
     """Write a flow as a picture or as numbers."""
     if not job.draws:
         write_flow(job.target, *flow)
         return
-    from gmaflow.viz import add_legend, flow_to_image, largest_length
+    from gmaflow.viz import flow_to_image, flow_with_legend
 
-    picture = flow_to_image(flow.array, max_length=scale, valid=flow.valid)
-    shown = scale or largest_length(flow.array, valid=flow.valid)
-    write_image(job.target, add_legend(picture, shown) if legend and shown > 0 else picture)
+    draw = flow_with_legend if legend else flow_to_image
+    write_image(job.target, draw(flow.array, max_length=scale, valid=flow.valid))
 
 
 def sentence(report: dict[str, object]) -> str:

@@ -15,10 +15,11 @@ from gmaflow.cli.outputs import (
     is_folder,
     refuse_existing,
     refuse_inputs,
+    refuse_two_formats,
     write_parts,
 )
 from gmaflow.cli.pairs import estimate_pair, full_scale, how_estimated, settings
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, say
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
 from gmaflow.io.sizes import check_same_size
 
 
@@ -51,10 +52,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     if is_folder(options.target):
         paths = folder_paths(options.output, ("flow", "flow"), options.extras, options.only)
     elif options.only is not None:
-        raise OutputError(
-            f"{options.output}: its suffix picks the format, and --format is for folders; drop one "
-            "of them"
-        )
+        refuse_two_formats(options.output)
     else:
         paths = file_paths(options.output, options.extras)
     check_formats(paths)

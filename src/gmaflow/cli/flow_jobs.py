@@ -11,6 +11,7 @@ from gmaflow.cli.flow_record import has_record, refuse_to_begin
 from gmaflow.cli.outputs import (
     FORMATS,
     Part,
+    find_clash,
     folder_paths,
     is_folder,
     refuse_existing,
@@ -88,15 +89,17 @@ def plan_jobs(options: FlowOptions) -> list[Job]:
 
 def refuse_clashes(jobs: list[Job]) -> None:
     """Refuse a folder in which two frames would write to one name (a.png beside a.jpg)."""
-    seen: dict[Path, Path] = {}
-    for job in jobs:
-        for part, path in job.paths.items():
-            frame = job.second if part is Part.BACKWARD else job.first
-            if seen.setdefault(path, frame) != frame:
-                raise ImageError(
-                    f"{seen[path].name} and {frame.name} would both be written to {path.name}; "
-                    "rename one of them, or keep one kind of image in the folder"
-                )
+    written = (
+        (job.second if part is Part.BACKWARD else job.first, path)
+        for job in jobs
+        for part, path in job.paths.items()
+    )
+    if clash := find_clash(written):
+        one, other, path = clash
+        raise ImageError(
+            f"{one.name} and {other.name} would both be written to {path.name}; rename one of "
+            "them, or keep one kind of image in the folder"
+        )
 
 
 def load_jobs(jobs: Iterable[Job], *, finished: Container[str]) -> Iterator[Loaded]:

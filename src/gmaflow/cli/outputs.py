@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from gmaflow.cli.formats import FileFormat, ending_of, holds_numbers
 from gmaflow.errors import OutputError
@@ -158,6 +158,30 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
         paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")
     paths[Part.FLOW if numbers else Part.PICTURE] = output
     return paths
+
+
+def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
+    """Find two sources that would be written to one file; returns them, and it.
+
+    Args:
+        written: Sources, each with a file that it is written to.
+    """
+    seen: dict[Path, Path] = {}
+    for source, path in written:
+        if seen.setdefault(path, source) != source:
+            return seen[path], source, path
+    return None
+
+
+def refuse_two_formats(output: Path) -> NoReturn:
+    """Refuse --format for a single file.
+
+    Raises:
+        OutputError: Always.
+    """
+    raise OutputError(
+        f"{output}: its suffix picks the format, and --format is for folders; drop one of them"
+    )
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:

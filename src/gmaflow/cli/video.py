@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,17 +150,9 @@ def work_through(
             write_behind() as later,
             closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
         ):
-
-            def counting() -> "Iterator[TimedFrame]":
-                for number, frame in enumerate(frames):
-                    show_progress(number, total)
-                    tally.already_there += number - 1 in output.done
-                    if frame is not None:
-                        yield frame
-
             for step in estimate_video(
                 estimator,
-                counting(),
+                count_frames(frames, output, tally, lambda number: show_progress(number, total)),
                 backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.threshold,
@@ -168,7 +160,7 @@ def work_through(
             ):
                 later(partial(finish, step))
     except KeyboardInterrupt:
-        if not tally.frames + len(output.done):
+        if not tally.frames + tally.already_there:
             raise
         tally.interrupted = True
     tally.frames += tally.already_there
@@ -178,6 +170,20 @@ def work_through(
             reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
         )
     return tally
+
+
+def count_frames(
+    frames: "Iterable[TimedFrame | None]",
+    output: VideoFile | FrameFolder,
+    tally: Tally,
+    show: Callable[[int], None],
+) -> "Iterator[TimedFrame]":
+    """Give the frames that were not passed over; of those that were, tell how many are done."""
+    for number, frame in enumerate(frames):
+        show(number)
+        tally.already_there += number - 1 in output.done
+        if frame is not None:
+            yield frame
 
 
 def inner_frames(done: Iterable[int]) -> set[int]:

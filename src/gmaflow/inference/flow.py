@@ -10,7 +10,7 @@ from gmaflow.errors import FlowError
 from gmaflow.io import encode_png, write_flow, write_image
 from gmaflow.io import read_flow as read_flow_arrays
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz import add_legend, flow_to_image, largest_length, warp_back
+from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
 """What an .npz holds beside the flow, if flow was estimated both ways."""
@@ -75,11 +75,8 @@ class Flow:
             max_length: The length shown at full saturation; the longest by default.
             legend: Add the wheel and its scale in a corner.
         """
-        colours = flow_to_image(self.array, max_length=max_length, valid=self.valid)
-        if not legend:
-            return colours
-        shown = max_length or largest_length(self.array, valid=self.valid)
-        return add_legend(colours, shown) if shown > 0 else colours
+        draw = flow_with_legend if legend else flow_to_image
+        return draw(self.array, max_length=max_length, valid=self.valid)
 
     def save_picture(self, path: str | Path, *, max_length: float | None = None) -> None:
         """Draw the flow into an image file."""

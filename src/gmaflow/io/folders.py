@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 
-from gmaflow.errors import FlowFileError, ImageError
+from gmaflow.errors import FlowError, FlowFileError, ImageError
 from gmaflow.io.flow_files import FLOW_SUFFIXES
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import PathLike
@@ -23,18 +23,8 @@ def list_images(folder: PathLike) -> list[Path]:
     Raises:
         ImageError: there is no such folder, or no picture in it.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ImageError(f"{folder} is not a folder; give a folder of images")
-    try:
-        images = [path for path in folder.iterdir() if _is_visible(path, IMAGE_SUFFIXES)]
-    except OSError as err:
-        raise ImageError(f"{folder} cannot be listed: {err.strerror}") from err
-    if not images:
-        known = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise ImageError(f"{folder} holds no images; files ending in {known} are looked for")
-    others = [path for path in images if path.suffix.lower() != ".exr"]
-    return sorted(others or images, key=lambda path: natural_key(path.name))
+    images = _list_files(folder, IMAGE_SUFFIXES, what="images", error=ImageError)
+    return [path for path in images if path.suffix.lower() != ".exr"] or images
 
 
 def list_flows(folder: PathLike) -> list[Path]:
@@ -46,24 +36,13 @@ def list_flows(folder: PathLike) -> list[Path]:
     Raises:
         FlowFileError: there is no such folder, or no flow in it.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FlowFileError(f"{folder} is not a folder; give a folder of flow files")
-    try:
-        flows = [path for path in folder.iterdir() if _is_visible(path, FLOW_SUFFIXES)]
-    except OSError as err:
-        raise FlowFileError(f"{folder} cannot be listed: {err.strerror}") from err
-    if not flows:
-        known = ", ".join(sorted(FLOW_SUFFIXES))
-        raise FlowFileError(f"{folder} holds no flow; files ending in {known} are looked for")
-    sure = [path for path in flows if not is_picture_beside(path)]
-    return sorted(sure or flows, key=lambda path: natural_key(path.name))
-
-
-def is_picture_beside(path: Path) -> bool:
-    """Tell whether a file beside flow files is most likely a picture of one."""
-    name = path.name.lower()
-    return name.endswith(".png") and not name.endswith(KITTI_ENDING)
+    flows = _list_files(folder, FLOW_SUFFIXES, what="flow files", error=FlowFileError)
+    sure = [
+        path
+        for path in flows
+        if path.suffix.lower() != ".png" or path.name.lower().endswith(KITTI_ENDING)
+    ]
+    return sure or flows
 
 
 def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -97,6 +76,22 @@ def _words_and_number(stem: str) -> tuple[str, float]:
     """Part the last number of a name, which may be a time in seconds, from what is around it."""
     found = re.fullmatch(r"(.*?)(\d+(?:\.\d+)?)(\D*)", stem.casefold())
     return (f"{found[1]}#{found[3]}", float(found[2])) if found else ("", 0.0)
+
+
+def _list_files(
+    folder: PathLike, suffixes: Set[str], *, what: str, error: type[FlowError]
+) -> list[Path]:
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise error(f"{folder} is not a folder; give a folder of {what}")
+    try:
+        files = [path for path in folder.iterdir() if _is_visible(path, suffixes)]
+    except OSError as err:
+        raise error(f"{folder} cannot be listed: {err.strerror}") from err
+    if not files:
+        known = ", ".join(sorted(suffixes))
+        raise error(f"{folder} holds no {what}; files ending in {known} are looked for")
+    return sorted(files, key=lambda path: natural_key(path.name))
 
 
 def _is_visible(path: Path, suffixes: Set[str]) -> bool:

@@ -145,26 +145,26 @@ class VideoReader:
         """
         self.problem = None
         shape: tuple[int, ...] = ()
-        number = -1
+        given = 0
         try:
             for count, (time, draw) in enumerate(self._wanted()):
-                if count % self._every:
+                number, left_out = divmod(count, self._every)
+                if left_out:
                     continue
-                if count // self._every in numbers:
-                    number = count // self._every
-                    yield None
-                    continue
-                image = draw()
-                number = count // self._every
-                shape = shape or image.shape
-                if image.shape != shape:
-                    raise other_size(self.path, image.shape, shape)
-                yield TimedFrame(number, scale_image(image, self.scale), time)
+                frame = None
+                if number not in numbers:
+                    image = draw()
+                    shape = shape or image.shape
+                    if image.shape != shape:
+                        raise other_size(self.path, image.shape, shape)
+                    frame = TimedFrame(number, scale_image(image, self.scale), time)
+                given += 1
+                yield frame
         except ImageError as err:
-            if number < 0:
+            if not given:
                 raise
             self.problem = str(err)
-        if number < 0:
+        if not given:
             raise ImageError(f"{self.path} holds no frames in the part that was asked for")
 
     def _wanted(self) -> Iterator[_Undrawn]:

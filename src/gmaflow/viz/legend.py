@@ -1,12 +1,12 @@
 """The colour wheel and its scale, laid into a picture."""
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.viz._checks import check_image, check_positive
 from gmaflow.viz._draw import INK, WHITE, font, text_width
-from gmaflow.viz.color import color_wheel
+from gmaflow.viz.color import color_wheel, flow_to_image, largest_length
 
 _SMALLEST = 72
 
@@ -48,6 +48,18 @@ def add_legend(
     corner = (width - plate_width - pad, height - plate_height - pad)
     result.paste(plate, corner, _rounded(plate.size, radius=2 * pad))
     return np.array(result)
+
+
+def flow_with_legend(
+    flow: Float32[np.ndarray, "h w 2"],
+    *,
+    max_length: float | None = None,
+    valid: Bool[np.ndarray, "h w"] | None = None,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Draw a flow as `flow_to_image` does, and lay the wheel in; not where nothing moves."""
+    picture = flow_to_image(flow, max_length=max_length, valid=valid)
+    shown = max_length or largest_length(flow, valid=valid)
+    return add_legend(picture, shown) if shown > 0 else picture
 
 
 def format_length(length: float) -> str:
