@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gmaflow.exporting.checking import example_batch
-from gmaflow.exporting.formats import FORMATS, Inputs
+from gmaflow.export.checking import example_batch
+from gmaflow.export.formats import FORMATS, Inputs
 from gmaflow.inference import FlowEstimator
 
 Estimate = Callable[[Inputs], object]

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.benchmarking.config import BenchConfig
-from gmaflow.benchmarking.running import Measured, Tell, measure_size
+from gmaflow.bench.config import BenchConfig
+from gmaflow.bench.running import Measured, Tell, measure_size
 from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
@@ -32,7 +32,7 @@ def test_figures_are_printed_even_if_they_cannot_be_written(
     def refuse(*_: object) -> None:
         raise OutputError("the disk is full")
 
-    monkeypatch.setattr("gmaflow.benchmarking.write_files", refuse)
+    monkeypatch.setattr("gmaflow.bench.write_files", refuse)
     output = tmp_path / "bench.json"
     done = run("bench", *QUICK, "--sizes", "64x64", "--skip-memory", "-o", output)
     assert (done.code, "| 64x64 | raft-small |" in done.out) == (2, True)
@@ -53,7 +53,7 @@ def test_an_interrupt_leaves_the_sizes_that_were_measured(
         measured += 1
         return measure_size(config, size, device, tell)
 
-    monkeypatch.setattr("gmaflow.benchmarking.running.measure_size", interrupt)
+    monkeypatch.setattr("gmaflow.bench.running.measure_size", interrupt)
     output = tmp_path / "bench.json"
     sizes = ("--sizes", "256x256", "--sweep", "--skip-memory")
     done = run("bench", *QUICK, *sizes, "-o", output)

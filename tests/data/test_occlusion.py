@@ -1,7 +1,7 @@
 import numpy as np
 
 from gmaflow.data.occlusion import split_occlusion
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 
 
 def test_occluded_is_parted_without_overlap() -> None:

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator, Refinement
-from gmaflow.inference.device import Precision
 from gmaflow.inference.planning import CUT, Computation, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS
+from gmaflow.runtime.device import Precision
 from tests.inference.test_estimator import arrays, checkpoint
 
 

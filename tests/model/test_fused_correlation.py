@@ -11,7 +11,7 @@ from gmaflow.model.correlation import (
     correlate,
     pyramid_rows,
 )
-from gmaflow.model.kernels import has_kernels
+from gmaflow.runtime.kernels import has_kernels
 from tests.model.kernels import DEVICE, load_kernels
 
 pytest.importorskip("triton")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.benchmarking.config import BenchConfig
+from gmaflow.bench.config import BenchConfig
 from gmaflow.cli.options import parse
 from gmaflow.errors import say
 
@@ -41,7 +41,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(BenchOptions, args, verb="bench")
 
-    from gmaflow.benchmarking import as_json, as_text, bench, output_files, write_files
+    from gmaflow.bench import as_json, as_text, bench, output_files, write_files
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))

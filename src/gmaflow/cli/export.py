@@ -8,7 +8,7 @@ import tyro
 
 from gmaflow.cli.options import WeightsOptions, parse
 from gmaflow.errors import say
-from gmaflow.exporting.config import ExportConfig
+from gmaflow.export.config import ExportConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(ExportOptions, args, verb="export")
 
-    from gmaflow.exporting import as_json, as_text, check_output, export
+    from gmaflow.export import as_json, as_text, check_output, export
     from gmaflow.weights import find_checkpoint
 
     check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)

@@ -40,7 +40,7 @@ class LookOptions:
 
     def pick_device(self) -> "torch.device":
         """Return where to render."""
-        from gmaflow.inference.device import pick_device
+        from gmaflow.runtime.device import pick_device
 
         picked = pick_device(self.device)
         if picked.type == "mps" and self.device == "auto":

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 
 
 def split_occlusion(

@@ -2,7 +2,6 @@
 
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, as_backend
-from gmaflow.inference.device import Precision, as_precision
 from gmaflow.inference.engine import BatchEstimate
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
@@ -12,6 +11,7 @@ from gmaflow.inference.padding import PaddingKind
 from gmaflow.inference.refinement import Refinement, Watcher
 from gmaflow.inference.shot_cuts import CUT_THRESHOLD, cut_score
 from gmaflow.inference.video import VideoStep, estimate_video
+from gmaflow.runtime.device import Precision, as_precision
 
 __all__ = [
     "CUT_THRESHOLD",

@@ -10,10 +10,10 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.device import computing
 from gmaflow.inference.images import ImageArray, to_tensor
 from gmaflow.inference.padding import Padding, PaddingKind
 from gmaflow.model import STRIDE, AttentionWeights, FlowNetwork
+from gmaflow.runtime.device import computing
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.model import EncodedFrame, FlowNetwork, MatchOptions, Prediction
-from gmaflow.model.kernels import has_kernels
+from gmaflow.runtime.kernels import has_kernels
 
 Backend = Literal["auto", "reference", "fast"]
 

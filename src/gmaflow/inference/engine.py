@@ -14,15 +14,15 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.backend import ReferenceRunner, Runner
-from gmaflow.inference.device import computing
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.frames import Frame, both_directions, joined
-from gmaflow.inference.memory import memory_budget
 from gmaflow.inference.padding import Padding
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.refinement import Watch
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
 from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
+from gmaflow.runtime.device import computing
+from gmaflow.runtime.memory import memory_budget
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from gmaflow.errors import FlowError, WeightsError
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, make_runner
-from gmaflow.inference.device import Precision, pick_device, pick_dtype
 from gmaflow.inference.engine import BatchEstimate, Engine, check_iters
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.frames import Footage, Frame, FrameLike, each_image
@@ -25,12 +24,13 @@ from gmaflow.inference.images import (
     load_image,
     to_tensor,
 )
-from gmaflow.inference.memory import as_bytes
 from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
 from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
+from gmaflow.runtime.device import Precision, pick_device, pick_dtype
+from gmaflow.runtime.memory import as_bytes
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.inference.device import computing
 from gmaflow.inference.padding import Padding
 from gmaflow.model import FlowNetwork, OnIteration
+from gmaflow.runtime.device import computing
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.inference.memory import give_back_freed
 from gmaflow.model import STRIDE, Prediction
+from gmaflow.runtime.memory import give_back_freed
 
 OVERLAP = 128
 """Pixels that neighbouring tiles share at least. A match is found only inside the own tile, so this

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gmaflow.geometry import outside_frame
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.out_of_frame import outside_frame
 from gmaflow.model import pixel_grid
 
 RELATIVE_TOLERANCE = 0.01

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from gmaflow.model.kernels import has_kernels
+from gmaflow.runtime.kernels import has_kernels
 
 STREAM_BYTES = {"cpu": 4 * 2**20, "other": 256 * 2**20}
 """Largest intermediate of a streamed lookup. A CPU is fastest on what its caches hold (4 MiB take

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.model.kernels import has_kernels
+from gmaflow.runtime.kernels import has_kernels
 
 STRIDE = 8
 """Image pixels in one cell of the low resolution grid, along each axis."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 from gmaflow.scenes.arrays import pair_arrays
 from gmaflow.scenes.renderer import SceneRenderer
 

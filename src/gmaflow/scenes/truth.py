@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from gmaflow.inference.out_of_frame import outside_frame
+from gmaflow.geometry import outside_frame
 from gmaflow.scenes.follow import NEAR, Points, bend, of_pixels, project, unbend
 from gmaflow.scenes.scene import Scenes
 

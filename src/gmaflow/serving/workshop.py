@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Condition, Thread
 
 from gmaflow.errors import FlowError, OutputError
-from gmaflow.inference.memory import give_back_freed
+from gmaflow.runtime.memory import give_back_freed
 from gmaflow.serving.attending import AttentionCache
 from gmaflow.serving.jobs import Footage, Job, JobStatus, State, Task, Wish
 from gmaflow.serving.limits import Limits

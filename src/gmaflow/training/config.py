@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gmaflow.errors import TrainingError, suggest
-from gmaflow.inference.device import as_precision
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
+from gmaflow.runtime.device import as_precision
 from gmaflow.training.places import Place
 
 CHANGEABLE = {"log_every", "save_every", "keep", "validate_every", "validate_on"}

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gmaflow.errors import TrainingError
-from gmaflow.inference.device import pick_device
+from gmaflow.runtime.device import pick_device
 
 
 @dataclass(frozen=True)

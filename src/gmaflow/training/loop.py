@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.errors import TrainingError, say
-from gmaflow.inference.memory import is_out_of_memory
 from gmaflow.io import write_image
+from gmaflow.runtime.memory import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.checkpoints import TrainState, random_states
 from gmaflow.training.config import TrainConfig

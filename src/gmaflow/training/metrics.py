@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gmaflow.inference.out_of_frame import outside_frame
+from gmaflow.geometry import outside_frame
 from gmaflow.model import pixel_grid
 
 THRESHOLDS = (1.0, 3.0, 5.0)

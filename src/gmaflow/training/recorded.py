@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.inference.device import cudnn_flag
 from gmaflow.model import FlowNetwork
 from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.runtime.device import cudnn_flag
 from gmaflow.training import loss
 from gmaflow.training.batch import Batch
 from gmaflow.training.schedule import StepPlan

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gmaflow.errors import TrainingError
-from gmaflow.inference.device import as_precision, pick_dtype
 from gmaflow.model import FlowNetwork, Prediction
+from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.averaging import WeightAverage
 from gmaflow.training.batch import Batch
 from gmaflow.training.both_ways import BothWays

@@ -13,7 +13,7 @@ from gmaflow.data import (
 )
 from gmaflow.data.augmentation.pipeline import draw_placement
 from gmaflow.errors import DatasetError
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 from tests.data.augmentation.scenes import smooth_pair
 
 CROP = (64, 72)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gmaflow.data import open_dataset
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 from gmaflow.io import read_flow
 from tests.data.trees import listed, names, put_images, sintel
 

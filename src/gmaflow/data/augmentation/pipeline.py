@@ -14,7 +14,7 @@ from gmaflow.data.augmentation.eraser import erase_boxes
 from gmaflow.data.augmentation.placement import Placement, place_dense, place_image, place_sparse
 from gmaflow.data.pairs import FlowSample
 from gmaflow.errors import DatasetError
-from gmaflow.inference.out_of_frame import leaves_frame
+from gmaflow.geometry import leaves_frame
 
 # The published code writes 3.14; the hundredth of a step of hue makes no difference.
 DENSE_JITTER = ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.5 / pi)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
-from gmaflow.inference.device import cudnn_flag
+from gmaflow.runtime.device import cudnn_flag
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 Run: TypeAlias = Callable[..., Tensors]

@@ -22,11 +22,11 @@ from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.encoder import FastEncoder
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, PlainOperations
 from gmaflow.inference.fast.refinement import FastRefinement, State
-from gmaflow.inference.memory import give_back_freed
 from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, OnIteration, Prediction
 from gmaflow.model.aggregation import AttentionWeights
 from gmaflow.model.network import STORE_ALL, check_images
 from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.runtime.memory import give_back_freed
 
 TOGETHER_PIXELS = 2**20
 """Images of up to so many pixels are encoded two at a time; larger ones one by one, for memory."""

@@ -1,0 +1,1 @@
+"""What every layer asks of the machine: devices and precision, memory, kernels."""

@@ -1,0 +1,121 @@
+"""The whole way, on the smallest network: measure, compare, write."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from gmaflow.bench import (
+    BenchConfig,
+    BenchResult,
+    as_json,
+    as_text,
+    bench,
+    output_files,
+    write_files,
+)
+from gmaflow.bench.__main__ import main
+from gmaflow.bench.cases import Case
+from gmaflow.bench.peak import peak_of
+from gmaflow.errors import FlowError, OutputError, TrainingError
+
+QUICK = {"models": ("raft-small",), "iters": 1, "device": "cpu", "warm_up": 0, "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def compared() -> BenchResult:
+    config = BenchConfig(sizes=("256x320",), against="reference", **QUICK)  # type: ignore[arg-type]
+    return bench(config)
+
+
+def test_everything_is_measured(compared: BenchResult) -> None:
+    assert [one.case.way for one in compared.measured] == ["gmaflow", "published"]
+    for one in compared.measured:
+        assert one.parameters == 990_162
+        assert len(one.times.wall) == len(one.times.cpu) == 2
+        assert one.peak is not None
+        assert 5e6 < one.peak.taken < 500e6
+    (ratio,) = compared.ratios()
+    assert ratio.size == "256x320"
+    assert ratio.memory is not None
+
+
+def test_the_figures_as_json(compared: BenchResult) -> None:
+    document = json.loads(as_json(compared))
+    assert document["machine"]["torch"]
+    assert [one["way"] for one in document["measured"]] == ["gmaflow", "published"]
+    wanted = {"height", "width", "batch", "iters", "precision", "parameters", "warm_up"}
+    wanted |= {"median_s", "p95_s", "median_cpu_s", "peak_bytes"}
+    assert all(wanted <= one.keys() for one in document["measured"])
+    assert document["ratios"][0]["model"] == "raft-small"
+
+
+def test_the_figures_as_tables(compared: BenchResult) -> None:
+    text = as_text(compared)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 4 + 3
+    for start, end in ((0, 4), (4, 7)):  # a table's lines are aligned
+        assert len({len(row) for row in rows[start:end]}) == 1
+    assert "float32, back end fast, batch 1, 1 iterations" in text
+
+
+def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
+    config = BenchConfig(sizes=("256x256",), sweep=True, skip_memory=True, **QUICK)  # type: ignore[arg-type]
+    files = output_files(config, tmp_path / "sweep.json", overwrite=False)
+    write_files(bench(config), files)
+    assert [file.name for file in files] == ["sweep.json", "sweep.png"]
+    with Image.open(files[1]) as picture:
+        assert picture.size[0] > 400
+    with pytest.raises(OutputError, match="exists; add --overwrite"):
+        output_files(config, tmp_path / "sweep.json", overwrite=False)
+    with pytest.raises(OutputError, match="name an output"):
+        output_files(config, None, overwrite=False)
+    with pytest.raises(OutputError, match=r"end the name in \.json"):
+        output_files(config, tmp_path / "sweep.txt", overwrite=False)
+
+
+def test_what_fails_in_the_other_process_is_told() -> None:
+    with pytest.raises(FlowError, match="no model is called 'raft-tiny'"):
+        peak_of(Case(model="raft-tiny", device="cpu"))
+
+
+@pytest.mark.slow
+def test_it_runs_without_the_libraries_of_the_command_line() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('tyro', 'av', 'h5py', 'safetensors'): sys.modules[name] = None\n"
+        "from gmaflow.bench.__main__ import main\n"
+        "main(sys.argv[1:])"
+    )
+    quick = ["models=raft-small", "sizes=64x64", "iters=1", "rounds=1", "skip_memory=true"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *quick], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| 64x64 | raft-small |" in done.stdout
+
+
+def test_settings_as_key_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["--help"])
+    assert "against" in capsys.readouterr().out
+    output = tmp_path / "a.json"
+    main(
+        [
+            *("models=raft-small", "sizes=64x64,64x72", "iters=1", "device=cpu", "rounds=1"),
+            *("warm-up=0", "skip-memory=true", "overhead=true", "check=true", f"output={output}"),
+        ]
+    )
+    shown = capsys.readouterr()
+    assert "measured on a CUDA device only" in shown.out
+    assert "64x72: measuring time" in shown.err
+    assert "px from float32" in shown.out
+    measured = json.loads(output.read_text())["measured"]
+    assert len(measured) == 2
+    assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)
+    with pytest.raises(TrainingError, match="is no setting; write key=value"):
+        main(["fast"])
+    with pytest.raises(TrainingError, match="there is no setting 'size'"):
+        main(["size=64x64"])

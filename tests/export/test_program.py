@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import torch
+
+from gmaflow.export.checking import example_previous
+from gmaflow.export.program import FlowProgram, positions_in_padded
+from gmaflow.inference import Flow, FlowEstimator
+from tests.export.conftest import MakeCheckpoint, byte_images, estimated
+
+
+@pytest.mark.parametrize("size", [(40, 56), (33, 50), (16, 17)])
+def test_it_is_the_estimator_on_bytes(
+    size: tuple[int, int], make_checkpoint: MakeCheckpoint
+) -> None:
+    checkpoint = make_checkpoint("gma")
+    images = byte_images(2, *size)
+    program = FlowProgram(checkpoint.build(), iters=2)
+    flow = program(*map(torch.from_numpy, images)).numpy()
+    assert flow.shape == (2, 2, *size)
+    np.testing.assert_allclose(flow, estimated(checkpoint, images, 2), atol=1e-3)
+
+
+def test_it_starts_from_the_flow_of_the_pair_before(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("gma")
+    images = byte_images(2, 33, 50)
+    program = FlowProgram(checkpoint.build(), iters=1)
+    previous = example_previous(2, (33, 50))
+    found = program(*map(torch.from_numpy, (*images, previous))).numpy()
+    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
+    frames = [image[0].transpose(1, 2, 0) for image in images]
+    wanted = estimator(*frames, previous=Flow(previous[0].transpose(1, 2, 0)))
+    np.testing.assert_allclose(found[0].transpose(1, 2, 0), wanted.array, atol=1e-3)
+    cold = estimated(checkpoint, images, 1)
+    np.testing.assert_allclose(found[1], cold[1], atol=1e-3)  # zeros are no start
+    assert np.abs(found[0] - cold[0]).max() > 0.1
+
+
+def test_padding_repeats_the_border_on_both_sides() -> None:
+    assert positions_in_padded(5, 1).tolist() == [0, 0, 1, 2, 3, 4, 4, 4]
+    assert positions_in_padded(8, 0).tolist() == list(range(8))
