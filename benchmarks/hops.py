@@ -33,7 +33,7 @@ from gmaflow.io import VideoWriter, write_flow, write_image
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint, save_checkpoint
 
-PACKAGE = os.path.dirname(os.path.abspath(gmaflow.__file__)) + os.sep
+PACKAGE = f"{Path(gmaflow.__file__).resolve().parent}{os.sep}"
 SIZE = (48, 64)
 PATIENCE = 300.0
 
