@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gmaflow.errors import OutputError
-from gmaflow.io.atomic import atomic_write, ensure_can_fill
+from gmaflow.io import atomic_write, ensure_can_fill
 
 Record = dict[str, Any]
 """Settings by name, as JSON holds them."""
