@@ -49,7 +49,7 @@ def test_flow_in_it_is_a_truth(
     truth = tmp_path / "truth.exr"
     assert run("flow", *frames[:2], "-o", truth, *fast).code == 0
     outcome = run("flow", *frames[:2], "-o", tmp_path / "a.flo", "--truth", truth, *fast)
-    assert "0.00 px off the truth" in outcome.out
+    assert "mean error 0.00 px" in outcome.out
 
 
 def test_a_folder_of_frames_is_a_video_and_gets_a_file_for_each(

@@ -12,6 +12,8 @@ import av
 import numpy as np
 import pytest
 
+from gmaflow.cli.video import parse_fps, parse_time
+from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import VideoReader, read_flow_arrays, read_image, write_image
 from gmaflow.io.video_reader import upright
@@ -230,11 +232,11 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
         ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
-        ((source, "-o", out, "--start", "soon"), "is no time"),
-        ((source, "-o", out, "--start", "1:2:3:4"), "is no time"),
+        ((source, "-o", out, "--start", "soon"), "is not a time"),
+        ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),
         ((source, "-o", out, "--end", "0"), "ends at 0 s"),
         ((source, "-o", out, "--fps", "10"), "--fps is for folders"),
-        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is no length"),
+        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is not a length"),
         ((source, "-o", out, "--cut-threshold", "0"), "--no-cuts"),
         ((source, "-o", out, "--scale", "0.1"), "at least 16 pixels"),
         ((source, "-o", out, "--every", "0"), "give at least 1"),
@@ -280,3 +282,49 @@ def test_few_frames_are_in_memory_at_once(
     assert told["frames"] == 29
     # A few wait to be estimated, as many to be written, and two are at work.
     assert most <= 12
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("12.5", Fraction(25, 2)),
+        ("1:05", 65),
+        ("0:01:30.25", Fraction(361, 4)),
+        (".5", 0.5),
+    ],
+)
+def test_times_are_seconds_or_have_colons(text: str, seconds: Fraction) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "1:", ":1", "1:2:3:4", "1:-2", "nan", "inf", "1/0"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(FlowError, match="is not a time"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("12", Fraction(12)),
+        ("12.5", Fraction(25, 2)),
+        ("1/3", Fraction(1, 3)),
+        ("0.001", Fraction(1, 1000)),
+        ("30000/1001", Fraction(30000, 1001)),
+        ("29.97", Fraction(30000, 1001)),
+        ("23.976", Fraction(24000, 1001)),
+        ("23.98", Fraction(24000, 1001)),
+        ("59.94", Fraction(60000, 1001)),
+    ],
+)
+def test_rates(text: str, rate: Fraction) -> None:
+    assert parse_fps(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "0.0001", "-1", "1001", "1/0", "fast", "nan", ""])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(FlowError, match="is not a frame rate"):
+        parse_fps(text)

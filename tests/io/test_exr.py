@@ -257,7 +257,7 @@ def test_claims_of_more_than_is_there_are_refused(tmp_path: Path) -> None:
         np.array([0, 0, 6, 4], "<i4").tobytes(), np.array([0, 0, 2**20, 4], "<i4").tobytes()
     )
     path.write_bytes(raw)
-    with pytest.raises(FlowFileError, match="packed bytes can hold"):
+    with pytest.raises(FlowFileError, match="compressed bytes can hold"):
         read_flow_arrays(path)
 
 

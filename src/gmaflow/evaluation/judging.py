@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from gmaflow.data import FlowSample
-from gmaflow.evaluation.cache import LastFlow, ResultStore, StoredResult
+from gmaflow.evaluation.cache import ResultStore, StoredResult
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
 from gmaflow.evaluation.warm_chain import WarmChain
-from gmaflow.inference import Flow, FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.weights import fingerprint
 
 # Another number makes all stored results void: raise it when the metrics change.
 _VERSION = "3"
-RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.npz"
+RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
 
 Start = Literal["cold", "warm"]
 """`warm`: from the flow of the pair before in the sequence."""
@@ -61,7 +61,7 @@ class Judge:
         self.estimator = estimator
         self.folder = folder
         self.store = ResultStore(folder / RESULTS)
-        self.last = LastFlow(folder / LAST_FLOW)
+        self.last = LastFlows(folder / LAST_FLOW)
         self.base = identify(estimator)
 
     def judge(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[Judged]:

@@ -12,10 +12,9 @@ from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.evaluation.benchmarks import Benchmark
-from gmaflow.evaluation.cache import LastFlow
 from gmaflow.evaluation.judging import LAST_FLOW, digest, identify
 from gmaflow.evaluation.warm_chain import WarmChain
-from gmaflow.inference import Flow, FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, read_flow_arrays, write_flow
 
 MANIFEST = "submission.json"
@@ -92,7 +91,7 @@ def submit(
     jobs = list_jobs(benchmark, root, folder)
     key = digest(benchmark.name, identify(estimator))
     _claim(folder, benchmark, key)
-    last = LastFlow(folder / LAST_FLOW)
+    last = LastFlows(folder / LAST_FLOW)
     chain, written = WarmChain(estimator, last), 0
     for done, job in enumerate(jobs, 1):
         if not job.follows:

@@ -193,7 +193,7 @@ class VideoReader:
                 raise
             self.problem = str(err)
         if not given:
-            raise ImageError(f"{self.path} has no frames between --start and --end")
+            raise ImageError(f"{self.path} has no frames in the part to read")
 
     def _wanted(self) -> Iterator[_Undrawn]:
         """Yield every frame of the part to read."""

@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gmaflow.cli.video_options import Show
-from gmaflow.cli.video_pictures import draw_step
+from gmaflow.cli.video_outputs import Show, draw_step
 from gmaflow.inference import BidirectionalFlow, Flow, VideoStep
 
 IMAGE = np.full((96, 128, 3), 120, np.uint8)
