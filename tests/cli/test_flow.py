@@ -88,7 +88,7 @@ def test_a_folder_gets_one_format_if_asked_for(
     assert run("flow", *pair, "-o", tmp_path / "out", *fast, "--format", word).code == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     refused = run("flow", *pair, "-o", tmp_path / "out.flo", *fast, "--format", word)
-    assert (refused.code, "its suffix picks the format" in refused.err) == (2, True)
+    assert (refused.code, "the suffix picks the format" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("target", ["out.npz", "out/"])

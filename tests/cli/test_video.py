@@ -132,7 +132,7 @@ def test_a_part_by_time_by_number_and_in_small(
 def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.gif", "--legend", *fast)
     assert outcome.code == 0
-    assert "sound left out: .gif cannot hold any" in outcome.out
+    assert "sound left out: .gif cannot hold sound" in outcome.out
     assert "1 cut (at 0.35 s)" in outcome.out
     assert len(images(tmp_path / "a.gif")) == 11
     again = report(run, tmp_path / "a.gif", "-o", tmp_path / "b.gif", *fast)
@@ -153,7 +153,7 @@ def test_a_video_cut_short_gives_what_it_has(run: Run, fast: list[str], tmp_path
     part = cut_short(whole, tmp_path / "part.mp4")
     outcome = run("video", part, "-o", tmp_path / "a.mp4", *fast)
     assert outcome.code == 1
-    assert "is cut short" in outcome.err
+    assert "is truncated" in outcome.err
     assert 5 < len(images(tmp_path / "a.mp4")) < 39
 
 
@@ -185,11 +185,11 @@ def test_an_interrupt_leaves_what_was_done(
             raise KeyboardInterrupt
         return 0.0
 
-    monkeypatch.setattr("gmaflow.inference.video.cut_score", interrupt)
+    monkeypatch.setattr("gmaflow.inference.sequence.cut_score", interrupt)
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
     assert outcome.code == 130
     assert outcome.err.endswith(
-        "gmaflow: interrupted\n" if left is None else "interrupted; what was done is there\n"
+        "gmaflow: interrupted\n" if left is None else "interrupted; the finished part is kept\n"
     )
     if left is None:
         assert list(tmp_path.iterdir()) == []
@@ -223,7 +223,7 @@ def test_bad_inputs_and_outputs_are_refused(
             ".avi cannot be written; use .gif, .mkv, .mov, .mp4, .webm",
         ),
         ((source, "-o", tmp_path / "text.mp4" / "a.mp4"), "cannot be written"),
-        ((source, "-o", tmp_path), "holds files already"),
+        ((source, "-o", tmp_path), "is not empty"),
         ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
         ((source, "-o", out, "--format", "npz"), "--format is for folders"),
         ((source, "-o", out, "--resume"), "--resume is for folders"),
