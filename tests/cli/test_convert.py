@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gmaflow.cli.scale import HEADROOM
-from gmaflow.io import read_flow, read_image, write_flow
+from gmaflow.io import read_flow_arrays, read_image, write_flow
 from gmaflow.viz import flow_to_image
 from tests.cli.conftest import Run
 
@@ -25,7 +25,7 @@ def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None
     write_flow(tmp_path / "a.flo", flow, valid)
     assert run("convert", tmp_path / "a.flo", "-o", tmp_path / name).code == 0
     assert run("convert", tmp_path / name, "-o", tmp_path / "back.flo").code == 0
-    back = read_flow(tmp_path / "back.flo")
+    back = read_flow_arrays(tmp_path / "back.flo")
     np.testing.assert_array_equal(back.valid, valid)
     np.testing.assert_array_equal(back.array[valid], flow[valid])
 
@@ -33,7 +33,7 @@ def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None
 def test_backward_flow_stays_backward(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "a.exr", make_flow(), backward=True)
     assert run("convert", tmp_path / "a.exr", "-o", tmp_path / "b.exr").code == 0
-    assert read_flow(tmp_path / "b.exr").backward
+    assert read_flow_arrays(tmp_path / "b.exr").backward
 
 
 def test_a_picture_is_that_of_the_library(run: Run, tmp_path: Path) -> None:

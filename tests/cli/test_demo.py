@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.example import load_example
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from tests.cli.conftest import Run
 
 
@@ -13,7 +13,9 @@ def test_it_works_at_once(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith(f"wrote {tmp_path / 'out' / 'demo.png'}: the estimate is ")
     example = load_example()
-    assert np.array_equal(read_flow(tmp_path / "out" / "truth.flo").array, example.flow.array)
+    assert np.array_equal(
+        read_flow_arrays(tmp_path / "out" / "truth.flo").array, example.flow.array
+    )
     assert np.array_equal(read_image(tmp_path / "out" / "frame2.png"), example.image2)
 
 

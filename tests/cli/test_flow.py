@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from gmaflow.inference import Flow, FlowEstimator
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow_arrays
 from tests.cli.conftest import Run, is_picture, write_frames
 
 Pair = tuple[Path, Path]
@@ -35,7 +35,7 @@ def test_numbers_in_every_format(
     assert (outcome.code, outcome.err) == (0, "")
     assert f"wrote {target}: mean " in outcome.out
     expected = FlowEstimator(fast[1], iters=2, device="cpu")(*pair).array
-    np.testing.assert_allclose(read_flow(target).array, expected, atol=0.01)
+    np.testing.assert_allclose(read_flow_arrays(target).array, expected, atol=0.01)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
 
 
@@ -51,7 +51,7 @@ def test_the_documented_call(
     call = ["flow", *pair, "-o", tmp_path / "out.flo", "--weights", weights["raft-small.pth"]]
     outcome = run(*call, "--iters", "12", "--device", "cpu", "--precision", "fp32")
     assert outcome.code == 0
-    assert read_flow(tmp_path / "out.flo").array.shape == (*SIZE, 2)
+    assert read_flow_arrays(tmp_path / "out.flo").array.shape == (*SIZE, 2)
 
 
 def test_a_folder_gets_everything(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_folder_gets_everything(run: Run, pair: Pair, fast: list[str], tmp_pat
         if name.endswith(".png") and name != "flow-panel.png":
             assert is_picture(tmp_path / "out" / name, SIZE)
     both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*pair)
-    backward = read_flow(tmp_path / "out" / "flow-backward.flo").array
+    backward = read_flow_arrays(tmp_path / "out" / "flow-backward.flo").array
     np.testing.assert_allclose(backward, both.backward.array, atol=1e-4)
 
 
@@ -221,7 +221,7 @@ def test_existing_outputs_are_kept(
     assert f"{target} exists; add --overwrite to replace it" in outcome.err
     assert target.read_text() == "precious"
     assert run("flow", *pair, "-o", output, *fast, "--overwrite").code == 0
-    assert read_flow(target).array.shape == (*SIZE, 2)
+    assert read_flow_arrays(target).array.shape == (*SIZE, 2)
 
 
 @pytest.mark.parametrize(

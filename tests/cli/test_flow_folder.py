@@ -12,7 +12,7 @@ from gmaflow.cli.flow_jobs import Loaded
 from gmaflow.cli.formats import FileFormat, ending_of
 from gmaflow.cli.outputs import PairResult, Part, write_parts
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.viz import flow_arrows, flow_to_image
 from tests.cli.conftest import Run, write_frames
 
@@ -33,7 +33,7 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
     expected = {f"frame{n}{end}" for n in range(11) for end in ENDINGS}
     assert names == {*expected, "flow.json"}
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
-    flow = read_flow(tmp_path / "out" / "frame9.flo").array
+    flow = read_flow_arrays(tmp_path / "out" / "frame9.flo").array
     np.testing.assert_allclose(flow, estimator(frames[9], frames[10]).array, atol=1e-4)
 
 
@@ -54,7 +54,7 @@ def test_a_format_chooses_what_is_written(
     assert names == {f"frame{n}{ahead}" for n in (0, 1)} | {f"frame{n}{back}" for n in (1, 2)}
     both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*frames[:2])
     for flow, name in ((both.forward, f"frame0{ahead}"), (both.backward, f"frame1{back}")):
-        written = read_flow(tmp_path / "out" / name).array
+        written = read_flow_arrays(tmp_path / "out" / name).array
         np.testing.assert_allclose(written, flow.array, atol=1 / 64)
 
 
@@ -73,7 +73,7 @@ def test_all_pictures_of_a_folder_share_a_scale(
     scale = json.loads(outcome.out)["max_length"]
     assert drawn == [scale] * 3
     for number in range(3):
-        flow = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        flow = read_flow_arrays(tmp_path / "out" / f"frame{number}.flo").array
         frame, picture, arrows = (
             read_image(path / f"frame{number}{end}")
             for path, end in (
@@ -104,7 +104,7 @@ def test_a_warm_start_uses_the_pair_before(run: Run, fast: list[str], tmp_path: 
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
     warm = list(estimator.sequence(frames, warm_start=True))
     for number, flow in enumerate(warm):
-        written = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        written = read_flow_arrays(tmp_path / "out" / f"frame{number}.flo").array
         np.testing.assert_allclose(written, flow.array, atol=1e-4)
 
 

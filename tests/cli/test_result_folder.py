@@ -13,7 +13,7 @@ import pytest
 from gmaflow.cli.last_flows import LastFlows
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import video_reader, write_image
-from gmaflow.io.video import upright
+from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import moving, write_coded
 

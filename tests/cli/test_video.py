@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import VideoReader, read_flow, read_image, write_image
-from gmaflow.io.video import upright
+from gmaflow.io import VideoReader, read_flow_arrays, read_image, write_image
+from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
 
@@ -86,7 +86,7 @@ def test_a_folder_gets_the_flow_of_every_frame(
     estimator = FlowEstimator(fast[1], iters=1, device="cpu")
     warm = list(estimator.sequence(images(clip)[:7], warm_start=True))
     for number, flow in enumerate(warm):
-        found = read_flow(out / f"{number:06d}{suffix}").array
+        found = read_flow_arrays(out / f"{number:06d}{suffix}").array
         np.testing.assert_allclose(found, flow.array, atol=1 / 64 if ending == "kitti" else 1e-4)
 
 

@@ -9,7 +9,7 @@ import pytest
 from gmaflow.errors import OutputError
 from gmaflow.evaluation import evaluate, open_examples, render_examples, summary, write_report
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow_arrays, write_flow
 from tests.evaluation.conftest import write_sintel
 
 
@@ -67,7 +67,7 @@ def test_missing_masks_and_empty_truths_are_told(tmp_path: Path, estimator: Flow
     for mask in (root / "training/occlusions").rglob("*.png"):
         mask.unlink()
     path = root / "training/flow/cave_2/frame_0001.flo"
-    flow = read_flow(path)
+    flow = read_flow_arrays(path)
     write_flow(path, flow.array, np.zeros_like(flow.valid))
     evaluation = evaluate(estimator, open_examples("sintel", root), tmp_path / "out")
     lacking = "1 of 2 pairs have no pixel with a known truth and count for nothing: clean cave_2"

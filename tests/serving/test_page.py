@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.io import VideoWriter, read_flow
+from gmaflow import read_flow
+from gmaflow.io import VideoWriter
 from gmaflow.viz import flow_to_image
 from tests.serving.conftest import Running, eventually, frames, png
 

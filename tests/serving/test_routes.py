@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gmaflow import read_flow
 from gmaflow.example import load_example
 from gmaflow.inference.planning import CUT
-from gmaflow.io import VideoWriter, read_flow
+from gmaflow.io import VideoWriter
 from gmaflow.serving.shelf import ModelShelf
 from gmaflow.version import __version__
 from tests.inference.test_refinement import least_memory

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gmaflow.bench.cases import Case, Way
 from gmaflow.errors import FlowError
 from gmaflow.inference import as_backend, as_precision
-from gmaflow.inference.sizes import read_size
+from gmaflow.io.sizes import read_size
 from gmaflow.model import MODELS, PUBLISHED_MIN_SIDE, STRIDE
 from gmaflow.runtime.memory import as_bytes
 from gmaflow.weights import find_config

@@ -29,7 +29,7 @@ from gmaflow.io import (
     KITTI_ENDING,
     FlowArrays,
     list_flows,
-    read_flow,
+    read_flow_arrays,
     write_flow,
     write_image,
 )
@@ -160,7 +160,7 @@ def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
     """Read flow files, but for those that cannot be, which is told when their turn comes."""
     for job in jobs:
         try:
-            yield read_flow(job.source)
+            yield read_flow_arrays(job.source)
         except FlowFileError:
             continue
 
@@ -176,7 +176,7 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
         for number, job in enumerate(jobs):
             show_progress(number, len(jobs))
             try:
-                write(job, read_flow(job.source), legend=options.legend, scale=scale)
+                write(job, read_flow_arrays(job.source), legend=options.legend, scale=scale)
             except FlowFileError as err:
                 skipped.append(str(err))
                 if len(skipped) == len(jobs):

@@ -32,7 +32,7 @@ def _size_rule(
         return None
 
     def read(texts: list[str]) -> tuple[int, int]:
-        from gmaflow.inference.sizes import read_size
+        from gmaflow.io.sizes import read_size
 
         return read_size(texts[0])
 

@@ -156,7 +156,7 @@ def parse_size(text: str) -> tuple[int, int]:
     Raises:
         FlowError: it is none, or scenes of that size cannot be rendered.
     """
-    from gmaflow.inference.sizes import read_size
+    from gmaflow.io.sizes import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
     return read_size(text, smallest=SMALLEST, largest=LARGEST)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.data.occlusion import split_occlusion
 from gmaflow.errors import DatasetError
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.sizes import check_same_size
 
 # Beyond it a dense truth is no motion but a mistake of the renderer; RAFT and GMA leave it out too.
@@ -138,7 +138,7 @@ class FlowPair:
         self, path: Path, size: tuple[int, ...]
     ) -> tuple[Float32[np.ndarray, "h w 2"], Bool[np.ndarray, "h w"]]:
         step = self.flow_stride
-        flow = read_flow(path)
+        flow = read_flow_arrays(path)
         array, valid = flow.array[::step, ::step], flow.valid[::step, ::step]
         self._check_same_size(size, path, valid)
         return np.ascontiguousarray(array), np.ascontiguousarray(valid)

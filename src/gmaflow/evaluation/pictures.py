@@ -11,7 +11,7 @@ from gmaflow.errors import FlowFileError
 from gmaflow.evaluation import html
 from gmaflow.evaluation.judging import can_be_kept
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow_arrays
 
 
 def pair_figures(
@@ -60,7 +60,7 @@ def shown_flow(
 ) -> Float32[np.ndarray, "h w 2"]:
     """Read an estimate that was kept for show, or make and keep it."""
     try:
-        return read_flow(path).array
+        return read_flow_arrays(path).array
     except FlowFileError:
         flow = estimator(sample.image1, sample.image2)
         if can_be_kept(flow, estimator):

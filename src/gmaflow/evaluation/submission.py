@@ -16,7 +16,7 @@ from gmaflow.evaluation.cache import LastFlow
 from gmaflow.evaluation.judging import LAST_FLOW, digest, identify
 from gmaflow.evaluation.warm_chain import WarmChain
 from gmaflow.inference import Flow, FlowEstimator
-from gmaflow.io import atomic_write, read_flow, write_flow
+from gmaflow.io import atomic_write, read_flow_arrays, write_flow
 
 MANIFEST = "submission.json"
 Progress = Callable[[int, int], None]
@@ -140,7 +140,7 @@ def find_problems(benchmark: Benchmark, jobs: list[Job], folder: Path) -> Iterat
 def fault(job: Job) -> str | None:
     """Say what is wrong with a file, None if it is there and sound."""
     try:
-        flow = read_flow(job.path)
+        flow = read_flow_arrays(job.path)
         wanted = measure_size(job.pair.image1)
     except FlowError as err:
         return str(err)

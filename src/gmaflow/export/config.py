@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gmaflow.errors import FlowError, check_known
-from gmaflow.inference.sizes import read_size
+from gmaflow.io.sizes import read_size
 
 ExportPrecision = Literal["fp32", "fp16"]
 

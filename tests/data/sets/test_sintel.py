@@ -5,7 +5,7 @@ import pytest
 
 from gmaflow.data import open_dataset
 from gmaflow.geometry import leaves_frame
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow_arrays
 from tests.data.trees import listed, names, put_images, sintel
 
 
@@ -83,7 +83,7 @@ def test_real_pairs_have_both_kinds_of_occlusion(material: Path) -> None:
         sample = pair.load()
         assert sample.image1.shape == (436, 1024, 3)
         assert pair.flow is not None
-        flow = read_flow(pair.flow).array
+        flow = read_flow_arrays(pair.flow).array
         assert sample.flow is not None
         np.testing.assert_array_equal(sample.flow, flow)
         assert sample.occluded_in is not None
