@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmaflow.evaluation.attention import attention_figures, choose_queries
+from gmaflow.evaluation.figures import attention_figures, choose_queries
 from gmaflow.inference import FlowEstimator
 from tests.evaluation.conftest import random_estimator
 from tests.evaluation.samples import make_sample
@@ -47,8 +47,8 @@ def test_a_row_as_in_the_paper() -> None:
         random_estimator(model="gma"), sample, STILL.astype(np.float32), queries, name="mine"
     )
     assert len(figures) == 5
-    assert "query points of mine" in figures[0]
-    assert all("attention map" in figure for figure in figures[1:4])
+    assert "query points of mine" in figures[0].caption
+    assert all("attention map" in figure.caption for figure in figures[1:4])
 
 
 def test_a_network_without_attention_shows_none(estimator: FlowEstimator) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.evaluation.examples import Example, open_examples
-from gmaflow.evaluation.judging import RESULTS, Judge, Judged
 from gmaflow.evaluation.metrics import measure
+from gmaflow.evaluation.pair_evaluator import RESULTS, PairEvaluator, PairResult
 from gmaflow.inference import Flow, FlowEstimator
 from tests.evaluation.conftest import random_estimator, write_sintel
 
@@ -36,28 +36,28 @@ def examples_of(root: Path) -> tuple[Example, ...]:
     return open_examples("sintel", root).examples
 
 
-def table(judged: list[Judged]) -> np.ndarray:
-    return np.stack([one.result.sums.table for one in judged])
+def table(results: list[PairResult]) -> np.ndarray:
+    return np.stack([one.sums.table for one in results])
 
 
 def test_a_pair_gets_the_errors_of_its_estimate(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
     examples = examples_of(sintel)
-    judged = list(Judge(estimator, tmp_path / "out").judge(examples))
+    judged = list(PairEvaluator(estimator, tmp_path / "out").evaluate(examples))
     sample = examples[1].source.load()
     expected = measure(estimator(sample.image1, sample.image2).array, sample)
     assert [one.example.frame for one in judged] == ["0001", "0002"]
-    assert (judged[1].result.sums.table == expected.table).all()
+    assert (judged[1].sums.table == expected.table).all()
 
 
 def test_a_repeated_run_estimates_nothing(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
-    first = list(Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True))
+    first = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel), warm=True))
     # Of three pairs' worth of frames: two cold, and one warm, since the first is both.
     assert counting.calls == 3
-    again = list(Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True))
+    again = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel), warm=True))
     assert counting.calls == 3
     assert (table(first) == table(again)).all()
 
@@ -67,7 +67,7 @@ def test_other_weights_settings_or_files_are_judged_anew(
 ) -> None:
     def run(some: FlowEstimator) -> int:
         before = counting.calls
-        list(Judge(some, tmp_path).judge(examples_of(sintel)))
+        list(PairEvaluator(some, tmp_path).evaluate(examples_of(sintel)))
         return counting.calls - before
 
     assert run(estimator) == 2
@@ -91,7 +91,7 @@ def test_what_free_memory_decided_is_judged_anew(
 
     def run(some: FlowEstimator) -> int:
         before = counting.calls
-        list(Judge(some, tmp_path).judge(examples_of(root)))
+        list(PairEvaluator(some, tmp_path).evaluate(examples_of(root)))
         return counting.calls - before
 
     with monkeypatch.context() as short:
@@ -104,7 +104,7 @@ def test_what_free_memory_decided_is_judged_anew(
     assert [run(limited), run(limited)] == [1, 0]  # tiles that were asked for are kept
 
 
-def stop_after(judged: Iterator[Judged], count: int) -> None:
+def stop_after(judged: Iterator[PairResult], count: int) -> None:
     for _ in range(count):
         next(judged)
 
@@ -114,13 +114,17 @@ def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
     tmp_path: Path, estimator: FlowEstimator, counting: Counting, last_flow_is_there: bool
 ) -> None:
     root = write_sintel(tmp_path / "sintel", frames=5)
-    whole = list(Judge(estimator, tmp_path / "whole").judge(examples_of(root), warm=True))
+    whole = list(
+        PairEvaluator(estimator, tmp_path / "whole").evaluate(examples_of(root), warm=True)
+    )
     before = counting.calls
-    stop_after(Judge(estimator, tmp_path / "part").judge(examples_of(root), warm=True), 6)
-    judge = Judge(estimator, tmp_path / "part")
+    stop_after(
+        PairEvaluator(estimator, tmp_path / "part").evaluate(examples_of(root), warm=True), 6
+    )
+    judge = PairEvaluator(estimator, tmp_path / "part")
     if not last_flow_is_there:
         judge.last.remove()
-    rest = list(judge.judge(examples_of(root), warm=True))
+    rest = list(judge.evaluate(examples_of(root), warm=True))
     assert (table(rest) == table(whole)).all()
     # Four cold and three warm; without the last flow, three warm ones more to get it back.
     assert counting.calls - before == 7 + (0 if last_flow_is_there else 3)
@@ -129,7 +133,9 @@ def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
 def test_warm_differs_from_cold_but_for_the_first(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
-    cold1, warm1, cold2, warm2 = Judge(estimator, tmp_path).judge(examples_of(sintel), warm=True)
+    cold1, warm1, cold2, warm2 = PairEvaluator(estimator, tmp_path).evaluate(
+        examples_of(sintel), warm=True
+    )
     assert warm1.key == cold1.key
     assert warm2.key != cold2.key
     assert warm2.epe != cold2.epe
@@ -138,13 +144,13 @@ def test_warm_differs_from_cold_but_for_the_first(
 def test_a_torn_line_costs_its_pair_alone(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
-    whole = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    whole = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
     stored = tmp_path / RESULTS
     stored.write_bytes(stored.read_bytes()[:-40])
-    again = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    again = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
     assert counting.calls == 3
     assert (table(again) == table(whole)).all()
-    third = list(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    third = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
     assert counting.calls == 3
     assert (table(third) == table(whole)).all()
 
@@ -153,9 +159,9 @@ def test_a_broken_pair_loses_none_before_it(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
     (sintel / "training/flow/alley_1/frame_0002.flo").write_bytes(b"PIEH")
-    judged = Judge(estimator, tmp_path).judge(examples_of(sintel))
+    judged = PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel))
     next(judged)
     with pytest.raises(FlowError, match=r"frame_0002\.flo"):
         next(judged)
-    next(Judge(estimator, tmp_path).judge(examples_of(sintel)))
+    next(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
     assert counting.calls == 1
