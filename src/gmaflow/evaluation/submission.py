@@ -15,7 +15,7 @@ from gmaflow.evaluation.cache import LastFlow
 from gmaflow.evaluation.pair_evaluator import LAST_FLOW, digest, identify
 from gmaflow.evaluation.warm_chain import WarmChain
 from gmaflow.inference import Flow, FlowEstimator, PaddingKind
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord
 
 MANIFEST = "submission.json"
@@ -150,7 +150,7 @@ class SubmissionFile:
     def problem(self) -> str | None:
         """Say what is wrong with the file; None if it is complete and of the right size."""
         try:
-            flow = read_flow(self.path)
+            flow = read_flow_arrays(self.path)
             wanted = measure_size(self.pair.image1)
         except FlowError as err:
             return str(err)

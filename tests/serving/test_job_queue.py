@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmaflow.serving.jobs import Footage, Job, Size, Wish
+from gmaflow.serving.job_queue import FairQueue
+from gmaflow.serving.jobs import Footage, Job, JobRequest, Size
 from gmaflow.serving.results import ResultFolder
-from gmaflow.serving.turns import Turns
 
 
 class Nowhere(ResultFolder):
@@ -21,29 +21,29 @@ class Nowhere(ResultFolder):
 
 def job(client: str, pairs: int = 1) -> Job:
     size = Size(64, 48)
-    return Job(client, Footage("clip", Nowhere(), pairs + 1, size, size), Wish(("gma",), 12))
+    return Job(client, Footage("clip", Nowhere(), pairs + 1, size, size), JobRequest(("gma",), 12))
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
 def test_the_order_told_is_the_order_kept(clients: list[str]) -> None:
-    turns = Turns()
+    queue = FairQueue()
     for client in clients:
-        turns.add(job(client))
-    assert len(turns) == len(clients)
-    told = turns.order()
-    assert [turns.take() for _ in clients] == told
-    assert turns.take() is None
+        queue.add(job(client))
+    assert len(queue) == len(clients)
+    told = queue.order()
+    assert [queue.take() for _ in clients] == told
+    assert queue.take() is None
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
 def test_nobody_has_two_turns_while_another_waits(clients: list[str]) -> None:
-    turns = Turns()
+    queue = FairQueue()
     for client in clients:
-        turns.add(job(client))
+        queue.add(job(client))
     waiting = list(clients)
     last = None
     for _ in clients:
-        taken = turns.take()
+        taken = queue.take()
         assert taken is not None
         if last is not None and taken.client == last:
             assert set(waiting) == {last}
@@ -52,23 +52,23 @@ def test_nobody_has_two_turns_while_another_waits(clients: list[str]) -> None:
 
 
 def test_a_long_job_comes_back_behind_the_others() -> None:
-    turns = Turns()
+    queue = FairQueue()
     clip, single, foreign = job("a", pairs=9), job("a"), job("b")
     for each in (clip, single, foreign):
-        turns.add(each)
-    assert turns.take() is clip
-    turns.add(clip)
-    assert [turns.take() for _ in range(3)] == [foreign, single, clip]
+        queue.add(each)
+    assert queue.take() is clip
+    queue.add(clip)
+    assert [queue.take() for _ in range(3)] == [foreign, single, clip]
 
 
 def test_a_job_can_be_taken_out() -> None:
-    turns = Turns()
+    queue = FairQueue()
     one, two = job("a"), job("b")
-    turns.add(one)
-    turns.add(two)
-    assert turns.remove(one)
-    assert not turns.remove(one)
-    assert turns.order() == [two]
+    queue.add(one)
+    queue.add(two)
+    assert queue.remove(one)
+    assert not queue.remove(one)
+    assert queue.order() == [two]
 
 
 @pytest.mark.parametrize(("pair", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [2, 0, 1])])

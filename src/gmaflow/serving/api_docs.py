@@ -1,4 +1,4 @@
-"""The API's documentation as a plain page: no script, nothing from elsewhere."""
+"""The documentation page of the API: plain HTML, no scripts, no external resources."""
 
 from dataclasses import dataclass
 from html import escape
@@ -11,7 +11,7 @@ BODIES = {"multipart/form-data": "form", "application/json": "JSON"}
 
 @dataclass(frozen=True)
 class Parameter:
-    """What an address can be told."""
+    """A parameter of an operation."""
 
     name: str
     place: str
@@ -20,12 +20,12 @@ class Parameter:
 
     @property
     def in_body(self) -> bool:
-        """Whether it comes in the body of a request."""
+        """Whether it is sent in the body of a request."""
         return self.place in BODIES.values()
 
 
 def document(openapi: dict[str, Any]) -> str:
-    """Return a page that lists every address of an OpenAPI description."""
+    """Return an HTML page that lists all operations of an OpenAPI description."""
     parts = [
         describe(openapi, path, method, operation)
         for path, operations in openapi["paths"].items()
@@ -38,14 +38,14 @@ def document(openapi: dict[str, Any]) -> str:
 <body><main>
 <h1>gmaflow {__version__}: API</h1>
 <p>{escape(openapi["info"].get("description", ""))}</p>
-<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>
+<p>Machine-readable: <a href="/openapi.json">openapi.json</a>.</p>
 {"".join(parts)}
 </main></body></html>
 """
 
 
 def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> str:
-    """Describe one address."""
+    """Return the section of one operation."""
     paragraphs = operation.get("description", "").split("\n\n")
     text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
     rows = [row(parameter) for parameter in parameters_of(openapi, operation)]
@@ -56,13 +56,13 @@ def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[st
 
 
 def row(parameter: Parameter) -> str:
-    """Describe one parameter."""
+    """Return the table row of one parameter."""
     name, place, about = map(escape, (parameter.name, parameter.place, parameter.about))
     return f"<tr><th>{name}</th><td>{place}</td><td>{about}</td></tr>"
 
 
 def parameters_of(openapi: dict[str, Any], operation: dict[str, Any]) -> list[Parameter]:
-    """List the parameters of one address, wherever they belong."""
+    """Return the parameters of an operation, in path, query and body."""
     found = [
         Parameter(parameter["name"], parameter["in"], parameter.get("description", ""))
         for parameter in operation.get("parameters", [])
@@ -77,7 +77,7 @@ def parameters_of(openapi: dict[str, Any], operation: dict[str, Any]) -> list[Pa
 
 
 def resolve(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Follow a reference into the description's components."""
+    """Follow a reference to the components of the description."""
     if "$ref" not in schema:
         return schema
     name = schema["$ref"].rsplit("/", 1)[-1]

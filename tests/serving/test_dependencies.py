@@ -12,15 +12,15 @@ Form = dict[str, str | list[str]]
 @pytest.mark.parametrize(
     ("path", "fields", "sentence"),
     [
-        ("/api/flow", {"format": "flo"}, "format belongs in the address: /api/flow?format=..."),
-        ("/api/flow", {"itres": "2"}, "there is no parameter 'itres'; did you mean iters?"),
-        ("/api/flow?bogus=1", {}, "there is no parameter 'bogus'; there are format, model, iters,"),
-        ("/api/flow?image1=a.png", {}, "image1 belongs in the form: with curl write -F image1=..."),
+        ("/api/flow", {"format": "flo"}, "format belongs in the query: /api/flow?format=..."),
+        ("/api/flow", {"itres": "2"}, "unknown parameter 'itres'; did you mean iters?"),
+        ("/api/flow?bogus=1", {}, "unknown parameter 'bogus'; there are format, model, iters,"),
+        ("/api/flow?image1=a.png", {}, "image1 belongs in the form: with curl use -F image1=..."),
         ("/api/flow?iters=1&iters=2", {}, "iters was given 2 times; give it once"),
-        ("/api/jobs?iters=2", {}, "iters belongs in the form: with curl write -F iters=..."),
+        ("/api/jobs?iters=2", {}, "iters belongs in the form: with curl use -F iters=..."),
         ("/api/jobs", {"comparemodel": "small"}, "did you mean compare_model"),
         ("/api/jobs", {"iters": ["1", "2"]}, "iters was given 2 times; give it once"),
-        (f"/api/jobs?{'x' * 5000}", {}, f"there is no parameter '{'x' * 40}'; there are image1,"),
+        (f"/api/jobs?{'x' * 5000}", {}, f"unknown parameter '{'x' * 40}'; there are image1,"),
     ],
 )
 def test_what_starts_work_takes_nothing_else(
@@ -37,7 +37,7 @@ def test_a_third_image_is_refused(site: Running, path: str) -> None:
     third = {"image3": pair_files()["image1"]}
     answer = site.client.post(path, files=pair_files() | third)
     assert answer.status_code == 422
-    assert "there is no parameter 'image3'; did you mean image" in answer.json()["error"]
+    assert "unknown parameter 'image3'; did you mean image" in answer.json()["error"]
 
 
 def test_an_image_beside_another_input_is_refused(site: Running) -> None:
@@ -54,10 +54,10 @@ def test_an_image_beside_another_input_is_refused(site: Running) -> None:
     [
         ("pairs/0/small/flow?iterations=1", "did you mean iteration?"),
         ("pairs/0/small/flow?model=gma", "model belongs in the path: /api/jobs/{job_id}/pairs/"),
-        ("pairs/0/attentive/attention?x=1&y=1&z=1", "there is no parameter 'z'"),
-        ("pairs/0/attentive/attention?x=1&y=1&iteration=1", "there is no parameter 'iteration'"),
-        ("all.zip?model=small", "/api/jobs/{job_id}/all.zip takes none"),
-        ("events?since=1", "there is no parameter 'since'"),
+        ("pairs/0/attentive/attention?x=1&y=1&z=1", "unknown parameter 'z'"),
+        ("pairs/0/attentive/attention?x=1&y=1&iteration=1", "unknown parameter 'iteration'"),
+        ("all.zip?model=small", "/api/jobs/{job_id}/all.zip has no parameters"),
+        ("events?since=1", "unknown parameter 'since'"),
     ],
 )
 def test_results_are_asked_for_with_nothing_else(site: Running, path: str, sentence: str) -> None:
@@ -69,7 +69,7 @@ def test_results_are_asked_for_with_nothing_else(site: Running, path: str, sente
 @pytest.mark.parametrize(
     ("query", "fields", "sentence"),
     [
-        ("", {"pair": 0, "pairs": 1}, "there is no parameter 'pairs'; did you mean pair?"),
+        ("", {"pair": 0, "pairs": 1}, "unknown parameter 'pairs'; did you mean pair?"),
         ("?pair=0", {"pair": 0}, 'pair belongs in the body: {"pair": ...}'),
     ],
 )
@@ -89,16 +89,16 @@ def test_text_in_place_of_a_file_is_told_apart(
     second = {"image2": pair_files()["image2"]}
     answer = site.client.post(path, files=second, data={"image1": text})
     assert answer.status_code == 422
-    expected = f"image1 is text, not a file; with curl write image1=@{file}; /docs"
+    expected = f"image1 is text, not a file; with curl use image1=@{file}; see /docs"
     assert expected in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ({"data": {"pair": "0"}}, "the body is not a JSON object, sent as application/json;"),
-        ({"json": [0]}, "the body is not a JSON object, sent as application/json;"),
-        ({"content": "{", "headers": {"Content-Type": "application/json"}}, "the body is not a"),
+        ({"data": {"pair": "0"}}, "the body must be a JSON object, sent as application/json;"),
+        ({"json": [0]}, "the body must be a JSON object, sent as application/json;"),
+        ({"content": "{", "headers": {"Content-Type": "application/json"}}, "the body must be a"),
         ({}, "the body: field required;"),
         ({"json": {"pair": "x"}}, "pair: input should be a valid integer"),
     ],

@@ -1,4 +1,4 @@
-"""The models a server offers, each loaded when it is first asked for."""
+"""The models a server offers, each loaded when it is first used."""
 
 import re
 from dataclasses import dataclass
@@ -16,28 +16,30 @@ from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weigh
 
 @dataclass(frozen=True)
 class Model:
-    """What a client is told of a model."""
+    """A model as clients see it."""
 
     name: str
     title: str
     default: bool
     attention: bool
-    """Whether there are attention maps to look at."""
+    """Whether the model has attention maps."""
 
 
-class ModelShelf:
-    """Networks by name, on one device.
+class ModelRegistry:
+    """Models by name, on one device.
 
     Args:
-        weights: Files or names of shipped weights to offer besides the shipped ones, first of all.
-        model: What the files hold where they do not say; without files, the model to begin with.
+        weights: Files or names of shipped weights, offered before the other shipped ones. The first
+            is the default.
+        model: The model that the files hold if they do not say; without files, the default model.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`.
         backend: `auto`, `fast`, `reference`.
-        max_memory: How much to plan with, as `FlowEstimator` takes it; by default what is free.
+        max_memory: Memory for a pair, as in `FlowEstimator`; by default what is free.
 
     Raises:
-        FlowError: There is no such device or amount, or weights cannot be read.
+        FlowError: The device or amount of memory is invalid, weights cannot be read, or two files
+            would get the same name.
     """
 
     def __init__(
@@ -56,42 +58,44 @@ class ModelShelf:
         self._max_memory = None if max_memory is None else as_bytes(max_memory)
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
-        # What was given is read at once, so that a wrong file is told before anything is served.
-        chosen = weights or ((model,) if model else ())
-        self._checkpoints = {
-            name_of(source): find_checkpoint(source, model=model) for source in chosen
-        }
+        # Files are read now, so that a wrong one is reported before the server starts.
+        self._checkpoints: dict[str, Checkpoint] = {}
+        for source in weights or ((model,) if model else ()):
+            name = name_of(source)
+            if name in self._checkpoints:
+                raise FlowError(f"two files of weights are named {name}; rename {source}")
+            self._checkpoints[name] = find_checkpoint(source, model=model)
         for name in shipped_weights():
             if name not in self._checkpoints:
                 self._checkpoints[name] = find_checkpoint(name)
         if not self._checkpoints:
-            raise FlowError("no weights ship with gmaflow; give a file of weights (--weights)")
+            raise FlowError("gmaflow was installed without weights; give a file with --weights")
         self.default = next(iter(self._checkpoints))
 
     def models(self) -> list[Model]:
-        """Return what there is, the default first."""
+        """Return all models, the default first."""
         return [
-            Model(name, self._title(checkpoint), name == self.default, checkpoint.config.aggregates)
+            Model(
+                name,
+                checkpoint.card.title or describe(checkpoint.config),
+                name == self.default,
+                checkpoint.config.aggregates,
+            )
             for name, checkpoint in self._checkpoints.items()
         ]
 
-    def check(self, name: str) -> str:
-        """Refuse a name that is not on the shelf.
-
-        Raises:
-            FlowError: It is not.
-        """
+    def check(self, name: str) -> None:
+        """Raise `FlowError` if there is no model of this name."""
         if name not in self._checkpoints:
-            raise FlowError(f"no model is called {name!r}; {suggest(name, self._checkpoints)}")
-        return name
+            raise FlowError(f"unknown model {name!r}; {suggest(name, self._checkpoints)}")
 
     def estimator(self, name: str) -> FlowEstimator:
-        """Return the estimator of a model, which any thread may use."""
-        checkpoint = self._checkpoints[self.check(name)]
+        """Return the estimator of a model. It may be used from any thread."""
+        self.check(name)
         with self._lock:
             if name not in self._estimators:
                 self._estimators[name] = FlowEstimator(
-                    checkpoint,
+                    self._checkpoints[name],
                     device=self.device,
                     precision=self._precision,
                     backend=self._backend,
@@ -100,16 +104,12 @@ class ModelShelf:
             return self._estimators[name]
 
     def has_attention(self, name: str) -> bool:
-        """Tell whether a model has attention maps."""
+        """Return whether a model has attention maps."""
         return self._checkpoints[name].config.aggregates
-
-    @staticmethod
-    def _title(checkpoint: Checkpoint) -> str:
-        return checkpoint.card.title or describe(checkpoint.config)
 
 
 def name_of(source: str) -> str:
-    """Return the name under which weights are offered, fit for an address."""
+    """Return the name under which weights are offered. It is safe in a URL."""
     if source in shipped_weights():
         return source
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "model"
