@@ -251,7 +251,9 @@ def test_flow_in_one_request_is_that_of_the_estimator(
     path = tmp_path / f"flow{suffix}"
     path.write_bytes(answer.content)
     expected = models.estimator("small").with_iters(2)(*frames(SIZE)).array
-    assert np.abs(read_flow_arrays(path).array - expected).max() <= (1 / 64 if format == "png" else 1e-4)
+    assert np.abs(read_flow_arrays(path).array - expected).max() <= (
+        1 / 64 if format == "png" else 1e-4
+    )
 
 
 def test_flow_in_one_request_with_occlusion(site: Running) -> None:
