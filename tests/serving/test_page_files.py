@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.serving.routes.about import PAGE
+from gmaflow.serving.routes import PAGE
 
 FILES = sorted(PAGE.iterdir())
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]

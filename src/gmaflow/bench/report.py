@@ -14,7 +14,7 @@ from gmaflow.bench.peak import Peak
 from gmaflow.bench.running import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured
 from gmaflow.errors import OutputError, counted
 from gmaflow.io import atomic_write, ensure_can_write, write_image
-from gmaflow.viz.plot import Series, line_plot
+from gmaflow.viz.plots import Series, line_plot
 
 GB = 1e9
 NOTHING = "-"

@@ -1,6 +1,7 @@
-"""What a job found out, on disk: memory stays free however many results are kept."""
+"""The frames and results of a job, on disk."""
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -16,29 +17,33 @@ _PARSING = Lock()
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
-    """Which pixels of the first frame the second one shows."""
+    """Which pixels of the first frame are visible in the second."""
 
     code: UInt8[np.ndarray, "h w"]
-    """0 visible, 1 hidden in the frame, 2 out of it."""
+    """0 visible, 1 occluded, 2 out of the frame."""
     confidence: Float32[np.ndarray, "h w"]
 
     @property
     def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Hidden in the frame, and out of it."""
+        """Masks of the occluded pixels and of those out of the frame."""
         return self.code == 1, self.code == 2
 
 
 class ResultFolder:
-    """The frames and results of one job. Models are numbered, so that no name becomes a path."""
+    """A folder with the frames and results of one job.
+
+    Models are numbered, so that no name from a client becomes part of a path.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = 0
-        """How much of the disk it takes, about."""
+        """Approximate size on disk."""
+        self._counting = Lock()
         path.mkdir()
 
     def save_frame(self, number: int, image: UInt8[np.ndarray, "h w 3"]) -> None:
-        """Keep a frame, at the size that is worked on."""
+        """Save a frame at the working size."""
         self._save(self.path / f"frame-{number:04d}.npy", image)
 
     def frame(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
@@ -46,29 +51,29 @@ class ResultFolder:
         return load(self.path / f"frame-{number:04d}.npy")
 
     def save_truth(self, flow: Float32[np.ndarray, "h w 2"]) -> None:
-        """Keep what truly happened, where it is known."""
+        """Save the true flow."""
         self._save(self.path / "truth.npy", flow)
 
     def truth(self) -> Float32[np.ndarray, "h w 2"]:
-        """Return what truly happened."""
+        """Return the true flow."""
         return load(self.path / "truth.npy")
 
     def save_iteration(
         self, pair: int, model: int, number: int, flow: Float32[np.ndarray, "h w 2"]
     ) -> None:
-        """Keep the flow after some refinements, to look at: half precision is enough."""
+        """Save the flow after a refinement. Half precision is enough for pictures."""
         self._save(self._iteration(pair, model, number), flow.astype(np.float16))
 
     def has_iteration(self, pair: int, model: int, number: int) -> bool:
-        """Tell whether the flow after some refinements is there, as it is while a job runs."""
+        """Return whether the flow after a refinement was saved."""
         return self._iteration(pair, model, number).exists()
 
     def iteration(self, pair: int, model: int, number: int) -> Float32[np.ndarray, "h w 2"]:
-        """Return the flow after some refinements."""
+        """Return the flow after a refinement."""
         return load(self._iteration(pair, model, number)).astype(np.float32)
 
     def save(self, pair: int, model: int, found: Flow | BidirectionalFlow) -> None:
-        """Keep what was found out about a pair."""
+        """Save the result of a pair."""
         place = self.place(pair, model)
         if isinstance(found, BidirectionalFlow):
             code = found.occluded_in + 2 * found.occluded_out.astype(np.uint8)
@@ -88,29 +93,41 @@ class ResultFolder:
         return Visibility(load(place / "occlusion.npy"), confidence)
 
     def place(self, pair: int, model: int) -> Path:
-        """Return the folder of a pair's results by a model."""
+        """Return the subfolder for the results of a pair and model."""
         folder = self.path / f"pair-{pair:04d}-{model}"
         folder.mkdir(exist_ok=True)
         return folder
 
+    def make_once(self, path: Path, write: Callable[[Path], None]) -> Path:
+        """Return a file of this folder, which `write` makes on the first request."""
+        if not path.exists():
+            write(path)
+            self._count(path.stat().st_size)
+        return path
+
+    def delete(self) -> None:
+        """Delete the folder. Files that are being read stay readable."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.bytes = 0
+
     def _iteration(self, pair: int, model: int, number: int) -> Path:
         return self.place(pair, model) / f"iteration-{number:02d}.npy"
 
-    def delete(self) -> None:
-        """Free the disk. Whoever reads a file at this moment still gets it whole."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
     def _save(self, path: Path, array: np.ndarray) -> None:
-        # Iterations are looked at while the job runs, so none may be seen half-written.
+        # Clients request iterations while the job runs, so files must never be seen half-written.
         with atomic_write(path) as temporary:
             np.save(temporary, array)
-        self.bytes += array.nbytes
+        self._count(array.nbytes)
+
+    def _count(self, number: int) -> None:
+        with self._counting:
+            self.bytes += number
 
 
 def load(path: Path) -> np.ndarray:
-    """Read an array back; nothing is unpickled."""
-    # Requests are answered by many threads, and numpy reads a file's head with Python's parser. In
-    # Python 3.11 that fails where two threads parse at once (python/cpython#106905).
+    """Read an array without unpickling."""
+    # numpy reads the header of a file with Python's parser, which in Python 3.11 fails if two
+    # threads use it at once (python/cpython#106905). Only the header is read under the lock.
     with _PARSING:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     return np.array(array)

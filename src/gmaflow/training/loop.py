@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.errors import TrainingError, say
-from gmaflow.io import write_image
 from gmaflow.runtime.memory import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.checkpoints import TrainState, random_states
@@ -20,7 +19,7 @@ from gmaflow.training.preparing import Job, RunOptions, is_recorded, prepare
 from gmaflow.training.reporting import Reporter
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.stopping import StopRequest
-from gmaflow.viz import Series, line_plot
+from gmaflow.viz import Series, save_plot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +177,8 @@ def draw(job: Job, config: TrainConfig) -> None:
     title = f"{config.model} on {config.data}: end-point error in pixels"
     series = [Series(name, *np.array(p).T) for name, p in curves.items() if len(p) > 1]
     if series:
-        plot = line_plot(series, title=title, x_label="step", y_label="pixels")
-        write_image(job.folder.path / "curve.png", plot)
+        path = job.folder.path / "curve.png"
+        save_plot(path, series, title=title, x_label="step", y_label="pixels")
 
 
 @contextmanager
