@@ -1,11 +1,11 @@
-"""The whole way, on the smallest network: measure, compare, write."""
+"""Measure, compare and write, with the smallest network."""
 
 import json
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from gmaflow.bench import (
@@ -17,10 +17,17 @@ from gmaflow.bench import (
     output_files,
     write_files,
 )
-from gmaflow.bench.__main__ import main
 from gmaflow.bench.cases import Case
-from gmaflow.bench.peak import peak_of
-from gmaflow.errors import FlowError, OutputError, TrainingError
+from gmaflow.bench.measuring import (
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    Times,
+    median_ratio,
+    peak_of,
+    time_in_turn,
+    time_once,
+)
+from gmaflow.errors import FlowError, OutputError
 
 QUICK = {"models": ("raft-small",), "iters": 1, "device": "cpu", "warm_up": 0, "rounds": 2}
 
@@ -62,6 +69,19 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
     assert "float32, back end fast, batch 1, 1 iterations" in text
 
 
+def test_overhead_and_the_distance_from_float32() -> None:
+    told: list[str] = []
+    more = {"sizes": ("64x64,64x72",), "skip_memory": True, "overhead": True, "check": True}
+    result = bench(BenchConfig(**{**QUICK, **more}), tell=told.append)  # type: ignore[arg-type]
+    text = as_text(result)
+    assert "Training memory is measured only on a CUDA device" in text
+    assert "px from float32" in text
+    assert "64x72: measuring time" in told
+    measured = json.loads(as_json(result))["measured"]
+    assert len(measured) == 2
+    assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)
+
+
 def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
     config = BenchConfig(sizes=("256x256",), sweep=True, skip_memory=True, **QUICK)  # type: ignore[arg-type]
     files = output_files(config, tmp_path / "sweep.json", overwrite=False)
@@ -71,9 +91,9 @@ def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
         assert picture.size[0] > 400
     with pytest.raises(OutputError, match="exists; add --overwrite"):
         output_files(config, tmp_path / "sweep.json", overwrite=False)
-    with pytest.raises(OutputError, match="name an output"):
+    with pytest.raises(OutputError, match="a sweep needs an output"):
         output_files(config, None, overwrite=False)
-    with pytest.raises(OutputError, match=r"end the name in \.json"):
+    with pytest.raises(OutputError, match=r"a name that ends in \.json"):
         output_files(config, tmp_path / "sweep.txt", overwrite=False)
 
 
@@ -82,40 +102,38 @@ def test_what_fails_in_the_other_process_is_told() -> None:
         peak_of(Case(model="raft-tiny", device="cpu"))
 
 
-@pytest.mark.slow
-def test_it_runs_without_the_libraries_of_the_command_line() -> None:
-    program = (
-        "import sys\n"
-        "for name in ('tyro', 'av', 'h5py', 'safetensors'): sys.modules[name] = None\n"
-        "from gmaflow.bench.__main__ import main\n"
-        "main(sys.argv[1:])"
-    )
-    quick = ["models=raft-small", "sizes=64x64", "iters=1", "rounds=1", "skip_memory=true"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *quick], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| 64x64 | raft-small |" in done.stdout
+CPU = torch.device("cpu")
 
 
-def test_settings_as_key_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(["--help"])
-    assert "against" in capsys.readouterr().out
-    output = tmp_path / "a.json"
-    main(
-        [
-            *("models=raft-small", "sizes=64x64,64x72", "iters=1", "device=cpu", "rounds=1"),
-            *("warm-up=0", "skip-memory=true", "overhead=true", "check=true", f"output={output}"),
-        ]
-    )
-    shown = capsys.readouterr()
-    assert "measured on a CUDA device only" in shown.out
-    assert "64x72: measuring time" in shown.err
-    assert "px from float32" in shown.out
-    measured = json.loads(output.read_text())["measured"]
-    assert len(measured) == 2
-    assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)
-    with pytest.raises(TrainingError, match="is no setting; write key=value"):
-        main(["fast"])
-    with pytest.raises(TrainingError, match="there is no setting 'size'"):
-        main(["size=64x64"])
+def test_works_are_called_in_turn_and_warm_up_does_not_count() -> None:
+    calls: list[str] = []
+    works = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    times = time_in_turn(works, CPU, warm_up=1, rounds=3)
+    assert calls == ["a", "b"] * 4
+    assert {name: len(found.wall) for name, found in times.items()} == {"a": 3, "b": 3}
+
+
+def test_slow_works_are_still_measured_a_few_times() -> None:
+    times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=1e-9)
+    assert len(times["a"].wall) == FEWEST_ROUNDS
+
+
+def test_without_end_is_as_often_as_may_be() -> None:
+    times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=float("inf"))
+    assert len(times["a"].wall) == MOST_ROUNDS
+
+
+def test_waiting_takes_wall_time_and_no_cpu_time() -> None:
+    wall, cpu = time_once(lambda: time.sleep(0.05), CPU)
+    assert wall >= 0.05
+    assert cpu < wall / 2
+
+
+def test_median_and_percentile() -> None:
+    times = Times(wall=[float(i) for i in range(1, 102)], cpu=[2.0] * 101)
+    assert (times.median, times.p95, times.median_cpu) == (51.0, 96.0, 2.0)
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    """One slow moment of the machine slows both, and changes nothing."""
+    assert median_ratio([1.0, 10.0, 1.0], [2.0, 20.0, 2.0]) == pytest.approx(2.0)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, PublishedNetwork
+from gmaflow.bench.published_network import PublishedNetwork
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 from tests.conftest import random_images
 from tests.model.parity import VARIANTS
 from tests.model.test_parity import Fixture

@@ -1,12 +1,11 @@
-"""Files as others run them: by ONNX Runtime, and by a torch that knows nothing of gmaflow."""
-
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import jaxtyping
 import numpy as np
 import onnx
 import onnxruntime
@@ -16,11 +15,20 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from PIL import Image
 
 from gmaflow.errors import FlowError
-from gmaflow.export import ExportConfig, as_text, export
-from gmaflow.export.formats import FORMATS
-from gmaflow.export.running import TRIED_SIZES, runs_to_try
+from gmaflow.export import ExportConfig, as_text, export, exporting
+from gmaflow.export.exporting import (
+    CHECKED_SIZES,
+    check_flow,
+    check_memory,
+    example_batch,
+    example_previous,
+    runs_to_check,
+)
+from gmaflow.export.formats import FORMATS, Inputs
+from gmaflow.inference import FlowEstimator
+from gmaflow.model import MODELS
 from gmaflow.version import __version__
-from gmaflow.weights import Checkpoint, save_checkpoint
+from gmaflow.weights import Checkpoint
 from tests.export.conftest import MakeCheckpoint, byte_images, estimated
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "export.md"
@@ -40,18 +48,13 @@ def run_onnx(session: onnxruntime.InferenceSession, inputs: tuple[np.ndarray, ..
     return np.asarray(session.run(["flow"], dict(zip(names, inputs, strict=True)))[0])
 
 
-def export_by_command(options: str, path: Path, weights: Path) -> dict[str, Any]:
-    """Export in a process without the hook that checks annotations: to it, open sides are no ints.
-
-    Returns:
-        What it prints as JSON.
-    """
-    command = f"{sys.executable} -m gmaflow export --iters 1 --json {options}".split()
-    done = subprocess.run(
-        [*command, "-o", str(path), "--weights", str(weights)], check=True, capture_output=True
-    )
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+@pytest.fixture
+def dynamic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Export dynamic sizes, which the hook that checks annotations does not take for ints."""
+    monkeypatch.setattr(exporting, "CHECKED_SIZES", ((128, 160), (133, 203)))
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def no_flow(batch: int, height: int, width: int) -> np.ndarray:
@@ -70,7 +73,7 @@ def test_a_batch_of_a_fixed_size_by_onnx_runtime(
     told = as_text(report)
     assert f"wrote {path}: raft-small, 1 iteration, fp32, ONNX" in told
     assert "in   image1: uint8 [2, 3, 44, 60]" in told
-    assert "on 2 pairs at 44x60, it differs from the estimator by" in told
+    assert "on 2 pairs at 44x60: differs from the estimator by" in told
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     images = byte_images(2, 44, 60)
     np.testing.assert_allclose(
@@ -110,11 +113,11 @@ def test_half_precision_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeChe
 
 
 def test_what_is_left_open_is_tried_with_two_of_a_kind() -> None:
-    size, other = TRIED_SIZES
-    assert runs_to_try((44, 60), 2) == [((44, 60), 2)]
-    assert runs_to_try((44, 60), None) == [((44, 60), 1), ((44, 60), 3)]
-    assert runs_to_try(None, 2) == [(size, 2), (other, 2)]
-    assert runs_to_try(None, None) == [(size, 1), (other, 3)]
+    size, other = CHECKED_SIZES
+    assert runs_to_check((44, 60), 2) == [((44, 60), 2)]
+    assert runs_to_check((44, 60), None) == [((44, 60), 1), ((44, 60), 3)]
+    assert runs_to_check(None, 2) == [(size, 2), (other, 2)]
+    assert runs_to_check(None, None) == [(size, 1), (other, 3)]
 
 
 def test_half_precision_is_for_onnx(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> None:
@@ -138,15 +141,15 @@ def test_the_guide_is_true(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> N
     assert "(1, 2, 40, 57)" in done.stdout
 
 
+@pytest.mark.usefixtures("dynamic")
 def test_an_open_size_and_batch_by_onnx_runtime(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
-    path, weights = tmp_path / "flow.onnx", tmp_path / "weights.safetensors"
+    path = tmp_path / "flow.onnx"
     checkpoint = make_checkpoint("gma-p")
-    save_checkpoint(weights, checkpoint)
-    export_by_command("--dynamic --batch any --warm-start", path, weights)
+    export(checkpoint, path, ExportConfig(dynamic=True, batch="any", warm_start=True, iters=1))
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    for batch, size in ((1, (128, 128)), (2, (131, 205)), (3, (264, 184))):
+    for batch, size in ((1, (128, 128)), (2, (131, 205)), (3, (152, 136))):
         images = byte_images(batch, *size)
         found = run_onnx(session, (*images, no_flow(batch, *size)))
         assert found.shape == (batch, 2, *size)
@@ -161,16 +164,17 @@ def test_an_open_size_and_batch_by_onnx_runtime(
             run_onnx(session, (byte_images(*image)[0], byte_images(*second)[1], no_flow(*flow)))
 
 
+@pytest.mark.usefixtures("dynamic")
 def test_an_open_batch_and_a_warm_start_by_torch(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
-    path, weights = tmp_path / "flow.pt2", tmp_path / "weights.safetensors"
+    path = tmp_path / "flow.pt2"
     checkpoint = make_checkpoint("raft-small")
-    save_checkpoint(weights, checkpoint)
-    report = export_by_command("--batch any --size 40x57 --warm-start", path, weights)
-    assert [found["batch"] for found in report["differences"]] == [1, 3]
-    assert report["inputs"][2]["name"] == "previous"
-    assert report["inputs"][2]["shape"] == ["batch", 2, 40, 57]
+    config = ExportConfig(size="40x57", batch="any", warm_start=True, iters=1)
+    report = export(checkpoint, path, config)
+    assert [found.batch for found in report.differences] == [1, 3]
+    assert report.inputs[2].name == "previous"
+    assert report.inputs[2].shape == ("batch", 2, 40, 57)
     run = FORMATS[".pt2"].load(path)
     for batch in (1, 2, 3):
         images = byte_images(batch, 40, 57)
@@ -208,3 +212,91 @@ def test_a_program_that_computes_nonsense_is_not_left(
             ExportConfig(size="40x56", iters=1),
         )
     assert not list(tmp_path.iterdir())
+
+
+SIZE = (40, 56)
+
+
+def test_the_difference_is_a_length_in_pixels(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("raft-small")
+    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
+
+    def off_in_one_place(inputs: Inputs) -> np.ndarray:
+        flow = estimated(checkpoint, (inputs[0], inputs[1]), 1)
+        flow[0, :, 7, 5] += np.array([3.0, 4.0])
+        return flow
+
+    found = check_flow(off_in_one_place, estimator, batch=1, size=SIZE)
+    assert (found.height, found.width, found.batch) == (*SIZE, 1)
+    assert found.largest == pytest.approx(5, abs=1e-3)
+    assert found.mean == pytest.approx(5 / (40 * 56), abs=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [0.02, float("nan")])
+def test_another_flow_is_refused(wrong: float, make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("raft-small")
+    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
+
+    def off(inputs: Inputs) -> np.ndarray:
+        return estimated(checkpoint, (inputs[0], inputs[1]), 1) + np.float32(wrong)
+
+    with pytest.raises(FlowError, match="px on average from the estimator's at 40x56"):
+        check_flow(off, estimator, batch=1, size=SIZE)
+
+
+def test_half_precision_may_be_a_little_further_off(make_checkpoint: MakeCheckpoint) -> None:
+    checkpoint = make_checkpoint("raft-small")
+    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
+
+    def off(inputs: Inputs) -> np.ndarray:
+        return estimated(checkpoint, (inputs[0], inputs[1]), 1) + np.float32(0.02)
+
+    assert check_flow(off, estimator, batch=1, size=SIZE, precision="fp16").mean > 0.02
+
+
+def test_the_flow_of_the_pair_before_is_not_the_same_for_all() -> None:
+    flow = example_previous(3, SIZE)
+    assert np.abs(flow[0]).max() > 5
+    assert not flow[1:].any()
+
+
+def test_pairs_of_a_batch_differ() -> None:
+    first, second = example_batch(3, SIZE)
+    assert first.shape == (3, 3, *SIZE)
+    assert (first[0] == second[1]).all()
+    assert (first[0] != first[1]).any()
+
+
+def test_a_size_that_cannot_be_tried_is_refused() -> None:
+    with pytest.raises(FlowError, match=r"at 9000x9000 takes about .* GB.* smaller --size"):
+        check_memory(MODELS["gma"], batch=1, size=(9000, 9000))
+    check_memory(MODELS["gma"], batch=1, size=(64, 64), warm_start=True)
+
+
+def test_sizes() -> None:
+    assert ExportConfig().fixed_size == (440, 1024)
+    assert ExportConfig(size="100x140").fixed_size == (100, 140)
+    assert ExportConfig(dynamic=True).fixed_size is None
+
+
+def test_batches() -> None:
+    assert ExportConfig().fixed_batch == 1
+    assert ExportConfig(batch=4).fixed_batch == 4
+    assert ExportConfig(batch="any").fixed_batch is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"size": "440"}, "'440' is not a size; give height x width such as 440x1024"),
+        ({"size": "axb"}, "'axb' is not a size"),
+        ({"size": "8x64"}, "8x64 is too small; give at least 16x16"),
+        ({"size": "64x99999"}, "64x99999 is too large"),
+        ({"size": "64x64", "dynamic": True}, "exclude each other; give --size or --dynamic"),
+        ({"iters": 0}, "iters is 0; give at least 1"),
+        ({"batch": -1}, "batch is -1; give at least 1, or any"),
+    ],
+)
+def test_nonsense_is_refused(wrong: dict[str, object], sentence: str) -> None:
+    with pytest.raises(FlowError, match=sentence):
+        ExportConfig(**wrong)  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
-"""The same network computed as the published code does: a peer to compare with, and nothing else.
+"""The algorithm of the published code, for comparison in `gmaflow bench --against published`.
 
-It has the same weights and gives the same flow, but takes no short cut: all correlations are stored
-as a list of pooled volumes and looked up by `grid_sample`, the attention matrix is stored, the
-recurrent unit convolves the context again in every iteration, and every iteration's flow is
-upsampled, though the last alone is wanted. So what `FlowNetwork` saves can be measured
-(`gmaflow bench --against published`).
+It has the same weights and gives the same flow as `FlowNetwork`, without its optimizations: all
+correlations are stored as a list of pooled volumes and looked up with `grid_sample`, the attention
+matrix is stored, the recurrent unit convolves the context again in every iteration, and the flow of
+every iteration is upsampled, although only the last is needed.
 
 Legend: b batch, c channels, H W rows and columns of the images, h w = H / 8, W / 8, p = h * w
 pixels, a heads, d channels of a head, k the lookup window's side, l levels.
@@ -21,14 +20,14 @@ from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import pixel_grid
 
 PUBLISHED_MIN_SIDE = 128
-"""Below it the coarsest level is one cell wide, and the published lookup divides by zero."""
+"""With smaller images the coarsest level is one cell wide, and the lookup divides by zero."""
 
 
 class PublishedNetwork(nn.Module):
-    """A `FlowNetwork`'s weights, computed the published way.
+    """The weights of a `FlowNetwork`, computed with the published algorithm.
 
     Args:
-        network: Whose weights to use. They are shared, but for those of the recurrent unit.
+        network: The network. All weights are shared except those of the recurrent unit.
     """
 
     def __init__(self, network: FlowNetwork) -> None:
@@ -79,7 +78,7 @@ class PublishedNetwork(nn.Module):
 
 
 class UndividedPass(nn.Module):
-    """One pass of the recurrent unit: three convolutions that see (state, context, inputs)."""
+    """One pass of the recurrent unit: three convolutions of (state, context, inputs)."""
 
     def __init__(self, divided: GRUPass) -> None:
         super().__init__()
@@ -113,7 +112,7 @@ class UndividedPass(nn.Module):
 def correlation_pyramid(
     features1: Float[Tensor, "b c h w"], features2: Float[Tensor, "b c h w"], *, num_levels: int
 ) -> list[Float[Tensor, "bp 1 _ _"]]:
-    """Return all correlations in float32: a small picture for each pixel, on every level."""
+    """Return all correlations in float32: an image for each pixel, at every level."""
     batch, channels, height, width = features1.shape
     with torch.autocast(features1.device.type, enabled=False):
         rows1 = features1.float().flatten(2).transpose(1, 2)
@@ -146,7 +145,7 @@ def lookup(
 def attention_matrix(
     attention: Attention, context: Float[Tensor, "b c h w"]
 ) -> Float[Tensor, "b a p p"]:
-    """Return how much every pixel attends to every other, all at once."""
+    """Return how much every pixel attends to every other."""
     height, width = context.shape[-2:]
     queries, keys = (
         part.flatten(2).unflatten(1, (attention.num_heads, -1)).transpose(2, 3)

@@ -1,4 +1,4 @@
-"""Figures as tables for people (Markdown, so that they can be pasted), as JSON, and as a plot."""
+"""Writes the figures as Markdown tables, as JSON, and as a plot."""
 
 import json
 from collections.abc import Sequence
@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.bench.config import BenchConfig
-from gmaflow.bench.distance import Distance
-from gmaflow.bench.peak import Peak
-from gmaflow.bench.running import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured
+from gmaflow.bench.cases import BenchConfig, Distance
+from gmaflow.bench.measuring import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured, Peak
 from gmaflow.errors import OutputError, counted
 from gmaflow.io import atomic_write, ensure_can_write, write_image
-from gmaflow.viz.plots import Series, line_plot
+from gmaflow.viz.plots import Series, line_plot, require_matplotlib
 
 GB = 1e9
 NOTHING = "-"
 
 
 def as_text(result: BenchResult) -> str:
-    """Write all tables, with what they were measured on."""
+    """Write all tables, and the machine they were measured on."""
     machine = result.machine
     threads = counted(int(machine["threads"]), "thread")
     about = (
@@ -73,14 +71,14 @@ def row_of(one: Measured) -> list[str]:
 
 
 def distance_cells(distance: Distance | None) -> list[str]:
-    """Write how far a flow is from the exact one."""
+    """Write how far a flow is from the reference."""
     if distance is None:
         return [NOTHING, NOTHING]
     return [f"{distance.mean:.2g}", f"{distance.largest:.2g}"]
 
 
 def ratio_table(result: BenchResult) -> str:
-    """Write how many times as much the published way takes; empty where there is none."""
+    """Write the relative cost of the published algorithm; empty if it was not measured."""
     rows = [
         [
             ratio.size,
@@ -95,7 +93,7 @@ def ratio_table(result: BenchResult) -> str:
 
 
 def overhead_table(result: BenchResult) -> str:
-    """Write the paper's table: what one model costs more than another; empty if not asked for."""
+    """Write the paper's table of overhead; empty if it was not requested."""
     if not result.training:
         return ""
     size = result.measured[0].case.size
@@ -117,12 +115,12 @@ def overhead_table(result: BenchResult) -> str:
         lines.append([name, *cells, f"{last / first:.2f}x" if first and last else NOTHING])
     text = table(["", *found, "ratio"], lines)
     if None in result.training.values():
-        text += "\n\nThe memory of training is measured on a CUDA device only."
+        text += "\n\nTraining memory is measured only on a CUDA device."
     return text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table whose columns are aligned for a terminal as well."""
+    """Write a Markdown table with aligned columns."""
     widths = [max(len(line[i]) for line in (header, *rows)) for i in range(len(header))]
     lines = [header, ["-" * width for width in widths], *rows]
     return "\n".join(
@@ -134,12 +132,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def gigabytes(number: float | None) -> str:
-    """Write a number of bytes."""
+    """Write a number of bytes in GB."""
     return NOTHING if number is None else f"{number / GB:.3f}"
 
 
 def as_json(result: BenchResult) -> str:
-    """Write everything, each round's seconds included."""
+    """Write everything, including the seconds of each round."""
     measured = [
         {
             **asdict(one.case),
@@ -167,7 +165,7 @@ def as_json(result: BenchResult) -> str:
 
 
 def bytes_of(peak: Peak | None) -> dict[str, float | None]:
-    """Return memory as plain values; null where it was not measured."""
+    """Return a peak as plain values; null if it was not measured."""
     return {
         "peak_bytes": peak.taken if peak else None,
         "reserved_bytes": peak.reserved if peak else None,
@@ -176,7 +174,7 @@ def bytes_of(peak: Peak | None) -> dict[str, float | None]:
 
 
 def plot(result: BenchResult) -> UInt8[np.ndarray, "_ _ 3"]:
-    """Draw how time and memory grow with the size, a curve for each model and way."""
+    """Plot time and memory over the size, with a curve for each model and algorithm."""
     milliseconds = [1000 * one.times.median for one in result.measured]
     pictures = [curves(result, milliseconds, "milliseconds")]
     peaks = [one.peak.taken / GB for one in result.measured if one.peak]
@@ -186,7 +184,7 @@ def plot(result: BenchResult) -> UInt8[np.ndarray, "_ _ 3"]:
 
 
 def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[np.ndarray, "_ _ 3"]:
-    """Draw one figure of all cases over their size."""
+    """Plot one figure of all cases over their size."""
     names = [f"{one.case.model}, {one.case.way}" for one in result.measured]
     pixels = [one.case.height * one.case.width / 1e6 for one in result.measured]
     series = []
@@ -198,25 +196,29 @@ def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[n
 
 
 def output_files(config: BenchConfig, output: Path | None, *, overwrite: bool) -> list[Path]:
-    """Return the files that a run leaves behind, before anything is measured for them.
+    """Return the files that a run will write, and check them before anything is measured.
 
     Raises:
-        OutputError: One exists and must not be replaced, or is no place for figures.
+        FlowError: a file exists and must not be replaced, its name is not suitable, or matplotlib
+            is missing.
     """
     if output is None:
         if config.sweep:
-            raise OutputError("a sweep draws a plot; name an output, such as -o sweep.json")
+            raise OutputError("a sweep needs an output for its plot; add -o sweep.json")
         return []
     if output.suffix != ".json":
-        raise OutputError(f"{output}: figures are written as JSON; end the name in .json")
-    files = [output, output.with_suffix(".png")] if config.sweep else [output]
+        raise OutputError(f"{output}: the output is JSON; give a name that ends in .json")
+    files = [output]
+    if config.sweep:
+        require_matplotlib()
+        files.append(output.with_suffix(".png"))
     for file in files:
         ensure_can_write(file, overwrite)
     return files
 
 
 def write_files(result: BenchResult, files: Sequence[Path]) -> list[Path]:
-    """Write the figures, and the plot of a whole sweep; returns which files were written."""
+    """Write the figures, and the plot of a complete sweep; return the written files."""
     written = [file for file in files if file.suffix == ".json" or not result.interrupted]
     for file in written:
         if file.suffix == ".json":
