@@ -17,10 +17,9 @@ from gmaflow.bench import (
     output_files,
     write_files,
 )
-from gmaflow.bench.__main__ import main
 from gmaflow.bench.cases import Case
 from gmaflow.bench.peak import peak_of
-from gmaflow.errors import FlowError, OutputError, TrainingError
+from gmaflow.errors import FlowError, OutputError
 
 QUICK = {"models": ("raft-small",), "iters": 1, "device": "cpu", "warm_up": 0, "rounds": 2}
 
@@ -87,8 +86,8 @@ def test_it_runs_without_the_libraries_of_the_command_line() -> None:
     program = (
         "import sys\n"
         "for name in ('tyro', 'av', 'h5py', 'safetensors'): sys.modules[name] = None\n"
-        "from gmaflow.bench.__main__ import main\n"
-        "main(sys.argv[1:])"
+        "from gmaflow.cli import main\n"
+        "main(['bench', *sys.argv[1:]])"
     )
     quick = ["models=raft-small", "sizes=64x64", "iters=1", "rounds=1", "skip_memory=true"]
     done = subprocess.run(
@@ -96,26 +95,3 @@ def test_it_runs_without_the_libraries_of_the_command_line() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "| 64x64 | raft-small |" in done.stdout
-
-
-def test_settings_as_key_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(["--help"])
-    assert "against" in capsys.readouterr().out
-    output = tmp_path / "a.json"
-    main(
-        [
-            *("models=raft-small", "sizes=64x64,64x72", "iters=1", "device=cpu", "rounds=1"),
-            *("warm-up=0", "skip-memory=true", "overhead=true", "check=true", f"output={output}"),
-        ]
-    )
-    shown = capsys.readouterr()
-    assert "measured on a CUDA device only" in shown.out
-    assert "64x72: measuring time" in shown.err
-    assert "px from float32" in shown.out
-    measured = json.loads(output.read_text())["measured"]
-    assert len(measured) == 2
-    assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)
-    with pytest.raises(TrainingError, match="is no setting; write key=value"):
-        main(["fast"])
-    with pytest.raises(TrainingError, match="there is no setting 'size'"):
-        main(["size=64x64"])
