@@ -1,6 +1,8 @@
 """Measure, compare and write, with the smallest network."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
