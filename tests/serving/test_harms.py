@@ -628,7 +628,7 @@ def test_a_bug_fails_the_job_and_not_the_server(
 
     with running(models) as site:
         with monkeypatch.context() as patch:
-            patch.setattr("gmaflow.serving.job_queue.run_task", broken)
+            patch.setattr("gmaflow.serving.job_queue.JobQueue._compute", broken)
             url = site.start()
             status = site.wait(url)
             refused(site.client.post("/api/flow", files=pair_files()), failure, sentence)
@@ -709,7 +709,7 @@ def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
     url = site.start(iters="1")
     assert site.wait(url)["state"] == "done"
     folder = site.queue.find(url.rsplit("/", 1)[1]).footage.folder
-    np.save(folder.place(0, 0) / "flow.npy", np.full((40, 56, 2), 600, np.float32))
+    folder.save("pair-0000-0/flow", np.full((40, 56, 2), 600, np.float32))
     answer = site.client.get(f"{url}/pairs/0/small/flow.png16")
     refused(answer, 400, "flow.png16: a flow of 600.0 pixels does not fit KITTI's format")
 

@@ -62,9 +62,9 @@ def test_the_documentation_names_every_address_and_nothing_from_elsewhere(site: 
     assert all(path in page for path in paths)
     assert "//" not in page
     assert "<script" not in page
-    sheet = re.search(r'href="(/static/[^"]+)"', page)
-    assert sheet
-    assert site.client.get(sheet[1]).status_code == 200
+    files = re.findall(r'href="(/static/[^"]+)"', page)
+    assert files
+    assert all(site.client.get(file).status_code == 200 for file in files)
 
 
 def test_a_job_tells_what_became_of_it(site: Running, job: str) -> None:

@@ -54,8 +54,15 @@ def run(args: list[str]) -> None:
         print(f"gmaflow {__version__}")
         return
     verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
-    if verb is not None:
-        import_module(f"gmaflow.cli.{verb}").main(rest)
+    if verb is None:
+        return
+    try:
+        module = import_module(f"gmaflow.cli.{verb}")
+    except ModuleNotFoundError as err:
+        if err.name != "tyro":  # `train` and `bench` work without it
+            raise
+        raise FlowError(f"`gmaflow {verb}` needs tyro; run `pip install tyro`") from None
+    module.main(rest)
 
 
 def pick(

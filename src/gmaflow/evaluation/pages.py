@@ -223,7 +223,7 @@ def readable(name: str) -> str:
 
 def overall_table(evaluation: Evaluation) -> Table:
     """Return the overall figures of each pass."""
-    rows = []
+    rows: list[tuple[str | int, ...]] = []
     for title, regions in evaluation.columns():
         found = regions["all"]
         shares = (format_figure(x, 2) for x in (found.px1, found.px3, found.px5, found.fl))
@@ -368,7 +368,7 @@ def _sequence_tables(evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
     titles = (title for title, _ in evaluation.columns())
     # The last column, which combines the passes, has no sequences of its own.
     for title, scenes in zip(titles, evaluation.summary.scenes.values(), strict=False):
-        rows = []
+        rows: list[tuple[str | int, ...]] = []
         for scene, sums in sorted(scenes.items()):
             found = sums.figures(evaluation.averaging)
             whole = found["all"]

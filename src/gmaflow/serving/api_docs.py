@@ -34,7 +34,8 @@ def document(openapi: dict[str, Any]) -> str:
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>gmaflow {__version__}: API</title><link rel="stylesheet" href="/static/docs.css"></head>
+<title>gmaflow {__version__}: API</title><link rel="icon" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/docs.css"></head>
 <body><main>
 <h1>gmaflow {__version__}: API</h1>
 <p>{escape(openapi["info"].get("description", ""))}</p>

@@ -7,18 +7,29 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 from pathlib import Path
 from threading import Condition, Thread
 
+import numpy as np
+
 from gmaflow.errors import FlowError, OutputError
-from gmaflow.inference import BidirectionalFlow, FlowEstimator, Refinement, Watcher
+from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, Refinement
 from gmaflow.runtime.memory import give_back_freed
 from gmaflow.serving.http_errors import ApiError, gone, server_error, too_busy
-from gmaflow.serving.jobs import Footage, Job, JobRequest, JobStatus, State, Task
+from gmaflow.serving.jobs import (
+    Footage,
+    Job,
+    JobRequest,
+    JobStatus,
+    State,
+    Task,
+    iteration_name,
+)
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.results import ResultFolder
-from gmaflow.serving.views import AttentionCache
+from gmaflow.serving.views import AttentionCache, ResultView
 from gmaflow.viz import largest_length
 
 log = logging.getLogger(__name__)
@@ -46,44 +57,40 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        self._lines: deque[deque[Job]] = deque()
+        self._lines: dict[str, deque[Job]] = {}  # by client, in the order of their turns
 
     def add(self, job: Job) -> None:
         """Add a job to its client's line. A new client comes after all others."""
-        for line in self._lines:
-            if line[0].client == job.client:
-                line.append(job)
-                return
-        self._lines.append(deque([job]))
+        self._lines.setdefault(job.client, deque()).append(job)
 
     def take(self) -> Job | None:
         """Remove and return the next job; its client comes after all others then."""
         if not self._lines:
             return None
-        line = self._lines.popleft()
+        client = next(iter(self._lines))
+        line = self._lines.pop(client)
         job = line.popleft()
         if line:
-            self._lines.append(line)
+            self._lines[client] = line
         return job
 
     def remove(self, job: Job) -> bool:
         """Remove a job; returns whether it was waiting."""
-        for line in self._lines:
-            if job in line:
-                line.remove(job)
-                if not line:
-                    self._lines.remove(line)
-                return True
-        return False
+        line = self._lines.get(job.client, deque())
+        if job not in line:
+            return False
+        line.remove(job)
+        if not line:
+            del self._lines[job.client]
+        return True
 
     def order(self) -> list[Job]:
         """Return the jobs in the order in which they will be taken."""
-        lines = [tuple(line) for line in self._lines]
-        longest = max(map(len, lines), default=0)
-        return [line[i] for i in range(longest) for line in lines if i < len(line)]
+        rounds = zip_longest(*self._lines.values())
+        return [job for turn in rounds for job in turn if job is not None]
 
     def __len__(self) -> int:
-        return sum(map(len, self._lines))
+        return sum(map(len, self._lines.values()))
 
 
 class JobQueue:
@@ -268,7 +275,7 @@ class JobQueue:
         state, error = State.QUEUED, None
         try:
             estimator = self.models.estimator(job.request.models[task.model])
-            run_task(job, task, estimator, self._supervisor(job))
+            self._compute(job, task, estimator)
             if job.request.prepare_attention and estimator.config.aggregates:
                 self.attention.prepare(job, task, estimator)
         except StoppedError:
@@ -309,11 +316,14 @@ class JobQueue:
         if state is State.QUEUED:
             self._waiting.add(job)
 
-    def _supervisor(self, job: Job) -> Watcher:
-        """Return a function that is called between refinements, and stops the job if need be."""
+    def _compute(self, job: Job, task: Task, estimator: FlowEstimator) -> None:
+        """Compute the flow of a pair and save it, with that after each refinement if requested."""
         deadline = time.monotonic() + self.limits.job_seconds
 
-        def supervise(refinement: Refinement) -> None:
+        def watch(refinement: Refinement) -> None:
+            # Saved first: clients request an iteration as soon as the status reports it.
+            if job.request.every_iteration and refinement.number < refinement.total:
+                save_iteration(job, task, refinement)
             with self._changed:
                 now = time.monotonic()
                 if self._is_abandoned(job, now):
@@ -326,7 +336,9 @@ class JobQueue:
                 for wake in job.listeners:
                     wake()
 
-        return supervise
+        view, estimator = ResultView(job, task), estimator.with_iters(job.request.iters)
+        estimate = estimator.bidirectional if job.request.bidirectional else estimator
+        save_result(job, task, estimate(view.frame(0), view.frame(1), watch=watch))
 
     def _is_abandoned(self, job: Job, now: float) -> bool:
         return not job.listeners and now - job.seen > self.limits.unseen_seconds
@@ -357,31 +369,24 @@ class JobQueue:
         return expired
 
 
-def run_task(job: Job, task: Task, estimator: FlowEstimator, supervise: Watcher) -> None:
-    """Compute the flow of a pair and save it, with the flow after each refinement if requested.
+def save_iteration(job: Job, task: Task, refinement: Refinement) -> None:
+    """Save the flow after a refinement. Half precision is enough for pictures."""
+    flow = refinement.flow()
+    if flow is None:
+        job.in_parts = True
+    else:
+        name = task.name(iteration_name(refinement.number))
+        job.footage.folder.save(name, flow.astype(np.float16))
 
-    Args:
-        job: The job.
-        task: The pair and the model.
-        estimator: The estimator of that model.
-        supervise: Called after each refinement; may raise to stop.
-    """
+
+def save_result(job: Job, task: Task, found: Flow | BidirectionalFlow) -> None:
+    """Save the final flow of a pair, and occlusion and confidence if they were computed."""
     folder = job.footage.folder
-
-    def watch(refinement: Refinement) -> None:
-        # Saved first: clients request an iteration as soon as the status reports it.
-        if job.request.every_iteration and refinement.number < refinement.total:
-            flow = refinement.flow()
-            if flow is None:
-                job.in_parts = True
-            else:
-                folder.save_iteration(task.pair, task.model, refinement.number, flow)
-        supervise(refinement)
-
-    estimator = estimator.with_iters(job.request.iters)
-    estimate = estimator.bidirectional if job.request.bidirectional else estimator
-    found = estimate(folder.frame(task.pair), folder.frame(task.pair + 1), watch=watch)
-    flow = found.forward if isinstance(found, BidirectionalFlow) else found
-    job.in_tiles = job.in_tiles or flow.in_tiles
-    folder.save(task.pair, task.model, found)
-    job.max_flow = max(job.max_flow, largest_length(flow.array))
+    if isinstance(found, BidirectionalFlow):
+        code = found.occluded_in + 2 * found.occluded_out.astype(np.uint8)
+        folder.save(task.name("occlusion"), code)
+        folder.save(task.name("confidence"), found.confidence.astype(np.float16))
+        found = found.forward
+    folder.save(task.name("flow"), found.array)
+    job.in_tiles = job.in_tiles or found.in_tiles
+    job.max_flow = max(job.max_flow, largest_length(found.array))

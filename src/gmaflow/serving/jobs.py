@@ -79,6 +79,20 @@ class Task:
     pair: int
     model: int
 
+    def name(self, what: str) -> str:
+        """Return the name of a result in the folder of the job."""
+        return f"pair-{self.pair:04d}-{self.model}/{what}"
+
+
+def frame_name(number: int) -> str:
+    """Return the name of a frame in the folder of the job."""
+    return f"frame-{number:04d}"
+
+
+def iteration_name(number: int) -> str:
+    """Return the name of the flow after some refinements, for `Task.name`."""
+    return f"iteration-{number:02d}"
+
 
 IN_TILES = "computed in tiles to fit in memory; motion out of a tile cannot be matched"
 

@@ -16,7 +16,7 @@ from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
 from gmaflow.model import MIN_SIDE
-from gmaflow.serving.jobs import Footage, Size
+from gmaflow.serving.jobs import Footage, Size, frame_name
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
 
@@ -26,9 +26,9 @@ ImageArray = UInt8[np.ndarray, "_ _ 3"]
 def read_example(folder: ResultFolder) -> Footage:
     """Read the built-in example."""
     example = load_example()
-    folder.save_frame(0, example.image1)
-    folder.save_frame(1, example.image2)
-    folder.save_truth(example.flow.array)
+    folder.save(frame_name(0), example.image1)
+    folder.save(frame_name(1), example.image2)
+    folder.save("truth", example.flow.array)
     size = size_of(example.image1)
     return Footage("pair", folder, 2, size, size, truth=True)
 
@@ -50,7 +50,7 @@ def read_pair(
     original = size_of(frames[0])
     size = working_size(original, limits)
     for number, frame in enumerate(frames):
-        folder.save_frame(number, resize(frame, size))
+        folder.save(frame_name(number), resize(frame, size))
     return Footage("pair", folder, 2, size, original, scaling_note(original, size))
 
 
@@ -92,7 +92,8 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
                 if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
                     cuts.append(count)
                 last = frame
-                folder.save_frame(count - 1, resize(frame, working_size(original, limits)))
+                size = working_size(original, limits)
+                folder.save(frame_name(count - 1), resize(frame, size))
     except ImageError as err:
         if count < 2:
             raise

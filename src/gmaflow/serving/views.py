@@ -9,17 +9,31 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow import viz
 from gmaflow.errors import FlowFileError
 from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import atomic_write, encode_png, write_flow
 from gmaflow.serving.http_errors import ApiError
-from gmaflow.serving.jobs import Job, Task
-from gmaflow.serving.results import Visibility
+from gmaflow.serving.jobs import Job, Task, frame_name, iteration_name
+from gmaflow.serving.results import ResultFolder
 
 Picture = UInt8[np.ndarray, "h w *channels"]
+
+
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """Which pixels of the first frame are visible in the second."""
+
+    code: UInt8[np.ndarray, "h w"]
+    """0 visible, 1 occluded, 2 out of the frame."""
+    confidence: Float32[np.ndarray, "h w"]
+
+    @property
+    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        """Masks of the occluded pixels and of those out of the frame."""
+        return self.code == 1, self.code == 2
 
 
 @dataclass(frozen=True)
@@ -34,31 +48,36 @@ class ResultView:
     """Number of refinements after which to show the flow; None for the final flow."""
 
     @property
+    def folder(self) -> ResultFolder:
+        """The folder of the job."""
+        return self.job.footage.folder
+
+    @property
     def scale(self) -> float | None:
         """Length that is drawn in full colour, or None if nothing moves."""
         return self.max_flow or self.job.max_flow or None
 
     def frame(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
         """Return the first (0) or second (1) frame."""
-        return self.job.footage.folder.frame(self.task.pair + number)
+        return self.folder.load(frame_name(self.task.pair + number))
 
     def flow(self) -> Float32[np.ndarray, "h w 2"]:
         """Return the flow after `iteration` refinements."""
-        folder, task = self.job.footage.folder, self.task
         if self.iteration is None or self.iteration == self.job.request.iters:
-            return folder.flow(task.pair, task.model)
-        return folder.iteration(task.pair, task.model, self.iteration)
+            return self.folder.load(self.task.name("flow"))
+        name = self.task.name(iteration_name(self.iteration))
+        return self.folder.load(name).astype(np.float32)
 
     def is_early(self) -> bool:
         """Return whether this is the flow of a refinement that exists before the final flow."""
-        folder, task = self.job.footage.folder, self.task
-        return self.iteration is not None and folder.has_iteration(
-            task.pair, task.model, self.iteration
+        return self.iteration is not None and self.folder.has(
+            self.task.name(iteration_name(self.iteration))
         )
 
     def visibility(self) -> Visibility:
         """Return occlusion and confidence."""
-        return self.job.footage.folder.visibility(self.task.pair, self.task.model)
+        confidence = self.folder.load(self.task.name("confidence")).astype(np.float32)
+        return Visibility(self.folder.load(self.task.name("occlusion")), confidence)
 
 
 def draw_difference(view: ResultView) -> Picture:
@@ -73,7 +92,7 @@ def draw_error(view: ResultView) -> Picture:
     """Draw the distance between the flow and the true flow."""
     if not view.job.footage.truth:
         raise ApiError(404, "the true flow is known only for the built-in example")
-    return viz.error_map(view.flow(), view.job.footage.folder.truth())
+    return viz.error_map(view.flow(), view.folder.load("truth"))
 
 
 def draw_panel(view: ResultView) -> Picture:
@@ -144,13 +163,12 @@ def flow_file(view: ResultView, name: str) -> Path:
     Raises:
         FlowFileError: The format cannot hold this flow.
     """
-    folder, task = view.job.footage.folder, view.task
     iteration = view.iteration or view.job.request.iters
-    path = folder.place(task.pair, task.model) / f"flow-{iteration:02d}{FLOW_FILES[name]}"
+    file = view.task.name(f"flow-{iteration:02d}{FLOW_FILES[name]}")
     try:
-        return folder.make_once(path, lambda path: write_flow(path, view.flow()))
+        return view.folder.make_once(file, lambda path: write_flow(path, view.flow()))
     except FlowFileError as err:  # clients must not see paths of the server
-        raise FlowFileError(str(err).replace(str(path), name)) from err
+        raise FlowFileError(str(err).replace(str(view.folder.path / file), name)) from err
 
 
 def archive(job: Job) -> Path:
@@ -166,8 +184,7 @@ def archive(job: Job) -> Path:
                 for name in ARCHIVED[job.footage.kind]:
                     bundle.writestr(f"{stem}-{name}.png", encode_png(PICTURES[name](view)))
 
-    folder = job.footage.folder
-    return folder.make_once(folder.path / "all.zip", write)
+    return job.footage.folder.make_once("all.zip", write)
 
 
 class AttentionCache:
@@ -188,7 +205,7 @@ class AttentionCache:
         # Locked while encoding, so that two requests at once do not encode twice.
         with self._lock:
             if key not in self._frames:
-                self._frames[key] = estimator.attend(job.footage.folder.frame(task.pair))
+                self._frames[key] = estimator.attend(ResultView(job, task).frame(0))
                 while len(self._frames) > self._size:
                     self._frames.popitem(last=False)
             self._frames.move_to_end(key)
