@@ -55,7 +55,7 @@ def test_presets_can_be_shown(run: Run) -> None:
         (("chairs", "--stpes", "3"), "--steps"),
         (("chairs", "--model", "raft-smal"), "raft-small"),
         (("chairs", "--crop", "100x100"), "multiples of 8"),
-        (("chairs", "--crop", "368"), "'368' is no size; give height x width such as"),
+        (("chairs", "--crop", "368"), "'368' is not a size; give height x width such as"),
         (("chairs", "--root", "nowhere"), "nowhere is not a folder"),
         (("finetune", "--data", "folder:nowhere"), "nowhere"),
         (("finetune",), "--data folder:my/frames"),

@@ -12,7 +12,7 @@ from gmaflow.data.layouts import (
 )
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow_arrays, write_flow
 from tests.data.trees import (
     HEIGHT,
     WIDTH,
@@ -235,7 +235,7 @@ def test_real_sintel_has_both_kinds_of_occlusion(material: Path) -> None:
         sample = pair.load()
         assert sample.image1.shape == (436, 1024, 3)
         assert pair.flow is not None
-        flow = read_flow(pair.flow).array
+        flow = read_flow_arrays(pair.flow).array
         assert sample.flow is not None
         np.testing.assert_array_equal(sample.flow, flow)
         assert sample.occluded_in is not None

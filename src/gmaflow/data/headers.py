@@ -5,9 +5,9 @@ import struct
 from pathlib import Path
 
 from gmaflow.errors import DatasetError
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.exr_header import DamagedError, read_parts
-from gmaflow.io.flo5 import import_h5py
+from gmaflow.io.flow_files import import_h5py
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"IEND\xaeB`\x82"
@@ -30,7 +30,7 @@ def measure(path: Path) -> tuple[int, int]:
     try:
         if reader is not None:
             return reader(path)
-        whole = read_flow(path).valid if suffix in (".npy", ".npz") else read_image(path)
+        whole = read_flow_arrays(path).valid if suffix in (".npy", ".npz") else read_image(path)
     except OSError as err:
         raise DatasetError(f"cannot read {path}: {err.strerror or err}") from err
     return whole.shape[0], whole.shape[1]

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.sizes import check_same_size
 
 # Larger values in dense ground truth are renderer errors; RAFT and GMA ignore them too.
@@ -141,7 +141,7 @@ class FlowPair:
         self, path: Path, size: tuple[int, ...]
     ) -> tuple[Float32[np.ndarray, "h w 2"], Bool[np.ndarray, "h w"]]:
         step = self.flow_stride
-        flow = read_flow(path)
+        flow = read_flow_arrays(path)
         array, valid = flow.array[::step, ::step], flow.valid[::step, ::step]
         self._check_same_size(size, path, valid)
         return np.ascontiguousarray(array), np.ascontiguousarray(valid)
