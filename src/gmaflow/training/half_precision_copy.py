@@ -7,13 +7,9 @@ is filled once a step, and its gradients accumulate in its own type.
 import copy
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gmaflow.model import FlowNetwork
-
-FIRST_SCALE = 2.0**16
-GROWTH_INTERVAL = 2000
 
 
 class HalfPrecisionCopy:
@@ -54,31 +50,3 @@ class HalfPrecisionCopy:
         """Copy the accumulated gradients to the network."""
         for own, half in zip(self._own, self._half, strict=True):
             own.grad = None if half.grad is None else half.grad.to(own.dtype)
-
-
-class LossScale:
-    """A factor on the loss that keeps small gradients representable in half precision.
-
-    It halves when a gradient overflows and doubles after 2,000 good steps, like torch's GradScaler.
-    GradScaler keeps part of its state in Python; here everything is a tensor, so that a step can be
-    recorded as a CUDA graph.
-    """
-
-    def __init__(self, device: torch.device, *, enabled: bool) -> None:
-        self.enabled = enabled
-        self.scale = torch.tensor(FIRST_SCALE if enabled else 1.0, device=device)
-        self.good_steps = torch.zeros((), device=device)
-
-    def update(self, overflowed: Bool[Tensor, ""]) -> None:
-        """Adapt the scale after a step."""
-        if not self.enabled:
-            return
-        self.good_steps.add_(1).mul_(~overflowed)
-        grown = self.good_steps >= GROWTH_INTERVAL
-        factor = torch.where(overflowed, 0.5, torch.where(grown, 2.0, 1.0))
-        self.scale.mul_(factor)
-        self.good_steps.mul_(~grown)
-
-    def state(self) -> dict[str, Float[Tensor, ""]]:
-        """Return the state as tensors; filling them in place restores it."""
-        return {"scale": self.scale, "good_steps": self.good_steps}

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from gmaflow.model import FlowNetwork, model_config
-from gmaflow.training.mixed_precision import GROWTH_INTERVAL, HalfPrecisionCopy, LossScale
+from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 
 
 def network_of(model: str) -> FlowNetwork:
@@ -59,34 +59,3 @@ def test_batch_statistics_are_kept_in_float32_by_the_network_itself() -> None:
         assert layer.running_mean.dtype == torch.float32
     after = dict(network.named_buffers())
     assert all(not torch.equal(after[name], value) for name, value in before.items())
-
-
-CPU = torch.device("cpu")
-
-
-def test_it_goes_the_way_of_torchs() -> None:
-    ours = LossScale(CPU, enabled=True)
-    theirs = torch.amp.GradScaler("cpu")
-    weight = torch.nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.SGD([weight], lr=0.0)
-    for step in range(3):
-        bad = step == 1
-        weight.grad = torch.full((1,), float("inf") if bad else 1.0)
-        theirs.scale(torch.ones(1))
-        theirs.step(optimizer)
-        theirs.update()
-        ours.update(torch.tensor(bad))
-        assert ours.scale.item() == theirs.get_scale()
-
-
-def test_it_grows_after_many_good_steps() -> None:
-    scale = LossScale(CPU, enabled=True)
-    scale.good_steps.fill_(GROWTH_INTERVAL - 1)
-    scale.update(torch.tensor(False))
-    assert (scale.scale.item(), scale.good_steps.item()) == (2**17, 0)
-
-
-def test_without_half_precision_it_is_one() -> None:
-    scale = LossScale(CPU, enabled=False)
-    scale.update(torch.tensor(True))
-    assert scale.scale.item() == 1
