@@ -82,7 +82,7 @@ def test_a_sweep_doubles_the_pixels() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"sizes": ("440",)}, "'440' is no size; give height x width such as 440x1024"),
+        ({"sizes": ("440",)}, "'440' is not a size; give height x width such as 440x1024"),
         ({"sizes": ("8x8",)}, "8x8 is too small; give at least 16x16"),
         ({"sizes": ("99999x440",)}, "99999x440 is too large; give at most 16384x16384"),
         ({"sizes": ()}, "nothing to measure"),

@@ -1,6 +1,8 @@
 """Measure, compare and write, with the smallest network."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -137,3 +139,19 @@ def test_median_and_percentile() -> None:
 def test_a_ratio_is_taken_round_by_round() -> None:
     """One slow moment of the machine slows both, and changes nothing."""
     assert median_ratio([1.0, 10.0, 1.0], [2.0, 20.0, 2.0]) == pytest.approx(2.0)
+
+
+@pytest.mark.slow
+def test_it_runs_without_the_libraries_of_the_command_line() -> None:
+    program = (
+        "import sys\n"
+        "for name in ('tyro', 'av', 'h5py', 'safetensors'): sys.modules[name] = None\n"
+        "from gmaflow.cli import main\n"
+        "main(['bench', *sys.argv[1:]])"
+    )
+    quick = ["models=raft-small", "sizes=64x64", "iters=1", "rounds=1", "skip_memory=true"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *quick], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| 64x64 | raft-small |" in done.stdout

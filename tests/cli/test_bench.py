@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
 def test_bad_input_is_a_sentence(run: Run) -> None:
     done = run("bench", "--sizes", "large")
     assert done.code == 2
-    assert done.err == "gmaflow: 'large' is no size; give height x width such as 440x1024\n"
+    assert done.err == "gmaflow: 'large' is not a size; give height x width such as 440x1024\n"
 
 
 def test_memory_can_be_limited_and_is_told(

@@ -56,4 +56,4 @@ def test_a_folder_without_weights_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = run("tables", tmp_path / "empty", "-o", tmp_path / "out")
     assert found.code == 2
-    assert "holds no weights of a run" in found.err
+    assert "contains no trained weights" in found.err

@@ -14,7 +14,7 @@ from gmaflow.evaluation import (
     write_report,
 )
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow_arrays, write_flow
 from tests.evaluation.conftest import write_sintel
 
 
@@ -50,7 +50,7 @@ def test_warm_stands_beside_cold_where_there_are_sequences(
 ) -> None:
     evaluation = evaluate(estimator, open_examples("sintel", sintel), tmp_path, warm_start=True)
     assert [title for title, _ in evaluation.columns()] == ["clean, cold", "clean, warm"]
-    assert not (tmp_path / "last-flow.npz").exists()
+    assert not (tmp_path / "last-flow.safetensors").exists()
     page = write_report(evaluation, estimator, tmp_path).read_text()
     assert "clean, warm" in page
     assert "Compared with the paper" in page
@@ -72,7 +72,7 @@ def test_missing_masks_and_empty_truths_are_told(tmp_path: Path, estimator: Flow
     for mask in (root / "training/occlusions").rglob("*.png"):
         mask.unlink()
     path = root / "training/flow/cave_2/frame_0001.flo"
-    flow = read_flow(path)
+    flow = read_flow_arrays(path)
     write_flow(path, flow.array, np.zeros_like(flow.valid))
     evaluation = evaluate(estimator, open_examples("sintel", root), tmp_path / "out")
     lacking = "1 of 2 pairs have no valid ground truth and are not counted: clean cave_2"

@@ -21,7 +21,7 @@ from gmaflow.evaluation.paper_tables import (
 )
 from gmaflow.model import MODELS, NetworkConfig
 from gmaflow.weights import Checkpoint, ModelCard
-from tests.data.sets.test_things import scene as things_scene
+from tests.data.trees import things as things_scene
 from tests.evaluation.conftest import random_estimator, write_sintel
 
 GMA = MODELS["gma"]
@@ -156,7 +156,7 @@ def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path)
     (data,), notes = open_trials({"things": tmp_path})
     assert len(data.examples) == 8
     assert any("do not compare with the paper's, since" in note for note in notes)
-    assert any("has 4 of FlyingThings3D's 7866 test pairs" in note for note in notes)
+    assert any("has 4 of FlyingThings3D's 7866 left-camera test pairs" in note for note in notes)
 
 
 def test_every_form_says_the_same(tables: tuple[PaperTable, ...]) -> None:

@@ -288,8 +288,8 @@ def test_batches() -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"size": "440"}, "'440' is no size; give height x width such as 440x1024"),
-        ({"size": "axb"}, "'axb' is no size"),
+        ({"size": "440"}, "'440' is not a size; give height x width such as 440x1024"),
+        ({"size": "axb"}, "'axb' is not a size"),
         ({"size": "8x64"}, "8x64 is too small; give at least 16x16"),
         ({"size": "64x99999"}, "64x99999 is too large"),
         ({"size": "64x64", "dynamic": True}, "exclude each other; give --size or --dynamic"),

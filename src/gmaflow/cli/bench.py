@@ -1,13 +1,17 @@
 """`gmaflow bench`: measures speed and memory."""
 
+from __future__ import annotations
+
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+with suppress(ModuleNotFoundError):  # without it, options are written as key=value
+    import tyro
 
 from gmaflow.bench import BenchConfig
-from gmaflow.cli.options import parse
+from gmaflow.cli.settings import read_options
 from gmaflow.errors import say
 
 
@@ -38,7 +42,7 @@ class BenchOptions:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    options = parse(BenchOptions, args, verb="bench")
+    options = read_options(BenchOptions(), args, verb="bench")
 
     from gmaflow.bench import as_json, as_text, bench, output_files, write_files
 

@@ -7,17 +7,11 @@ there is no record of the settings as in `gmaflow.io.resumable`, and nothing is 
 
 import json
 import os
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float32
-
 from gmaflow.errors import OutputError
-from gmaflow.inference import Flow
-from gmaflow.io import atomic_write
 
 Values = dict[str, Any]
 """A JSON object."""
@@ -77,35 +71,3 @@ class ResultStore:
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
-
-
-class LastFlow:
-    """The coarse flow of the previous pair, on disk, so that a warm start survives an interrupt."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def save(self, key: str, flow: Flow) -> None:
-        """Save the flow of a pair; it replaces the previous one."""
-        if flow.coarse is None:
-            return
-        with atomic_write(self.path) as temporary, temporary.open("wb") as file:
-            height, width = flow.array.shape[:2]
-            np.savez(file, key=np.array(key), coarse=flow.coarse, size=np.array((height, width)))
-
-    def load(self, key: str) -> Flow | None:
-        """Return the flow of a pair if it is the saved one; only its coarse part is filled."""
-        try:
-            with np.load(self.path, allow_pickle=False) as saved:
-                if str(saved["key"]) != key:
-                    return None
-                coarse: Float32[np.ndarray, "h w 2"] = saved["coarse"]
-                height, width = saved["size"].tolist()
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
-        # A warm start reads only the coarse flow; the fine one only has to have the right size.
-        return Flow(np.zeros((height, width, 2), np.float32), coarse=coarse)
-
-    def remove(self) -> None:
-        """Delete the file."""
-        self.path.unlink(missing_ok=True)

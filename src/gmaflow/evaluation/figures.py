@@ -16,7 +16,7 @@ from gmaflow.errors import FlowFileError
 from gmaflow.evaluation.metrics import distance_to
 from gmaflow.evaluation.pair_evaluator import is_reproducible
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow_arrays
 
 NUM_QUERIES = 3
 """As in the paper's figure of attention maps."""
@@ -96,7 +96,7 @@ def shown_flow(
 ) -> Float32[np.ndarray, "h w 2"]:
     """Read an estimate that was saved for the report, or estimate and save it."""
     try:
-        return read_flow(path).array
+        return read_flow_arrays(path).array
     except FlowFileError:
         flow = estimator(sample.image1, sample.image2)
         if is_reproducible(flow, estimator):

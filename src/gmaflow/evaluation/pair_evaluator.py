@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from gmaflow.data import FlowSample
-from gmaflow.evaluation.cache import LastFlow, ResultStore, Values
+from gmaflow.evaluation.cache import ResultStore, Values
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import ErrorSums, measure
 from gmaflow.evaluation.warm_chain import WarmChain
-from gmaflow.inference import Flow, FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.weights import fingerprint
 
 # Increase it when the metrics change: all stored results become invalid.
 _VERSION = "3"
-RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.npz"
+RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
 
 Start = Literal["cold", "warm"]
 """`warm`: initialized with the flow of the previous pair in the sequence."""
@@ -81,7 +81,7 @@ class PairEvaluator:
     def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
         self.estimator = estimator
         self.store = ResultStore(folder / RESULTS)
-        self.last = LastFlow(folder / LAST_FLOW)
+        self.last = LastFlows(folder / LAST_FLOW)
         self.base = identify(estimator)
 
     def evaluate(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[PairResult]:

@@ -11,11 +11,10 @@ import numpy as np
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError, suggest
-from gmaflow.evaluation.cache import LastFlow
 from gmaflow.evaluation.pair_evaluator import LAST_FLOW, digest, identify
 from gmaflow.evaluation.warm_chain import WarmChain
-from gmaflow.inference import Flow, FlowEstimator, PaddingKind
-from gmaflow.io import read_flow, write_flow
+from gmaflow.inference import Flow, FlowEstimator, LastFlows, PaddingKind
+from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord
 
 MANIFEST = "submission.json"
@@ -150,7 +149,7 @@ class SubmissionFile:
     def problem(self) -> str | None:
         """Say what is wrong with the file; None if it is complete and of the right size."""
         try:
-            flow = read_flow(self.path)
+            flow = read_flow_arrays(self.path)
             wanted = measure_size(self.pair.image1)
         except FlowError as err:
             return str(err)
@@ -223,7 +222,7 @@ def submit(
     files = list_files(benchmark, root, folder)
     key = digest(benchmark.name, identify(estimator))
     _check_record(folder, benchmark, key)
-    last = LastFlow(folder / LAST_FLOW)
+    last = LastFlows(folder / LAST_FLOW)
     chain, written = WarmChain(estimator, last), 0
     for done, file in enumerate(files, 1):
         if not file.follows:

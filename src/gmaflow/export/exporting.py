@@ -30,9 +30,9 @@ from gmaflow.export.program import FlowProgram, trace
 from gmaflow.inference import FlowEstimator
 from gmaflow.inference.padding import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
-from gmaflow.inference.sizes import read_size
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.io.sizes import read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import DTYPES
 from gmaflow.runtime.memory import as_gigabytes, memory_budget
