@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gmaflow.errors import TrainingError
-from gmaflow.scenes.steps import Steps
+from gmaflow.scenes.render_steps import Steps
 from gmaflow.training import compiling_ahead as ahead
 from gmaflow.training.recorded import PARTS
 from tests.training.conftest import tiny_config

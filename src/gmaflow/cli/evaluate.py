@@ -8,7 +8,7 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.progress import step_bar
-from gmaflow.cli.scenes_options import parse_size
+from gmaflow.cli.scenes import parse_size
 from gmaflow.errors import DatasetError, suggest
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ import torch
 
 from gmaflow.model import FlowNetwork
 from gmaflow.scenes import SceneRenderer, TextureBank
-from gmaflow.scenes.steps import Steps
-from gmaflow.scenes.textures import DRAWN_SIZE, LOADED_SIZE
+from gmaflow.scenes.render_steps import Steps
+from gmaflow.scenes.texture_bank import DRAWN_SIZE, LOADED_SIZE
 from gmaflow.training.batch import Batch
 from gmaflow.training.child import Child, end_with_parent, start_child, usable_cores
 from gmaflow.training.config import TrainConfig

@@ -17,8 +17,7 @@ import torch
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.scenes import TextureBank
-from gmaflow.scenes.texture_file import read_bank, write_bank
-from gmaflow.scenes.textures import LOADED_SIZE, list_pictures
+from gmaflow.scenes.texture_bank import LOADED_SIZE, list_pictures, read_bank, write_bank
 from gmaflow.training.child import end_with_parent, start_child
 
 log = logging.getLogger(__name__)
