@@ -13,7 +13,7 @@ from gmaflow.scenes import TextureBank
 from gmaflow.training import textures_apart
 from gmaflow.training.child import Child, start_child
 from gmaflow.training.textures_apart import load_apart
-from tests.scenes.test_texture_file import assert_same
+from tests.scenes.test_texture_bank import assert_same
 
 CPU = torch.device("cpu")
 # Where the tests run in the background, the signal is ignored unless a process says otherwise.
