@@ -386,7 +386,7 @@ def _cell(value: float | None, factor: int = 1) -> str:
 
 def parse_size(text: str) -> tuple[int, int]:
     """Read a frame size such as 368x496: height, then width."""
-    from gmaflow.inference.sizes import read_size
+    from gmaflow.io.sizes import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
     return read_size(text, smallest=SMALLEST, largest=LARGEST)
