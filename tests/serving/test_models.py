@@ -18,7 +18,7 @@ def test_a_model_runs_where_and_how_it_was_asked_for(weight_files: tuple[str, st
         assert (estimator.device.type, estimator.max_memory) == ("cpu", 2e9)
 
 
-def test_shipped_weights_stand_beside_those_given(weight_files: tuple[str, str]) -> None:
+def test_shipped_weights_come_after_given_ones(weight_files: tuple[str, str]) -> None:
     models = ModelRegistry(weight_files, device="cpu")
     names = [model.name for model in models.models()]
     assert names[:2] == ["small", "attentive"]
