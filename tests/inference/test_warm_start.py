@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import check_start, coarsen, forward_project, start_from
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator, as_backend, as_precision
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.model import PUBLISHED_MIN_SIDE, FlowNetwork, PublishedNetwork
 from gmaflow.runtime.device import pick_device, pick_dtype
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep

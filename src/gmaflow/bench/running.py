@@ -13,7 +13,7 @@ from gmaflow.bench.machine import describe_machine
 from gmaflow.bench.peak import Peak, peak_of
 from gmaflow.bench.timing import Times, median_ratio, time_in_turn
 from gmaflow.errors import FlowError
-from gmaflow.inference.backend import can_be_fast
+from gmaflow.inference.engine import can_be_fast
 from gmaflow.runtime.device import as_precision, pick_device, pick_dtype
 
 TRAINING_SIZE, TRAINING_BATCH = (368, 496), 8

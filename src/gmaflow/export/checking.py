@@ -14,7 +14,7 @@ from gmaflow.export.config import ExportPrecision
 from gmaflow.export.formats import FlowMap, Images, Run
 from gmaflow.export.report import Difference
 from gmaflow.inference import FlowEstimator
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from gmaflow.export.carrying import carry
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import coarsen
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork
 

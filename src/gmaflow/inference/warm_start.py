@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.flow import Flow
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.io.sizes import check_same_size
 from gmaflow.model import STRIDE, pixel_grid
 

@@ -9,10 +9,10 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
 from gmaflow.scenes.dice import Array
 from gmaflow.scenes.follow import Points, of_pixels, pixel_grid
 from gmaflow.scenes.plan import Plan
-from gmaflow.scenes.recording import Recording, Work
 from gmaflow.scenes.sampling import draw_scenes
 from gmaflow.scenes.scene import Scenes, Shapes
 from gmaflow.scenes.steps import EAGER, Shot, Steps, quantise
@@ -21,6 +21,7 @@ from gmaflow.scenes.visibility import nothing, take_sheets
 
 SMALLEST = 32
 _PIXELS_AT_ONCE = 250_000
+_WARM_UPS = 2  # before recording: steps are compiled and tuned at their first use
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class SceneRenderer:
         self.seed = seed
         self.device = torch.device(device)
         self.compiled = compiled
-        self._recordings: dict[int, Recording] = {}
+        self._recordings: dict[int, Replay] = {}
         self.bank = (textures or TextureBank.procedural()).to(self.device)
         if compiled:
             self.bank.mark_counts_as_free()
@@ -156,10 +157,12 @@ class SceneRenderer:
         count = len(packed)
         if count not in self._recordings:
             work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
-            self._recordings[count] = Recording(work, packed.to(self.device))
+            # A pool of its own: while it renders, a training step may run.
+            pool = GraphPool(self.device)
+            self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))
 
-    def _work(self, shapes: Shapes, steps: Steps) -> Work:
+    def _work(self, shapes: Shapes, steps: Steps) -> Run:
         """Return all there is to do for a packed batch, the same for every one of its size."""
 
         def render_packed(moved: Tensor) -> list[Tensor]:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.errors import TrainingError
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
