@@ -44,7 +44,7 @@ def test_what_follows_from_both_ways_is_saved_with_the_flow(tmp_path: Path) -> N
         np.testing.assert_array_equal(found["occluded_in"], hidden)
         np.testing.assert_array_equal(found["occluded_out"], gone)
         np.testing.assert_array_equal(found["confidence"], both.confidence)
-    with pytest.raises(FlowFileError, match="holds flow alone; use"):
+    with pytest.raises(FlowFileError, match="holds only flow; use"):
         both.save(tmp_path / "both.flo")
     assert not (tmp_path / "both.flo").exists()
     assert repr(both).startswith("<Flow both ways, 0.3% occluded; forward <Flow of 20x30")
