@@ -9,7 +9,7 @@ import json
 import logging
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
@@ -22,18 +22,13 @@ from torch import Tensor
 from gmaflow.errors import WeightsError, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.paths import require_file
+from gmaflow.io.sizes import shape_text
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
-from gmaflow.weights.published import (
-    blank_network,
-    check_same_tensors,
-    empty_state,
-    from_published,
-    recognise,
-    to_published,
-    unwrap,
-)
 
 log = logging.getLogger(__name__)
+
+State = Mapping[str, Tensor]
+"""The tensors of a network by name."""
 
 METADATA_KEY = "gmaflow"
 SHIPPED_FOLDER = Path(__file__).parent / "files"
@@ -126,6 +121,8 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
     elif path.suffix == ".pth":
         if half:
             raise WeightsError("half precision is for .safetensors files; .pth files stay float32")
+        from gmaflow.weights.published import to_published
+
         theirs = to_published(checkpoint.tensors, checkpoint.config)
         content = io.BytesIO()
         torch.save({f"module.{name}": value for name, value in theirs.items()}, content)
@@ -164,6 +161,8 @@ def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
 
 def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
     """Read a `.pth` file as the authors saved it."""
+    from gmaflow.weights.published import from_published, recognise, unwrap
+
     theirs = unwrap(load_tensors_only(path))
     config = recognise(theirs, model)
     if config.aggregates and model is None:
@@ -233,6 +232,55 @@ def fingerprint(network: FlowNetwork) -> str:
         hashed.update(name.encode())
         hashed.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     return hashed.hexdigest()[:24]
+
+
+def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
+    """Return the names, shapes and types of a network's tensors, without memory."""
+    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
+
+
+def blank_network(config: NetworkConfig) -> FlowNetwork:
+    """Return a network to load weights into, without changing the random state.
+
+    In float32 on the CPU, whatever torch's defaults are. Not on the meta device, where torch's
+    initialisers load its compiler, which takes two seconds.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        return FlowNetwork(config).float()
+
+
+def check_same_tensors(found: State, wanted: State) -> None:
+    """Refuse tensors that are not exactly the expected ones, and name those that differ."""
+    odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
+    if odd:
+        raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
+    missing = sorted(wanted.keys() - found.keys())
+    extra = sorted(found.keys() - wanted.keys())
+    misshapen = [
+        f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
+        for name in sorted(found.keys() & wanted.keys())
+        if found[name].shape != wanted[name].shape
+    ]
+    misshapen += [
+        f"{name} holds {found[name].dtype}"
+        for name in sorted(found.keys() & wanted.keys())
+        if wanted[name].is_floating_point() and not found[name].is_floating_point()
+    ]
+    complaints = []
+    if missing:
+        complaints.append(f"missing {shorten(missing)}")
+    if extra:
+        complaints.append(f"unexpected {shorten(extra)}")
+    if misshapen:
+        complaints.append(f"of another shape or type: {shorten(misshapen)}")
+    if complaints:
+        raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
+
+
+def shorten(names: list[str], most: int = 4) -> str:
+    """List a few names and count the rest."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def as_float32(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

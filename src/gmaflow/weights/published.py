@@ -6,18 +6,15 @@ context's share is a separate one (see `gmaflow.model.update`). The numbers are 
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gmaflow.errors import WeightsError
-from gmaflow.io.sizes import shape_text
-from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
+from gmaflow.model import MAX_OFFSET, NetworkConfig
 from gmaflow.model.config import MOST_HEADS
-
-State = Mapping[str, Tensor]
+from gmaflow.weights.checkpoint import State, check_same_tensors, empty_state
 
 HEAD_CHANNELS = 128
 MOST_WRAPPERS = 3
@@ -171,21 +168,6 @@ def family(config: NetworkConfig) -> str:
     return "raft-small" if config.small else "raft"
 
 
-def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
-    """Return the names, shapes and types of a network's tensors, without memory."""
-    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
-
-
-def blank_network(config: NetworkConfig) -> FlowNetwork:
-    """Return a network to load weights into, without changing the random state.
-
-    In float32 on the CPU, whatever torch's defaults are. Not on the meta device, where torch's
-    initialisers load its compiler, which takes two seconds.
-    """
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        return FlowNetwork(config).float()
-
-
 def carries_nothing(their_name: str) -> bool:
     """Tell whether a tensor is a counter or an index table, which a file may lack."""
     return their_name.endswith(("num_batches_tracked", "rel_ind"))
@@ -246,37 +228,3 @@ def split_pass(
         theirs[f"update_block.gru.conv{gate}{suffix}.weight"] = weight
         theirs[f"update_block.gru.conv{gate}{suffix}.bias"] = bias[index]
     return theirs
-
-
-def check_same_tensors(found: State, wanted: State) -> None:
-    """Refuse tensors that are not exactly the expected ones, and name those that differ."""
-    odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
-    if odd:
-        raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
-    missing = sorted(wanted.keys() - found.keys())
-    extra = sorted(found.keys() - wanted.keys())
-    misshapen = [
-        f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
-        for name in sorted(found.keys() & wanted.keys())
-        if found[name].shape != wanted[name].shape
-    ]
-    misshapen += [
-        f"{name} holds {found[name].dtype}"
-        for name in sorted(found.keys() & wanted.keys())
-        if wanted[name].is_floating_point() and not found[name].is_floating_point()
-    ]
-    complaints = []
-    if missing:
-        complaints.append(f"missing {shorten(missing)}")
-    if extra:
-        complaints.append(f"unexpected {shorten(extra)}")
-    if misshapen:
-        complaints.append(f"of another shape or type: {shorten(misshapen)}")
-    if complaints:
-        raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
-
-
-def shorten(names: list[str], most: int = 4) -> str:
-    """List a few names and count the rest."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

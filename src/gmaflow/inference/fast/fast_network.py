@@ -57,7 +57,7 @@ class FastLayer:
         return cls(folded, isinstance(norm, nn.InstanceNorm2d))
 
     def __call__(self, x: Map, operations: Operations, *, relu: bool) -> Tensor:
-        """Return the normalised convolution, perhaps with ReLU."""
+        """Return the normalised convolution, with ReLU where asked for."""
         if self.instance_norm:
             return operations.convolve_norm(x, self.convolution, relu=relu)
         return operations.convolve(x, self.convolution, relu=relu)
@@ -88,7 +88,7 @@ class FastBlock:
         return cls(tuple(FastLayer.of(conv, norm, working) for conv, norm in pairs), shortcut)
 
     def __call__(self, x: Map, operations: Operations) -> Tensor:
-        """Refine the features, perhaps halving their size."""
+        """Refine the features, and halve their size if the stride is 2."""
         y = x
         for layer in self.layers[:-1]:
             y = layer(y, operations, relu=True)
@@ -203,8 +203,8 @@ class FastRefinement:
         if both:
             borrowed = (seen[..., end : end + motion], seen_reset[..., end : end + motion])
         elif config.aggregates:
-            alone = make(motion)
-            local = (alone, alone)
+            replaced = make(motion)
+            local = (replaced, replaced)
         flow = hidden.new_zeros(batch, height, width, 2, dtype=torch.float32)
         if flow_init is not None:
             flow.copy_(flow_init.permute(0, 2, 3, 1))

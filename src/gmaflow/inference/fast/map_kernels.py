@@ -367,7 +367,7 @@ def advance(
     flow_input: Tensor,
     targets: tuple[Tensor, Tensor],
 ) -> None:
-    """Add the change to the flow, and write it wherever the next iteration reads it."""
+    """Add the change to the flow, and write it to where the next iteration reads it."""
     first, second = targets
     rows = _rows(flow)
     height, width = coords.shape[-2:]
