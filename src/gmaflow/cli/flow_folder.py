@@ -13,10 +13,12 @@ from gmaflow.cli.outputs import (
     PairOutput,
     Part,
     check_formats,
+    choose_scale,
     find_clash,
     folder_endings,
     folder_paths,
     is_about_second,
+    looks_at_frames,
     refuse_existing,
     refuse_inputs,
     settings,
@@ -24,7 +26,6 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
-from gmaflow.cli.scale import choose_scale, looks_at_frames
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
 

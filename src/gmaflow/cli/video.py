@@ -18,16 +18,17 @@ from gmaflow.cli.outputs import (
     FOLDER_NAMES,
     FileFormat,
     Part,
+    choose_scale,
     ending_of,
     full_scale,
     holds_numbers,
     how_estimated,
     is_folder,
+    looks_at_video,
     settings,
 )
 from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.result_folder import warn_about_breaks
-from gmaflow.cli.scale import choose_scale, looks_at_video
 from gmaflow.cli.video_outputs import (
     FrameFolder,
     Show,
