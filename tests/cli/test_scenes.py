@@ -83,7 +83,7 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
         (("--size", "99999x99999"), "99999x99999 is too large; give at most 8192x8192"),
         (("--count", "0"), "--count is 0; give 1 or more"),
         (("--start", "-1"), "--start is -1; give the number of a pair, 0 or more"),
-        (("--device", "abacus"), "device 'abacus' is not known"),
+        (("--device", "abacus"), "unknown device 'abacus'"),
         (("--textures", "nowhere"), "nowhere: not a folder"),
         (("--textures-split", "train"), "needs a folder of images; add --textures"),
         (("--resume", "--overwrite"), "give only one"),

@@ -16,7 +16,7 @@ from gmaflow.inference.planning import CUT
 from gmaflow.io import VideoWriter, read_flow_arrays
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
-from tests.inference.test_refinement import least_memory
+from tests.inference.test_engine import least_memory
 from tests.serving.conftest import Running, frames, pair_files, running
 
 SIZE = (40, 56)

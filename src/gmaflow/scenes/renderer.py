@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Float32, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
 from gmaflow.scenes.projection import Points, nothing, of_pixels, pixel_grid, take_sheets
-from gmaflow.scenes.recording import Recording, Work
 from gmaflow.scenes.render_steps import EAGER, Shot, Steps, quantise
 from gmaflow.scenes.scene_params import RenderPlan, Scenes, Shapes, draw_scenes
 from gmaflow.scenes.stateless_random import Array
@@ -18,6 +18,7 @@ from gmaflow.scenes.texture_bank import TextureBank
 
 SMALLEST = 32
 _PIXELS_AT_ONCE = 250_000
+_WARM_UPS = 2  # before recording: steps are compiled and tuned at their first use
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class SceneRenderer:
         self.seed = seed
         self.device = torch.device(device)
         self.compiled = compiled
-        self._recordings: dict[int, Recording] = {}
+        self._recordings: dict[int, Replay] = {}
         self.bank = (textures or TextureBank.procedural()).to(self.device)
         if compiled:
             self.bank.mark_counts_as_free()
@@ -152,10 +153,12 @@ class SceneRenderer:
         count = len(packed)
         if count not in self._recordings:
             work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
-            self._recordings[count] = Recording(work, packed.to(self.device))
+            # A pool of its own: while it renders, a training step may run.
+            pool = GraphPool(self.device)
+            self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))
 
-    def _work(self, shapes: Shapes, steps: Steps) -> Work:
+    def _work(self, shapes: Shapes, steps: Steps) -> Run:
         """Return the function that renders a packed batch of a fixed size."""
 
         def render_packed(moved: Tensor) -> list[Tensor]:

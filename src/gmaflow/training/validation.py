@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Thread
 from typing import Unpack
 from weakref import WeakSet
@@ -11,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from gmaflow.inference.backend import make_runner
+from gmaflow.inference.engine import make_runner
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.inference.fast.graphs import Replay, Run, Tensors
-from gmaflow.inference.fast.recording import MOST_RECORDINGS, RecordedNetwork
+from gmaflow.inference.fast.recorded_network import MOST_RECORDINGS, RecordedNetwork
 from gmaflow.model import FlowNetwork, MatchOptions, MemoryPlan, NetworkConfig, Prediction
+from gmaflow.runtime.cuda_graphs import Replay, Run, Tensors
 from tests.conftest import random_images
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
@@ -101,20 +100,15 @@ class Tape:
         self.tried = self.replayed = 0
         self.held: WeakSet[Replay] = WeakSet()
 
-    @contextmanager
-    def working_on(self, device: torch.device) -> Iterator[None]:
-        assert device.type == "cpu"
-        yield
-
     def record(self, run: Run, inputs: Tensors) -> Replay:
         self.tried += 1
         run(*(torch.empty_like(x) for x in inputs))
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-        def replay(given: Tensors) -> Tensors:
+        def replay(*given: Tensor) -> Tensors:
             self.replayed += 1
-            return run(*given)
+            return tuple(run(*given))
 
         self.held.add(replay)
         return replay
@@ -127,7 +121,7 @@ def network(make_network: Make) -> FastNetwork:
 
 def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork) -> None:
     tape = Tape()
-    recorded = RecordedNetwork(network, tape)
+    recorded = RecordedNetwork(network, tape.record)
     images = random_images(1, 32, 40)
     expected = network(*images, iters=2).flow
     for replayed in range(4):
@@ -138,7 +132,7 @@ def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork
 
 def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
     tape = Tape(fails=True)
-    recorded = RecordedNetwork(network, tape)
+    recorded = RecordedNetwork(network, tape.record)
     images = random_images(1, 32, 40)
     expected = network(*images, iters=2).flow
     for _ in range(4):
@@ -151,7 +145,7 @@ def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
 
 def test_a_first_guess_is_read_anew_in_every_replay(network: FastNetwork) -> None:
     tape = Tape()
-    recorded = RecordedNetwork(network, tape)
+    recorded = RecordedNetwork(network, tape.record)
     first, second = (network.encode_frame(image) for image in random_images(1, 32, 40))
     for shift in range(4):
         guess = torch.full((1, 2, 4, 5), float(shift))
@@ -163,7 +157,7 @@ def test_a_first_guess_is_read_anew_in_every_replay(network: FastNetwork) -> Non
 
 def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork) -> None:
     tape = Tape()
-    recorded = RecordedNetwork(network, tape)
+    recorded = RecordedNetwork(network, tape.record)
     seen: list[int] = []
     for _ in range(3):
         recorded(*random_images(1, 32, 40), iters=2, on_iteration=lambda n, *_: seen.append(n))
@@ -172,7 +166,7 @@ def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork)
 
 def test_the_least_used_is_forgotten(network: FastNetwork) -> None:
     tape = Tape()
-    recorded = RecordedNetwork(network, tape)
+    recorded = RecordedNetwork(network, tape.record)
     images = random_images(1, 32, 40)
     for iters in range(1, MOST_RECORDINGS + 2):
         recorded(*images, iters=iters)
@@ -183,14 +177,14 @@ def test_the_least_used_is_forgotten(network: FastNetwork) -> None:
 
 
 def test_an_error_of_the_call_itself_is_not_hidden(network: FastNetwork) -> None:
-    recorded = RecordedNetwork(network, Tape())
+    recorded = RecordedNetwork(network, Tape().record)
     for _ in range(3):
         with pytest.raises(ValueError, match="multiples of 8"):
             recorded(*random_images(1, 33, 40), iters=1)
 
 
 def test_whoever_watches_may_ask_for_another_pair(network: FastNetwork) -> None:
-    recorded = RecordedNetwork(network, Tape())
+    recorded = RecordedNetwork(network, Tape().record)
     images = random_images(1, 32, 40)
     found: list[Tensor] = []
 
@@ -223,7 +217,7 @@ class Crowded(FastNetwork):
 
 def test_recordings_give_way_to_a_call_that_needs_their_memory(make_network: Make) -> None:
     network = Crowded(make_network("raft-small"))
-    recorded = RecordedNetwork(network, network.tape)
+    recorded = RecordedNetwork(network, network.tape.record)
     one, two = random_images(1, 32, 40), random_images(2, 32, 40)
     expected = network(*two, iters=1).flow
     for _ in range(2):

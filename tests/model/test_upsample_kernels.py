@@ -27,7 +27,7 @@ def make(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
 
 
 def test_flow_and_gradients_are_those_of_the_plain_way() -> None:
-    from gmaflow.model.fused_upsample import fused_upsample
+    from gmaflow.model.upsample_kernels import fused_upsample
 
     found = []
     for way in (convex_upsample, fused_upsample):
@@ -40,7 +40,7 @@ def test_flow_and_gradients_are_those_of_the_plain_way() -> None:
 
 
 def test_half_precision_logits_give_float32_flow() -> None:
-    from gmaflow.model.fused_upsample import fused_upsample
+    from gmaflow.model.upsample_kernels import fused_upsample
 
     flow, logits = make(torch.float16)
     fine = fused_upsample(flow, logits, 0.25)
@@ -52,7 +52,7 @@ def test_half_precision_logits_give_float32_flow() -> None:
 
 
 def test_any_layout_of_the_logits_will_do() -> None:
-    from gmaflow.model.fused_upsample import fused_upsample
+    from gmaflow.model.upsample_kernels import fused_upsample
 
     flow, logits = make()
     torch.testing.assert_close(

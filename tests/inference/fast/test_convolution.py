@@ -1,4 +1,4 @@
-"""Winograd's convolutions are convolutions."""
+"""Winograd's algorithm convolves."""
 
 from fractions import Fraction
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gmaflow.inference.fast.winograd import Winograd, is_worth_it, polynomial, transforms
+from gmaflow.inference.fast.convolution import Winograd, is_worth_it, polynomial, transforms
 
 
 @pytest.mark.parametrize("taps", [1, 3, 5])

@@ -14,7 +14,7 @@ from gmaflow.model.correlation import (
     correlate,
     pyramid_rows,
 )
-from gmaflow.runtime.kernels import has_kernels
+from gmaflow.runtime.device import has_kernels
 from tests.model.backward_passes import (
     SCENARIOS,
     Graph,
@@ -31,7 +31,7 @@ SIZES = [(46, 62), (9, 11), (2, 3)] if DEVICE.type == "cuda" else [(3, 5), (2, 2
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_kernels("lookup_kernels", monkeypatch)
+    load_kernels("correlation_kernels", monkeypatch)
 
 
 def make(
@@ -48,7 +48,7 @@ def make(
 def both_ways(
     first: Tensor, second: Tensor, *, radius: int, levels: int
 ) -> tuple[Correlation, Correlation]:
-    from gmaflow.model.fused_correlation import FusedCorrelation
+    from gmaflow.model.correlation_kernels import FusedCorrelation
 
     rows1 = first.flatten(2).transpose(1, 2)
     rows2 = pyramid_rows(second, num_levels=levels)
@@ -127,7 +127,7 @@ def test_the_plain_way_is_taken_without_a_gpu() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
 def test_the_kernels_are_taken_on_a_gpu() -> None:
-    from gmaflow.model.fused_correlation import FusedCorrelation
+    from gmaflow.model.correlation_kernels import FusedCorrelation
 
     first, second, _ = make(8, 9)
     found = correlate(first, second, num_levels=4, radius=4, store=True)
