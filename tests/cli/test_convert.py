@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.cli.scale import HEADROOM
+from gmaflow.cli.outputs import HEADROOM
 from gmaflow.io import read_flow_arrays, read_image, write_flow
 from gmaflow.viz import flow_to_image
 from tests.cli.conftest import Run

@@ -11,6 +11,7 @@ import tyro
 
 from gmaflow.cli.options import check_length, parse
 from gmaflow.cli.outputs import (
+    MOST_PAIRS,
     FileFormat,
     Part,
     check_formats,
@@ -22,9 +23,10 @@ from gmaflow.cli.outputs import (
     refuse_existing,
     refuse_inputs,
     refuse_two_formats,
+    scale_of,
+    spread,
 )
 from gmaflow.cli.progress import progress_bar
-from gmaflow.cli.scale import MOST_PAIRS, scale_of, spread
 from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
 from gmaflow.io import (
     KITTI_ENDING,

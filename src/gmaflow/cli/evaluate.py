@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
-from gmaflow.cli.progress import GOES_ON, progress_bar, step_bar
+from gmaflow.cli.progress import CONTINUES, progress_bar, step_bar
 from gmaflow.cli.scenes import parse_size
 from gmaflow.errors import DatasetError, FlowError, counted, suggest
 
@@ -205,7 +205,7 @@ def evaluate_footage(options: EvaluateOptions) -> None:
         raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
     dataset = options.data.open_footage()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
-    with progress_bar("evaluate", kept=GOES_ON) as progress:
+    with progress_bar("evaluate", kept=CONTINUES) as progress:
         checked = check_footage(estimator, dataset, options.output, progress=progress)
     title = dataset.name
     if options.data.data == "folder":  # whose pairs may be in several subfolders

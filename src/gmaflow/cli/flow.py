@@ -123,11 +123,7 @@ class FlowOptions:
         return self.only is None or not holds_numbers(self.only)
 
     def check(self) -> None:
-        """Refuse options that contradict each other.
-
-        Raises:
-            FlowError: They do; or an option is out of range.
-        """
+        """Refuse options that contradict each other, or are out of range."""
         check_length("--max-length", self.max_length)
         if self.points and not self.draws:
             raise FlowError(
@@ -164,7 +160,9 @@ def main(args: list[str]) -> None:
     elif len(options.inputs) == 2:
         report = run_pair(options)
     else:
-        raise FlowError(f"{len(options.inputs)} inputs were given; give two images, or one folder")
+        raise FlowError(
+            f"{len(options.inputs)} inputs were given; give two images, or a folder of frames"
+        )
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report.get("skipped"):

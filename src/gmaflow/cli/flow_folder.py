@@ -13,18 +13,19 @@ from gmaflow.cli.outputs import (
     PairOutput,
     Part,
     check_formats,
+    choose_scale,
     find_clash,
     folder_endings,
     folder_paths,
     is_about_second,
+    looks_at_frames,
     refuse_existing,
     refuse_inputs,
     settings,
     write_parts,
 )
-from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
+from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
-from gmaflow.cli.scale import choose_scale, looks_at_frames
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
 
@@ -169,7 +170,7 @@ def estimate_jobs(
     }
     frames = [jobs[0].first, *(job.second for job in jobs)]
     with (
-        progress_bar("flow", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress,
+        progress_bar("flow", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress,
         closing(read_ahead(load_frames(frames, finished))) as loaded,
         write_behind() as later,
     ):

@@ -204,11 +204,7 @@ def parse(
 
 
 def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) -> None:
-    """Refuse an option that the verb does not have; tyro would also blame what follows it.
-
-    Raises:
-        FlowError: There is such an option.
-    """
+    """Refuse an option that the verb does not have; tyro would also blame what follows it."""
     shown = StringIO()
     with redirect_stderr(StringIO()), redirect_stdout(shown):
         with suppress(SystemExit):

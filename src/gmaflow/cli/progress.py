@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-GOES_ON = "the same command continues"
-GOES_ON_IF_ASKED = "the same command with --resume continues"
+CONTINUES = "the same command continues"
+CONTINUES_WITH_RESUME = "the same command with --resume continues"
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def step_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
     Gives a function to call after each of `total` steps with its name.
     """
-    with _note_on_interrupt(GOES_ON), _make_bar() as bar:
+    with _note_on_interrupt(CONTINUES), _make_bar() as bar:
         task = bar.add_task(what, total=total)
         yield lambda step: bar.update(task, advance=1, description=f"{what}: {step}")
 

@@ -11,7 +11,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
-from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
+from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -214,7 +214,7 @@ def render(options: RenderOptions) -> None:
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress:
+    with progress_bar("rendering", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
         written = write_dataset(

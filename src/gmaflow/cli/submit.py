@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.options import Place, PlaceOptions, WeightsOptions, parse
-from gmaflow.cli.progress import GOES_ON, progress_bar
+from gmaflow.cli.progress import CONTINUES, progress_bar
 from gmaflow.errors import NOT_WHOLE, say
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def main(args: list[str]) -> None:
         iters=options.iters or benchmark.iters,
         padding=benchmark.padding,
     )
-    with progress_bar(f"submit {benchmark.name}", kept=GOES_ON) as progress:
+    with progress_bar(f"submit {benchmark.name}", kept=CONTINUES) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:

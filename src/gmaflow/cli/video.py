@@ -18,16 +18,17 @@ from gmaflow.cli.outputs import (
     FOLDER_NAMES,
     FileFormat,
     Part,
+    choose_scale,
     ending_of,
     full_scale,
     holds_numbers,
     how_estimated,
     is_folder,
+    looks_at_video,
     settings,
 )
-from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
+from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.result_folder import warn_about_breaks
-from gmaflow.cli.scale import choose_scale, looks_at_video
 from gmaflow.cli.video_outputs import (
     FrameFolder,
     Show,
@@ -172,11 +173,7 @@ class VideoOptions:
         return (self.start, self.end, self.every) != ("0", None, 1)
 
     def check(self) -> None:
-        """Refuse options that are out of range.
-
-        Raises:
-            FlowError: An option is.
-        """
+        """Refuse options that are out of range."""
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
         check_length("--max-flow", self.max_flow)
@@ -207,7 +204,7 @@ def main(args: list[str]) -> None:
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report["interrupted"]:
-        kept = GOES_ON_IF_ASKED if options.into_folder else "the finished part is kept"
+        kept = CONTINUES_WITH_RESUME if options.into_folder else "the finished part is kept"
         raise KeyboardInterrupt(kept)
     if report["problem"]:
         sys.exit(NOT_WHOLE)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.cli.scale import (
+from gmaflow.cli.outputs import (
     HEADROOM,
     MOST_PAIRS,
     SHORTEST,
