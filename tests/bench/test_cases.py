@@ -90,7 +90,7 @@ def test_a_sweep_doubles_the_pixels() -> None:
         ({"against": "torchvision"}, "unknown value 'torchvision' for against; give published"),
         ({"precision": "int8"}, "precision 'int8' is not known"),
         ({"backend": "quick"}, "back end 'quick' is not known"),
-        ({"max_memory": "lots"}, "'lots' is no amount of memory"),
+        ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
         ({"batch": 0}, "batch is 0; give at least 1"),
         ({"rounds": -1}, "rounds must be 0 or more"),
         ({"sizes": ("128x128",), "sweep": True}, "too small for a sweep; give at least 256x256"),

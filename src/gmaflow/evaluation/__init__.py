@@ -1,7 +1,7 @@
 """Evaluation of networks: `evaluate`, `compare`, `submit`, and the paper's tables.
 
 `examples` lists the pairs, `metrics` defines errors and regions, `pair_evaluator` evaluates pairs
-and stores results in a `cache`, `evaluating` sums them up and `comparing` compares networks.
+and stores results, `evaluating` sums them up and `comparing` compares networks.
 `pages` and `figures` make the HTML reports. `submission` writes files for the benchmarks' servers,
 `paper_tables` fills the paper's tables, and `unsupervised` works without ground truth.
 """

@@ -1,17 +1,19 @@
-"""Evaluates pairs one by one and keeps the results."""
+"""Evaluates pairs one by one, with a cold or warm start, and stores the results."""
 
 import hashlib
+import json
+import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from gmaflow.data import FlowSample
-from gmaflow.evaluation.cache import ResultStore, Values
+from gmaflow.errors import OutputError
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import ErrorSums, measure
-from gmaflow.evaluation.warm_chain import WarmChain
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.weights import fingerprint
 
@@ -21,6 +23,8 @@ RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
 
 Start = Literal["cold", "warm"]
 """`warm`: initialized with the flow of the previous pair in the sequence."""
+Values = dict[str, Any]
+"""A JSON object."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +72,113 @@ class PairResult:
             size=(height, width),
             seconds=values["seconds"],
         )
+
+
+class ResultStore:
+    """A file of results by key, one line for each, written as soon as it is computed.
+
+    The key is made of the weights, the settings and the identity of the pair. Other weights or
+    settings have other keys, so one folder can hold the results of many runs. That is why there is
+    no record of the settings as in `gmaflow.io.resumable`, and nothing is ever overwritten. Memory
+    holds only the position of each result.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[str, int] = {}
+        if path.is_file():
+            self._read_places()
+
+    def get(self, key: str) -> Values | None:
+        """Return a result, or None if it is not stored."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(place)
+            values: Values = json.loads(file.readline())
+        return values
+
+    def put(self, key: str, values: Values) -> None:
+        """Append a result and flush it to the disk.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        line = json.dumps({"key": key, **values}).encode() + b"\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                if not self._ends_with_newline():
+                    file.write(b"\n")
+                place = file.tell()
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as err:
+            raise OutputError(f"{self.path} cannot be written: {err.strerror}") from err
+        self._places[key] = place
+
+    def _read_places(self) -> None:
+        place = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                # A line that an interrupt truncated is skipped; its pair is evaluated again.
+                with suppress(ValueError, KeyError, TypeError):
+                    self._places[json.loads(line)["key"]] = place
+                place += len(line)
+
+    def _ends_with_newline(self) -> bool:
+        if not self.path.is_file() or self.path.stat().st_size == 0:
+            return True
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+class WarmChain:
+    """The pairs of a sequence so far, and the flow of the last one.
+
+    Pairs are estimated from their images, not from frames encoded once as in
+    `gmaflow.inference.sequence`: the two differ by rounding, and a benchmark measures pairs.
+
+    Args:
+        estimator: The estimator.
+        last: The file that keeps the last flow.
+    """
+
+    def __init__(self, estimator: FlowEstimator, last: LastFlows) -> None:
+        self.estimator = estimator
+        self.last = last
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another sequence."""
+        self.key = ""
+        self._flow: Flow | None = None
+        self._pairs: list[Callable[[], FlowSample]] = []
+
+    def advance(self, key: str, load: Callable[[], FlowSample], flow: Flow | None) -> None:
+        """Go to the next pair; `flow` is None if an earlier run finished this pair."""
+        self.key, self._flow = key, flow
+        self._pairs.append(load)
+        if flow is not None:
+            self.last.save(key, flow)
+
+    def previous(self) -> Flow | None:
+        """Return the flow of the previous pair: from memory, from disk, or estimated again.
+
+        It is None for the first pair of a sequence.
+        """
+        flow = self._flow
+        if flow is None and self._pairs:
+            with suppress(OutputError):  # a damaged file costs time, not the run
+                flow = self.last.load(self.key)
+        if flow is None:
+            for load in self._pairs:
+                sample = load()
+                flow = self.estimator(sample.image1, sample.image2, previous=flow)
+        return flow
 
 
 class PairEvaluator:

@@ -13,9 +13,8 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
-from gmaflow.evaluation.cache import ResultStore
 from gmaflow.evaluation.examples import identify_files
-from gmaflow.evaluation.pair_evaluator import digest, identify, is_reproducible
+from gmaflow.evaluation.pair_evaluator import ResultStore, digest, identify, is_reproducible
 from gmaflow.inference import BidirectionalFlow, FlowEstimator
 from gmaflow.io import read_image
 

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gmaflow.errors import counted
-from gmaflow.io import write_image
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.run_folder import RunFolder
-from gmaflow.viz import Series, line_plot
+from gmaflow.viz import Series, save_plot
 
 
 class Reporter:
@@ -118,5 +117,5 @@ def draw_curve(folder: RunFolder, config: TrainConfig) -> None:
     title = f"{config.model} on {config.data}: end-point error in pixels"
     series = [Series(name, *np.array(p).T) for name, p in curves.items() if len(p) > 1]
     if series:
-        plot = line_plot(series, title=title, x_label="step", y_label="pixels")
-        write_image(folder.path / "curve.png", plot)
+        path = folder.path / "curve.png"
+        save_plot(path, series, title=title, x_label="step", y_label="pixels")
