@@ -51,7 +51,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
 def load(hub: FakeHub, tmp_path: Path) -> Callable[..., FlowEstimator]:
     """Load from the fake Hub, on the CPU."""
 
-    def load_it(name: str, **options: Any) -> FlowEstimator:
+    def load_it(name: str, **options: Any) -> FlowEstimator:  # noqa: ANN401
         cache = tmp_path / "cache"
         return FlowEstimator.from_pretrained(name, cache_dir=cache, device="cpu", **options)
 
