@@ -259,7 +259,7 @@ def _explain_hub_errors(
         why = _explain_status(err, write=write)
     else:
         return
-    raise WeightsError(f"the repository {repository} {why}")
+    raise WeightsError(f"the repository {repository} {why}") from None
 
 
 def _explain_status(err: Exception, *, write: bool) -> str:
