@@ -1,9 +1,9 @@
-"""How fast exported files run on the CPU, in turn with gmaflow itself.
+"""Measures the speed of exported files on the CPU, in turn with gmaflow itself.
 
 gmaflow export -o gma.onnx && gmaflow export -o gma.pt2
 PYTHONPATH=src python benchmarks/exporting.py gma.onnx gma.pt2 --size 440 1024 --iters 12
 
-On a machine that does other things too, CPU time on one core is the fairer measure:
+On a busy machine, CPU time on one core is more reliable:
 
 PYTHONPATH=src OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/exporting.py ... --cpu-time
 """
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gmaflow.export.checking import example_batch
+from gmaflow.export.exporting import example_batch
 from gmaflow.export.formats import FORMATS, Inputs
 from gmaflow.inference import FlowEstimator
 
@@ -22,16 +22,16 @@ Estimate = Callable[[Inputs], object]
 
 
 def by_gmaflow(weights: str, iters: int) -> Estimate:
-    """Return gmaflow's own way."""
+    """Return an estimate by gmaflow itself."""
     estimator = FlowEstimator(weights, iters=iters, device="cpu")
     return lambda inputs: estimator(*(image[0].transpose(1, 2, 0) for image in inputs))
 
 
 def main() -> None:
-    """Measure, and print a line for each."""
+    """Measure, and print a line for each file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--weights", default="gma", help="those that the files were made of")
+    parser.add_argument("--weights", default="gma", help="the weights of the files")
     parser.add_argument("--iters", type=int, default=12)
     parser.add_argument("--size", type=int, nargs=2, default=(440, 1024), metavar=("H", "W"))
     parser.add_argument("--rounds", type=int, default=5)
@@ -47,7 +47,7 @@ def main() -> None:
         for name, estimate in ways.items():
             begin = clock()
             estimate(images)
-            if turn:  # the first warms up
+            if turn:  # the first round is a warm-up
                 seconds[name].append(clock() - begin)
     for name, measured in seconds.items():
         print(f"{name}: median {statistics.median(measured):.2f} s, best {min(measured):.2f} s")

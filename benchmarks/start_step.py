@@ -1,12 +1,11 @@
-"""What a run loses that goes on from weights alone: error curves of a small network on a CPU.
+"""Plot the error of a run that continues from weights without the optimizer's state.
 
-It learns the same 16 scenes again and again: endless ones would take it days, and these show within
-minutes whether it goes on where it was.
+A small network is trained on the same 16 scenes on a CPU, which takes minutes.
 
 PYTHONPATH=src python benchmarks/start_step.py docs/images/start-step.png
 
-One run goes straight through. Two more take up the half precision weights of its middle, as
-`--init WEIGHTS --start-step N` does: with the learning rate rising anew, and at full rate at once.
+One run is uninterrupted. Two others continue from the half-precision weights of its middle, as
+`--init WEIGHTS --start-step N` does: with a warm-up of the learning rate, and without.
 """
 
 import argparse
@@ -19,8 +18,7 @@ import torch
 
 from gmaflow.io import ensure_can_write, write_image
 from gmaflow.training import RunOptions, TrainConfig, train
-from gmaflow.training.checkpoints import read_state
-from gmaflow.training.run_folder import RunFolder
+from gmaflow.training.run_folder import RunFolder, read_state
 from gmaflow.viz import Series, line_plot
 
 STEPS = 600
@@ -36,12 +34,12 @@ STRAIGHT = TrainConfig(
     lr=2e-3,
     steps=STEPS,
     save_every=MIDDLE,
-    log_every=12,  # a line of the log tells of all scenes, three times each
+    log_every=12,  # a line of the log covers all scenes, three times each
 )
 
 
 def weights_of_the_middle(folder: RunFolder) -> Path:
-    """Write the weights as the run would have left them, had it been stopped in its middle."""
+    """Write the weights of the run's middle, as if it had been stopped there."""
     state = read_state(folder.checkpoints.paths()[0])
     tensors = {
         name.removeprefix("network."): value
@@ -53,14 +51,14 @@ def weights_of_the_middle(folder: RunFolder) -> Path:
 
 
 def error_curve(folder: RunFolder, label: str, *, dashed: bool) -> Series:
-    """Return the error in training over the steps."""
+    """Return the training error over the steps."""
     points = np.array([(line["step"], line["epe"]) for line in folder.read_log()])
     return Series(label, points[:, 0].astype(float), points[:, 1], dashed=dashed)
 
 
 def main(picture: Path) -> None:
-    """Train three times and draw."""
-    ensure_can_write(picture, overwrite=True)  # minutes of work would be lost
+    """Train three times and plot the errors."""
+    ensure_can_write(picture, overwrite=True)  # checked first, since training takes minutes
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as parent:
 
@@ -70,7 +68,7 @@ def main(picture: Path) -> None:
 
         straight = trained("straight", STRAIGHT)
         middle = replace(STRAIGHT, init=str(weights_of_the_middle(straight)), start_step=MIDDLE)
-        curves = [error_curve(straight, "straight through", dashed=False)]
+        curves = [error_curve(straight, "uninterrupted", dashed=False)]
         for warm_up in WARM_UPS:
             config = replace(middle, warm_up=warm_up)
             label = f"--start-step {MIDDLE} --warm-up {warm_up}"
@@ -78,7 +76,7 @@ def main(picture: Path) -> None:
             curves.append(error_curve(folder, label, dashed=True))
     for curve in curves:
         print(curve.label, *(f"{x:.0f}:{y:.2f}" for x, y in zip(curve.x, curve.y, strict=True)))
-    title = "Going on from weights alone: error in training"
+    title = "Continuing from weights only: training error"
     plot = line_plot(curves, title=title, x_label="step", y_label="end-point error, pixels")
     write_image(picture, plot)
 
@@ -86,5 +84,5 @@ def main(picture: Path) -> None:
 if __name__ == "__main__":
     assert __doc__ is not None
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("picture", type=Path, help="where to draw the curves, a .png")
+    parser.add_argument("picture", type=Path, help="the plot to write, a .png")
     main(parser.parse_args().picture)

@@ -1,10 +1,9 @@
-"""How long a training step takes, what memory it needs, and how soon it runs at full speed.
+"""Measure the time of a training step, its memory, and the time of the start.
 
 PYTHONPATH=src python benchmarks/training.py --textures FOLDER
 
-Prints the table of docs/training.md. Every row is a process of its own, so that no memory and
-nothing compiled is left from the row before; all but the last begin with an empty compiler's cache.
-The peer of the step alone is the same step kernel by kernel, as `--eager` runs it.
+Prints the table of docs/training.md. Every row runs in a separate process, so that it inherits no
+memory or compiled code; all but the last start with an empty compiler cache.
 """
 
 import argparse
@@ -24,14 +23,14 @@ import torch
 
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, RunOptions, StepPlan, StepResult, TrainConfig, TrainStep
-from gmaflow.training.compiling_ahead import compiled_step
 from gmaflow.training.distributed import ALONE
-from gmaflow.training.preparing import prepare
+from gmaflow.training.recorded import RecordedStep
+from gmaflow.training.setup import prepare
 
 STEP_ALONE = "folder:."
-"""Of this data nothing is read: one grey batch serves for all steps."""
+"""No data is read: all steps use one grey batch."""
 WARM_UP = 5
-"""Steps that do not count."""
+"""Steps that are not measured."""
 EAGER, RECORDED = "the step alone, eager", "the step alone"
 ROWS = {
     EAGER: (STEP_ALONE, 8, 12),
@@ -46,22 +45,20 @@ Learn = Callable[[Batch, StepPlan], StepResult]
 def begin(
     config: TrainConfig, device: torch.device, *, eager: bool
 ) -> tuple[Learn, Iterator[Batch]]:
-    """Make steps and batches ready, as `gmaflow train` does."""
+    """Return a step and its batches, as `gmaflow train` would use them."""
     if config.data != STEP_ALONE:
         with tempfile.TemporaryDirectory() as folder:
-            job = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
-        return job.learn, job.source.batches(0)
-    network = FlowNetwork(config.network)
+            run = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
+        return run.learn, run.source.batches(0)
+    step = TrainStep(FlowNetwork(config.network).to(device), config)
     batches = repeat(Batch.blank(config.batch, config.crop, device))
-    if eager or device.type != "cuda":
-        return TrainStep(network.to(device), config), batches
-    return compiled_step(network, config, device), batches
+    return step if eager or device.type != "cuda" else RecordedStep(step), batches
 
 
 def measure(
     config: TrainConfig, device: torch.device, repeats: int, *, eager: bool
 ) -> dict[str, float]:
-    """Train for a few steps; return when the first was done, what each took, and the memory."""
+    """Train for a few steps; return the time of the first, the time per step, and the memory."""
     learn, batches = begin(config, device, eager=eager)
     plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
     first = finish(learn, batches, plan, device, steps=1)
@@ -79,7 +76,7 @@ def measure(
 def finish(
     learn: Learn, batches: Iterator[Batch], plan: StepPlan, device: torch.device, *, steps: int
 ) -> float:
-    """Do some steps and return when the device was done with them, not waiting in between."""
+    """Execute some steps without waiting in between; return the time when they are finished."""
     for _ in range(steps):
         learn(next(batches), plan)
     if device.type == "cuda":
@@ -88,7 +85,7 @@ def finish(
 
 
 def print_table(options: argparse.Namespace) -> None:
-    """Measure every row in a fresh process."""
+    """Measure every row in a separate process."""
     device = torch.device(options.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     print(f"{name}, {os.cpu_count()} CPU cores, torch {torch.__version__},")
@@ -100,7 +97,7 @@ def print_table(options: argparse.Namespace) -> None:
         for number, (row, (_, batch, iters)) in enumerate(ROWS.items()):
             used = number - 1 if row.endswith("again") else number
             began = time.time()
-            found = measure_apart(row, Path(caches, str(used)))
+            found = measure_in_process(row, Path(caches, str(used)))
             print(
                 f"| {row} | {batch} | {options.crop[0]}x{options.crop[1]} | {iters} "
                 f"| {found['step']:.1f} | {found['allocated']:.1f} | {found['reserved']:.1f} "
@@ -111,8 +108,8 @@ def print_table(options: argparse.Namespace) -> None:
     print(f"\nThe eager step takes {took[EAGER] / took[RECORDED]:.2f} times as long.")
 
 
-def measure_apart(row: str, cache: Path) -> dict[str, float]:
-    """Measure a row in a process whose compiler keeps its work in a given folder."""
+def measure_in_process(row: str, cache: Path) -> dict[str, float]:
+    """Measure a row in a process with the given compiler cache."""
     command = [sys.executable, *sys.argv, "--row", row]
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")}
     done = subprocess.run(
@@ -123,7 +120,7 @@ def measure_apart(row: str, cache: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the table, or measure one row of it."""
+    """Print the table, or measure one row."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="gma")
     parser.add_argument("--crop", type=int, nargs=2, default=(368, 496), metavar=("H", "W"))
@@ -131,7 +128,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--textures", default="", help="folder of pictures for the scenes")
-    parser.add_argument("--row", choices=ROWS, help="measure this one alone, and print JSON")
+    parser.add_argument("--row", choices=ROWS, help="measure only this row, and print JSON")
     options = parser.parse_args()
     if options.row is None:
         print_table(options)

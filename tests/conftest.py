@@ -83,3 +83,13 @@ def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tupl
     size = (height + 4, width + 4)
     fine = torch.nn.functional.interpolate(coarse, size, mode="bilinear", align_corners=True)
     return fine[..., :height, :width], fine[..., 2 : 2 + height, 1 : 1 + width]
+
+
+def without_tyro(folder: Path) -> dict[str, str]:
+    """Variables for a process that lacks tyro and the optional libraries."""
+    blocked = ("tyro", "av", "h5py", "tensorboard")
+    (folder / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules.update(dict.fromkeys({blocked}))\n"
+    )
+    before = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), before]))}

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.bench.config import BenchConfig
-from gmaflow.bench.running import Measured, Tell, measure_size
+from gmaflow.bench.cases import BenchConfig
+from gmaflow.bench.measuring import Measured, Tell, measure_size
 from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
@@ -53,12 +53,12 @@ def test_an_interrupt_leaves_the_sizes_that_were_measured(
         measured += 1
         return measure_size(config, size, device, tell)
 
-    monkeypatch.setattr("gmaflow.bench.running.measure_size", interrupt)
+    monkeypatch.setattr("gmaflow.bench.measuring.measure_size", interrupt)
     output = tmp_path / "bench.json"
     sizes = ("--sizes", "256x256", "--sweep", "--skip-memory")
     done = run("bench", *QUICK, *sizes, "-o", output)
     assert done.code == 130
-    assert ("these are the sizes that were measured" in done.err) == bool(after)
+    assert ("only the sizes above were measured" in done.err) == bool(after)
     assert list(tmp_path.iterdir()) == [output] * after  # and no plot of one size
     assert done.out.count("| raft-small |") == after
 
@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
 def test_bad_input_is_a_sentence(run: Run) -> None:
     done = run("bench", "--sizes", "large")
     assert done.code == 2
-    assert done.err == "gmaflow: 'large' is no size; give height x width such as 440x1024\n"
+    assert done.err == "gmaflow: 'large' is not a size; give height x width such as 440x1024\n"
 
 
 def test_memory_can_be_limited_and_is_told(

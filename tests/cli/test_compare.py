@@ -17,7 +17,7 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     assert found.code == 0
     for shown in ("raft-small", "gma", "improvement", "95 % interval", "occ-in"):
         assert shown in found.out
-    assert "clean has 2 pairs; intervals drawn from so few" in found.out
+    assert "clean has 2 pairs; intervals from so few" in found.out
     assert "*" not in found.out  # nor what a star would mean
     assert "clean has 2 pairs" in (out / "comparison.html").read_text()
     assert (out / "gma/results.csv").exists()
@@ -40,7 +40,7 @@ def test_runs_are_called_by_the_whole_name_of_their_folder(
     ("files", "more", "message"),
     [
         (["raft-small"], [], "give the weights of two or more"),
-        (["raft-small", "gma"], ["--models", "gma"], "1 models are named for 2 files"),
+        (["raft-small", "gma"], ["--models", "gma"], "got 1 models for 2 files"),
         (["raft-small", "gma"], ["--split", "test"], "gmaflow submit"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gmaflow.cli.scale import HEADROOM
-from gmaflow.io import read_flow, read_image, write_flow
+from gmaflow.io import read_flow_arrays, read_image, write_flow
 from gmaflow.viz import flow_to_image
 from tests.cli.conftest import Run
 
@@ -25,7 +25,7 @@ def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None
     write_flow(tmp_path / "a.flo", flow, valid)
     assert run("convert", tmp_path / "a.flo", "-o", tmp_path / name).code == 0
     assert run("convert", tmp_path / name, "-o", tmp_path / "back.flo").code == 0
-    back = read_flow(tmp_path / "back.flo")
+    back = read_flow_arrays(tmp_path / "back.flo")
     np.testing.assert_array_equal(back.valid, valid)
     np.testing.assert_array_equal(back.array[valid], flow[valid])
 
@@ -33,7 +33,7 @@ def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None
 def test_backward_flow_stays_backward(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "a.exr", make_flow(), backward=True)
     assert run("convert", tmp_path / "a.exr", "-o", tmp_path / "b.exr").code == 0
-    assert read_flow(tmp_path / "b.exr").backward
+    assert read_flow_arrays(tmp_path / "b.exr").backward
 
 
 def test_a_picture_is_that_of_the_library(run: Run, tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
         (folder, "-o", f"{tmp_path}/a.png"): "is a folder; give a folder to write to",
         (source, "-o", source, "--overwrite"): "is an input",
         (source, "-o", twin): "exists; add --overwrite",
-        (source, "-o", tmp_path / "b.npz", "--legend"): "b.npz holds numbers",
+        (source, "-o", tmp_path / "b.npz", "--legend"): "b.npz is a flow file",
         (source, "-o", tmp_path / "b.npz", "--format", "npz"): "its suffix picks the format",
-        (source, "-o", tmp_path / "b.doc"): ".doc is no format for flow",
-        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "is no length",
+        (source, "-o", tmp_path / "b.doc"): ".doc is not a flow format",
+        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "is not a length",
         (tmp_path / "gone.flo", "-o", tmp_path / "b.png"): "does not exist",
         (tmp_path, "-o", f"{tmp_path}/out/"): "holds no flow",
     }.items():

@@ -48,11 +48,11 @@ def test_rendered_scenes(run: Run, weights: dict[str, Path], tmp_path: Path) -> 
         (["--data", "sintl"], "did you mean sintel"),
         (["--data", "nope"], ", folder, scenes"),
         (["--data", "sintel", "--count", "2"], "--count is for rendered scenes, --data scenes"),
-        (["--data", "sintel", "--count", "2"], "for fewer pairs there is --limit"),
+        (["--data", "sintel", "--count", "2"], "use --limit for fewer pairs"),
         (["--data", "sintel", "--seed", "0"], "--seed is for rendered scenes"),
         (["--data", "scenes"], "--root is for data sets of files, not for scenes"),
-        (["--data", "sintel", "--limit", "0"], "0 pairs were asked for; give at least 1"),
-        (["--data", "sintel", "--unsupervised", "--warm-start"], "--warm-start is judged by a"),
+        (["--data", "sintel", "--limit", "0"], "0 pairs were requested; give at least 1"),
+        (["--data", "sintel", "--unsupervised", "--warm-start"], "--warm-start needs ground truth"),
         (["--data", "sintel", "--unsupervised", "--size", "64x64"], "--size is for rendered"),
         (["--data", "sintel", "--passes", "dirty"], "no pass 'dirty'"),
         (["--data", "sintel", "--model", "raft"], "raft"),
@@ -74,7 +74,7 @@ def test_bad_input_exits_with_2(
     [
         (["--size", "8x64"], "8x64 is too small; give at least 32x32"),
         (["--preset", "nothing"], "no preset"),
-        (["--count", "0"], "0 scenes were asked for; give at least 1"),
+        (["--count", "0"], "0 scenes were requested; give at least 1"),
     ],
 )
 def test_scenes_that_cannot_be_rendered_are_refused(
@@ -94,7 +94,7 @@ def test_a_limit_judges_some_pairs_of_each_pass(
     args += ["--passes", "clean", "final", "--iters", "1", "--limit", "1", "-o", tmp_path / "out"]
     found = run(*args)
     assert found.code == 0
-    assert "note: 2 of 4 pairs, spread over each pass" in found.out
+    assert "note: 2 of 4 pairs, evenly spaced in each pass" in found.out
     results = json.loads((tmp_path / "out/results.json").read_text())["results"]
     assert [results[name]["cold"]["regions"]["all"]["images"] for name in results] == [1, 1, 2]
     assert run(*args, "--unsupervised").code == 0

@@ -30,9 +30,9 @@ def test_replacing_a_file_and_json(run: Run, weights: dict[str, Path], tmp_path:
 @pytest.mark.parametrize(
     ("name", "args", "sentence"),
     [
-        ("flow.pt", (), "networks are exported as .onnx or .pt2; choose one"),
-        ("flow", (), "networks are exported as .onnx or .pt2"),
-        ("flow.pt2", ("--size", "wide"), "'wide' is no size; give height x width"),
+        ("flow.pt", (), "unknown format; give a name that ends in .onnx or .pt2"),
+        ("flow", (), "unknown format"),
+        ("flow.pt2", ("--size", "wide"), "'wide' is not a size; give height x width"),
         ("flow.pt2", ("--size", "8x8"), "8x8 is too small; give at least 16x16"),
         ("flow.pt2", ("--size", "9000x9000"), "give a smaller --size or --batch"),
         ("flow.pt2", ("--iters", "0"), "iters is 0; give at least 1"),

@@ -7,12 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gmaflow.cli.flow_folder import FolderWork
-from gmaflow.cli.flow_jobs import Loaded
-from gmaflow.cli.formats import FileFormat, ending_of
-from gmaflow.cli.outputs import PairResult, Part, write_parts
-from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, read_image
+from gmaflow.cli.outputs import FileFormat, PairResult, Part, ending_of, write_parts
+from gmaflow.inference import FlowEstimator, Frame
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.viz import flow_arrows, flow_to_image
 from tests.cli.conftest import Run, write_frames
 
@@ -33,7 +30,7 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
     expected = {f"frame{n}{end}" for n in range(11) for end in ENDINGS}
     assert names == {*expected, "flow.json"}
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
-    flow = read_flow(tmp_path / "out" / "frame9.flo").array
+    flow = read_flow_arrays(tmp_path / "out" / "frame9.flo").array
     np.testing.assert_allclose(flow, estimator(frames[9], frames[10]).array, atol=1e-4)
 
 
@@ -54,7 +51,7 @@ def test_a_format_chooses_what_is_written(
     assert names == {f"frame{n}{ahead}" for n in (0, 1)} | {f"frame{n}{back}" for n in (1, 2)}
     both = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*frames[:2])
     for flow, name in ((both.forward, f"frame0{ahead}"), (both.backward, f"frame1{back}")):
-        written = read_flow(tmp_path / "out" / name).array
+        written = read_flow_arrays(tmp_path / "out" / name).array
         np.testing.assert_allclose(written, flow.array, atol=1 / 64)
 
 
@@ -73,7 +70,7 @@ def test_all_pictures_of_a_folder_share_a_scale(
     scale = json.loads(outcome.out)["max_length"]
     assert drawn == [scale] * 3
     for number in range(3):
-        flow = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        flow = read_flow_arrays(tmp_path / "out" / f"frame{number}.flo").array
         frame, picture, arrows = (
             read_image(path / f"frame{number}{end}")
             for path, end in (
@@ -104,7 +101,7 @@ def test_a_warm_start_uses_the_pair_before(run: Run, fast: list[str], tmp_path: 
     estimator = FlowEstimator(fast[1], iters=2, device="cpu")
     warm = list(estimator.sequence(frames, warm_start=True))
     for number, flow in enumerate(warm):
-        written = read_flow(tmp_path / "out" / f"frame{number}.flo").array
+        written = read_flow_arrays(tmp_path / "out" / f"frame{number}.flo").array
         np.testing.assert_allclose(written, flow.array, atol=1e-4)
 
 
@@ -150,7 +147,7 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     kept = {path: path.stat().st_mtime_ns for path in out.glob("frame[02]*")}
     refused = run(*call)
     assert refused.code == 2
-    assert "holds flow already; add --resume to go on with it, --overwrite to" in refused.err
+    assert "already holds flow; add --resume to continue, --overwrite to" in refused.err
     (out / "flow.json").rename(tmp_path / "flow.json")
     assert "exists; add --overwrite" in run(*call).err
     (tmp_path / "flow.json").rename(out / "flow.json")
@@ -159,7 +156,7 @@ def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path
     assert (out / "frame1.flo").exists()
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert "wrote 0 of 3 pairs" in (again := run(*call, "--resume").out)
-    assert "3 were there already" in again
+    assert "3 already there" in again
 
 
 def test_more_than_was_asked_for_at_first_is_another_folder(
@@ -169,7 +166,7 @@ def test_more_than_was_asked_for_at_first_is_another_folder(
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     assert run(*call).code == 0
     outcome = run(*call, "--resume", "--backward")
-    assert (outcome.code, "was begun with files" in outcome.err) == (2, True)
+    assert (outcome.code, "was started with files" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("change", ["iters", "weights", "frames", "warm-start"])
@@ -190,7 +187,7 @@ def test_resume_never_mixes_two_ways(
     folder = tmp_path / ("other" if change == "frames" else "in")
     outcome = run("flow", folder, "-o", out, *fast, *changed[change], "--resume")
     assert outcome.code == 2
-    assert f"was begun with {'model' if change == 'weights' else change.replace('-', '_')}" in (
+    assert f"was started with {'model' if change == 'weights' else change.replace('-', '_')}" in (
         outcome.err
     )
     assert not (out / "frame1.flo").exists()
@@ -202,17 +199,18 @@ def test_what_an_interrupted_overwrite_left_is_not_resumed(
     write_frames(tmp_path / "in", 4)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     assert run(*call).code == 0
-    estimate = FolderWork.estimate
+    encode, seen = FlowEstimator.encode, []
     with monkeypatch.context() as patch:
 
-        def interrupt_at_the_second(work: FolderWork, pair: Loaded) -> PairResult | None:
-            if pair.job.first.stem == "frame1":
+        def interrupt_at_the_third_frame(self: FlowEstimator, image: np.ndarray) -> Frame:
+            seen.append(image)
+            if len(seen) == 3:
                 raise KeyboardInterrupt
-            return estimate(work, pair)
+            return encode(self, image)
 
-        patch.setattr(FolderWork, "estimate", interrupt_at_the_second)
+        patch.setattr(FlowEstimator, "encode", interrupt_at_the_third_frame)
         outcome = run(*call, "--iters", "1", "--overwrite")
-        assert (outcome.code, "with --resume goes on" in outcome.err) == (130, True)
+        assert (outcome.code, "with --resume continues" in outcome.err) == (130, True)
     outcome = run(*call, "--iters", "1", "--resume", "--json")
     assert json.loads(outcome.out)["already_there"] == 1
 
@@ -228,9 +226,9 @@ def test_files_without_a_record_are_not_gone_on_with(
     assert (outcome.code, "add --overwrite" in outcome.err) == (2, True)
     (tmp_path / "out" / "flow.json").write_text("torn")
     outcome = run(*call, "--resume")
-    assert (outcome.code, "is broken" in outcome.err) == (2, True)
+    assert (outcome.code, "is damaged" in outcome.err) == (2, True)
     outcome = run(*call, "--resume", "--overwrite")
-    assert (outcome.code, "give one of them" in outcome.err) == (2, True)
+    assert (outcome.code, "give only one" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["seq.v02", "seq.v02/", "out.flo/"])
@@ -246,7 +244,7 @@ def test_gaps_are_told(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 5)[2].unlink()
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
     assert outcome.code == 0
-    assert "1 of 3 pairs do not look like neighbours, the first frame1.png -> frame3.png" in (
+    assert "1 of 3 pairs are not neighbours by name, the first frame1.png -> frame3.png" in (
         outcome.err
     )
 
@@ -264,7 +262,7 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
     for options, complaint in (
-        (("--max-length", "0"), "--max-length 0 is no length"),
+        (("--max-length", "0"), "--max-length 0 is not a length"),
         (("--format", "flo", "--attention", "1,1"), "--attention is drawn, and --format flo"),
         (("--truth", "a.flo"), "--truth is for one pair"),
     ):

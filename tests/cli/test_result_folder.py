@@ -10,15 +10,22 @@ import av
 import numpy as np
 import pytest
 
-from gmaflow.cli.last_flows import LastFlows
-from gmaflow.inference import FlowEstimator
+from gmaflow.cli.result_folder import (
+    describe_source,
+    endings_before,
+    read_before,
+    record_of,
+)
+from gmaflow.errors import OutputError
+from gmaflow.inference import FlowEstimator, LastFlows
 from gmaflow.io import video_reader, write_image
-from gmaflow.io.video import upright
-from tests.cli.conftest import Run
+from gmaflow.io.video_reader import upright
+from tests.cli.conftest import Run, write_frames
 from tests.io.clips import moving, write_coded
 
 Call = list[str | Path]
 VERBS = ("flow", "video")
+HOW: dict[str, object] = {"verb": "flow", "iters": 12, "files": [".flo"]}
 
 
 @pytest.fixture
@@ -88,7 +95,7 @@ def test_a_resumed_folder_is_as_if_never_stopped(
         with broken_off(monkeypatch, FlowEstimator, "encode", at=at):
             outcome = run(*call(verb, "parts", *options, "--resume"))
         assert outcome.code == 130
-        assert "the same command with --resume goes on" in outcome.err
+        assert "the same command with --resume continues" in outcome.err
         assert not list(tmp_path.glob("parts/.*partial*"))
         assert contents(tmp_path / "parts").keys() < contents(tmp_path / "whole").keys()
     outcome = run(*call(verb, "parts", *options, "--resume", "--json"))
@@ -119,7 +126,7 @@ def test_a_resumed_video_reads_no_pictures_of_what_is_finished(
     outcome = run(*call, "-o", f"{tmp_path}/parts/", "--resume", "--json")
     told = json.loads(outcome.out)
     assert (told["frames"], told["already_there"]) == (8, finished)
-    assert len(drawn) == 9 - finished
+    assert len(drawn) == 1 + 9 - finished  # the first frame once more, to look at the video
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -153,7 +160,7 @@ def test_a_warm_start_goes_on_where_the_files_of_its_pair_never_came(
 ) -> None:
     options = ("--warm-start", "--format", "flo")
     assert run(*call(verb, "whole", *options)).code == 0
-    with broken_off(monkeypatch, LastFlows, "keep", at=3):
+    with broken_off(monkeypatch, LastFlows, "save", at=3):
         assert run(*call(verb, "parts", *options)).code == 130
     assert len(list(tmp_path.glob("parts/*.flo"))) == 2
     assert run(*call(verb, "parts", *options, "--resume")).code == 0
@@ -188,7 +195,7 @@ def test_what_is_finished_is_not_estimated_again(
     monkeypatch.setattr(FlowEstimator, "encode", refuse)
     monkeypatch.setattr(FlowEstimator, "__call__", refuse)
     outcome = run(*call(verb, "out", "--format", "png", "--resume"))
-    assert (outcome.code, "7 were there already" in outcome.out) == (0, True)
+    assert (outcome.code, "7 already there" in outcome.out) == (0, True)
     assert "full scale at" in outcome.out
 
 
@@ -209,7 +216,7 @@ def test_the_first_scale_is_kept(
     assert told("--format", "png", "--resume") == first
     outcome = run(*call(verb, "out", "--format", "png", "--max-length", "77", "--resume"))
     assert outcome.code == 2
-    assert f"was begun with max_length {first}, not 77.0" in outcome.err
+    assert f"was started with max_length {first}, not 77.0" in outcome.err
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -221,7 +228,7 @@ def test_numbers_need_no_scale(
     assert (record["max_length"], record["files"]) == (None, [".flo"])
     assert run(*call(verb, "out", "--format", "flo", "--max-length", "7", "--resume")).code == 0
     outcome = run(*call(verb, "out", "--format", "png", "--resume"))
-    assert (outcome.code, "was begun with files ['.flo'], not" in outcome.err) == (2, True)
+    assert (outcome.code, "was started with files ['.flo'], not" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -232,12 +239,12 @@ def test_a_folder_is_begun_once(
     before = contents(tmp_path / "out")
     outcome = run(*call(verb, "out", "--format", "npy", "--iters", "1"))
     assert outcome.code == 2
-    assert "add --resume to go on with it, --overwrite to begin anew" in outcome.err
+    assert "add --resume to continue, --overwrite to start over" in outcome.err
     outcome = run(*call(verb, "out", "--format", "flo", "--iters", "1", "--resume"))
-    assert (outcome.code, "was begun with iters 2, not 1" in outcome.err) == (2, True)
+    assert (outcome.code, "was started with iters 2, not 1" in outcome.err) == (2, True)
     other = "video" if verb == "flow" else "flow"
     outcome = run(*call(other, "out", "--format", "flo", "--resume"))
-    assert (outcome.code, f"was begun with verb {verb}, not {other}" in outcome.err) == (2, True)
+    assert (outcome.code, f"was started with verb {verb}, not {other}" in outcome.err) == (2, True)
     assert contents(tmp_path / "out") == before
 
 
@@ -283,7 +290,7 @@ def test_a_broken_warm_start_is_told(run: Run, call: Callable[..., Call], tmp_pa
     assert run(*call("flow", "out", "--format", "flo", "--warm-start")).code == 0
     (tmp_path / "out" / ".warm-start.safetensors").write_bytes(b"torn")
     outcome = run(*call("flow", "out", "--format", "flo", "--warm-start", "--resume"))
-    assert (outcome.code, "is broken; add --overwrite to begin anew" in outcome.err) == (2, True)
+    assert (outcome.code, "is damaged; add --overwrite to start over" in outcome.err) == (2, True)
     assert run(*call("flow", "out", "--format", "flo", "--warm-start", "--overwrite")).code == 0
 
 
@@ -317,7 +324,7 @@ def test_numbered_files_of_others_are_never_touched(
     out = tmp_path / "out"
     out.mkdir()
     (out / "000500.png").write_text("mine")
-    for option, advice in (("--resume", "holds files already"), ("--overwrite", "remove such")):
+    for option, advice in (("--resume", "is not empty"), ("--overwrite", "remove such")):
         outcome = run(*call("video", "out", "--format", "png", option))
         assert (outcome.code, advice in outcome.err) == (2, True)
     assert run(*call("video", "out", "--format", "flo", "--overwrite")).code == 0
@@ -330,3 +337,58 @@ def test_numbered_files_of_others_are_never_touched(
     outcome = run(*call("video", "out", "--format", "flo", "--backward", "--overwrite"))
     assert (outcome.code, "000500-backward.flo" in outcome.err) == (2, True)
     assert (out / "000500-backward.flo").read_text() == "mine"
+
+
+def record(folder: Path, scale: float | None = None, **how: object) -> dict[str, object]:
+    """Start a folder of results."""
+    settings = {**HOW, **how}
+    record_of(folder).write({**settings, "max_length": scale})
+    return settings
+
+
+def test_the_first_scale_is_kept_in_the_record(tmp_path: Path) -> None:
+    record(tmp_path, 7.0)
+    assert read_before(tmp_path, HOW, scale=None)["max_length"] == 7
+    assert read_before(tmp_path, HOW, scale=7.0)["max_length"] == 7
+    with pytest.raises(OutputError, match=r"was started with max_length 7\.0, not 8\.0"):
+        read_before(tmp_path, HOW, scale=8.0)
+
+
+@pytest.mark.parametrize("text", ["", "torn", "{}"])
+def test_a_damaged_record_is_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.json").write_text(text)
+    with pytest.raises(OutputError, match="is damaged; add --overwrite"):
+        read_before(tmp_path, HOW, scale=None)
+    assert endings_before(tmp_path, "flow") == []
+
+
+def test_what_a_verb_wrote_is_its_own(tmp_path: Path) -> None:
+    assert endings_before(tmp_path, "flow") == []
+    record(tmp_path)
+    assert endings_before(tmp_path, "flow") == [".flo"]
+    assert endings_before(tmp_path, "video") == []
+
+
+def test_frames_may_come_after_the_last_but_not_change(tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    first, *_ = write_frames(source, 3)
+    how = record(out, frames=str(source), source=describe_source(source))
+    (source / "frame9.png").write_bytes(first.read_bytes())
+    assert read_before(out, how, scale=None)
+    (source / "frame00.png").write_bytes(first.read_bytes())  # between the first and the second
+    with pytest.raises(OutputError, match="has changed since"):
+        read_before(out, how, scale=None)
+    (source / "frame00.png").unlink()
+    first.unlink()
+    with pytest.raises(OutputError, match="has changed since"):
+        read_before(out, how, scale=None)
+
+
+def test_another_video_of_the_same_name_is_noticed(tmp_path: Path) -> None:
+    video, out = tmp_path / "in.mp4", tmp_path / "out"
+    video.write_bytes(b"one")
+    how = record(out, frames=str(video), source=describe_source(video))
+    assert read_before(out, how, scale=None)
+    video.write_bytes(b"another")
+    with pytest.raises(OutputError, match="has changed since"):
+        read_before(out, how, scale=None)

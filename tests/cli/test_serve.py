@@ -17,14 +17,14 @@ def test_a_taken_port_is_one_sentence(run: Run) -> None:
         port = taken.getsockname()[1]
         outcome = run("serve", "--port", str(port), "--no-open")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == f"gmaflow: port {port} is taken; choose another with --port\n"
+    assert outcome.err == f"gmaflow: port {port} is in use; choose another with --port\n"
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--host", "no.such.host.invalid"), "no address to listen to"),
-        (("--port", "70000"), "70000 is no port"),
+        (("--host", "no.such.host.invalid"), "cannot listen on no.such.host.invalid"),
+        (("--port", "70000"), "invalid port 70000"),
         (("--weights", "nothing.pth"), "nothing.pth"),
         (("--device", "abacus"), "abacus"),
         (("--queue", "0"), "the limit queue is 0"),

@@ -14,9 +14,9 @@ def test_an_incomplete_submission_says_so_and_exits_with_1(
     args = ["submit", "sintel", "--root", root, "--weights", weights["raft-small"], "--iters", "1"]
     found = run(*args, "-o", tmp_path / "out")
     assert found.code == 1
-    assert "2 of 1104 files: 2 written, 0 were there" in found.out
+    assert "2 of 1104 files: 2 written, 0 kept" in found.out
     assert "the server wants 1104 files" in found.err
-    assert "cannot be handed in yet" in found.err
+    assert "is not ready for upload" in found.err
 
 
 def test_a_complete_one_tells_what_to_do_next(
@@ -30,7 +30,7 @@ def test_a_complete_one_tells_what_to_do_next(
         *("--iters", "1", "-o", out),
     )
     assert found.code == 0
-    assert "all of them were read back" in found.out
+    assert "all files were read back" in found.out
     assert f"bundler {out}/clean {out}/final sintel.lzma" in found.out
 
 

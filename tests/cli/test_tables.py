@@ -16,7 +16,7 @@ def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path
     found = run(*args, "--iters", "1", "-o", out)
     assert found.code == 0
     assert "Table 3: Ablations" in found.out
-    assert "raft-small is raft-small, which is no row of either table" in found.out.replace(
+    assert "raft-small is raft-small, which has no row in either table" in found.out.replace(
         "\n", " "
     )
     told = json.loads((out / "tables.json").read_text())
@@ -33,8 +33,8 @@ def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ([], "none of the tables' data sets is there"),
-        (["--models", "gma", "raft"], "2 models are named for 1 files"),
+        ([], "none of the tables' data sets was found"),
+        (["--models", "gma", "raft"], "got 2 models for 1 files"),
         (["--sintel", "nowhere"], "nowhere"),
     ],
 )
@@ -49,11 +49,11 @@ def test_bad_input_exits_with_2(
 
 def test_no_run_is_refused(run: Run, tmp_path: Path) -> None:
     found = run("tables", "-o", tmp_path / "out")
-    assert (found.code, "no run is given; name folders" in found.err) == (2, True)
+    assert (found.code, "got no runs; give folders" in found.err) == (2, True)
 
 
 def test_a_folder_without_weights_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found = run("tables", tmp_path / "empty", "-o", tmp_path / "out")
     assert found.code == 2
-    assert "holds no weights of a run" in found.err
+    assert "contains no trained weights" in found.err

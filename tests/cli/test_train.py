@@ -21,7 +21,7 @@ def test_a_run_from_start_to_end(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = run("train", "scenes-pretrain", *TINY, "-o", folder, "--stop-after", "1e-6")
     assert first.code == 0
-    assert "stopped (the time is up) after 1 steps" in first.out
+    assert "stopped (time limit reached) after 1 steps" in first.out
     assert "training raft-small on scenes:mix, 2 steps of 1 pair at 32x40, on cpu" in first.err
     (told,) = [line for line in first.err.splitlines() if line.startswith("step 1: loss")]
     assert told.endswith(" left")  # one line, however narrow the place
@@ -55,13 +55,13 @@ def test_presets_can_be_shown(run: Run) -> None:
         (("chairs", "--stpes", "3"), "--steps"),
         (("chairs", "--model", "raft-smal"), "raft-small"),
         (("chairs", "--crop", "100x100"), "multiples of 8"),
-        (("chairs", "--crop", "368"), "'368' is no size; give height x width such as"),
+        (("chairs", "--crop", "368"), "'368' is not a size; give height x width such as"),
         (("chairs", "--root", "nowhere"), "nowhere is not a folder"),
         (("finetune", "--data", "folder:nowhere"), "nowhere"),
         (("finetune",), "--data folder:my/frames"),
         (("scenes-pretrain", "--init", "nowhere.pth"), "does not exist"),
         (("scenes-pretrain", "--device", "abacus"), "abacus"),
-        (("scenes-pretrain", "--resume"), "holds no run to resume"),
+        (("scenes-pretrain", "--resume"), "has no run to resume"),
     ],
 )
 def test_bad_input_is_told_and_nothing_is_written(

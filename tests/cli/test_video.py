@@ -12,9 +12,11 @@ import av
 import numpy as np
 import pytest
 
+from gmaflow.cli.video import parse_fps, parse_time
+from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import VideoReader, read_flow, read_image, write_image
-from gmaflow.io.video import upright
+from gmaflow.io import VideoReader, read_flow_arrays, read_image, write_image
+from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
 
@@ -86,7 +88,7 @@ def test_a_folder_gets_the_flow_of_every_frame(
     estimator = FlowEstimator(fast[1], iters=1, device="cpu")
     warm = list(estimator.sequence(images(clip)[:7], warm_start=True))
     for number, flow in enumerate(warm):
-        found = read_flow(out / f"{number:06d}{suffix}").array
+        found = read_flow_arrays(out / f"{number:06d}{suffix}").array
         np.testing.assert_allclose(found, flow.array, atol=1 / 64 if ending == "kitti" else 1e-4)
 
 
@@ -130,7 +132,7 @@ def test_a_part_by_time_by_number_and_in_small(
 def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.gif", "--legend", *fast)
     assert outcome.code == 0
-    assert "sound left out: .gif cannot hold any" in outcome.out
+    assert "sound left out: .gif cannot hold sound" in outcome.out
     assert "1 cut (at 0.35 s)" in outcome.out
     assert len(images(tmp_path / "a.gif")) == 11
     again = report(run, tmp_path / "a.gif", "-o", tmp_path / "b.gif", *fast)
@@ -151,7 +153,7 @@ def test_a_video_cut_short_gives_what_it_has(run: Run, fast: list[str], tmp_path
     part = cut_short(whole, tmp_path / "part.mp4")
     outcome = run("video", part, "-o", tmp_path / "a.mp4", *fast)
     assert outcome.code == 1
-    assert "is cut short" in outcome.err
+    assert "is truncated" in outcome.err
     assert 5 < len(images(tmp_path / "a.mp4")) < 39
 
 
@@ -183,11 +185,11 @@ def test_an_interrupt_leaves_what_was_done(
             raise KeyboardInterrupt
         return 0.0
 
-    monkeypatch.setattr("gmaflow.inference.video.cut_score", interrupt)
+    monkeypatch.setattr("gmaflow.inference.sequence.cut_score", interrupt)
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
     assert outcome.code == 130
     assert outcome.err.endswith(
-        "gmaflow: interrupted\n" if left is None else "interrupted; what was done is there\n"
+        "gmaflow: interrupted\n" if left is None else "interrupted; the finished part is kept\n"
     )
     if left is None:
         assert list(tmp_path.iterdir()) == []
@@ -221,7 +223,7 @@ def test_bad_inputs_and_outputs_are_refused(
             ".avi cannot be written; use .gif, .mkv, .mov, .mp4, .webm",
         ),
         ((source, "-o", tmp_path / "text.mp4" / "a.mp4"), "cannot be written"),
-        ((source, "-o", tmp_path), "holds files already"),
+        ((source, "-o", tmp_path), "is not empty"),
         ((source, "-o", tmp_path / "new", "--show", "arrows"), "add --format png"),
         ((source, "-o", out, "--format", "npz"), "--format is for folders"),
         ((source, "-o", out, "--resume"), "--resume is for folders"),
@@ -230,11 +232,11 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
         ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
-        ((source, "-o", out, "--start", "soon"), "is no time"),
-        ((source, "-o", out, "--start", "1:2:3:4"), "is no time"),
+        ((source, "-o", out, "--start", "soon"), "is not a time"),
+        ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),
         ((source, "-o", out, "--end", "0"), "ends at 0 s"),
         ((source, "-o", out, "--fps", "10"), "--fps is for folders"),
-        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is no length"),
+        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is not a length"),
         ((source, "-o", out, "--cut-threshold", "0"), "--no-cuts"),
         ((source, "-o", out, "--scale", "0.1"), "at least 16 pixels"),
         ((source, "-o", out, "--every", "0"), "give at least 1"),
@@ -280,3 +282,49 @@ def test_few_frames_are_in_memory_at_once(
     assert told["frames"] == 29
     # A few wait to be estimated, as many to be written, and two are at work.
     assert most <= 12
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("12.5", Fraction(25, 2)),
+        ("1:05", 65),
+        ("0:01:30.25", Fraction(361, 4)),
+        (".5", 0.5),
+    ],
+)
+def test_times_are_seconds_or_have_colons(text: str, seconds: Fraction) -> None:
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "1:", ":1", "1:2:3:4", "1:-2", "nan", "inf", "1/0"]
+)
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(FlowError, match="is not a time"):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("12", Fraction(12)),
+        ("12.5", Fraction(25, 2)),
+        ("1/3", Fraction(1, 3)),
+        ("0.001", Fraction(1, 1000)),
+        ("30000/1001", Fraction(30000, 1001)),
+        ("29.97", Fraction(30000, 1001)),
+        ("23.976", Fraction(24000, 1001)),
+        ("23.98", Fraction(24000, 1001)),
+        ("59.94", Fraction(60000, 1001)),
+    ],
+)
+def test_rates(text: str, rate: Fraction) -> None:
+    assert parse_fps(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "0.0001", "-1", "1001", "1/0", "fast", "nan", ""])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(FlowError, match="is not a frame rate"):
+        parse_fps(text)

@@ -19,8 +19,8 @@ def test_published_numbers() -> None:
     assert counts["middlebury", "training"] == 8
 
 
-def test_every_set_says_where_it_is_had_and_what_it_looks_like() -> None:
+def test_every_set_has_a_download_page_and_an_example_file() -> None:
     for name, info in DATASETS.items():
         assert info.name == name
-        assert info.looks_like
+        assert info.example
         assert info.source.startswith("http") or name == "folder"

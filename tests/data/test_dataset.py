@@ -1,9 +1,11 @@
+import logging
 from pathlib import Path
 
 import pytest
 
-from gmaflow.data import FlowDataset, FlowPair
+from gmaflow.data import DATASETS, FlowDataset, FlowPair, open_dataset
 from gmaflow.errors import DatasetError
+from tests.data.trees import sintel
 
 
 def some(name: str, count: int) -> FlowDataset:
@@ -32,3 +34,74 @@ def test_repeating_no_times_is_refused() -> None:
 
 def test_pairs_can_be_picked() -> None:
     assert [p.frame for p in some("a", 4).where(lambda pair: pair.frame != "2")] == ["0", "1", "3"]
+
+
+def test_incomplete_pairs_are_left_out_and_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sintel(tmp_path)
+    (tmp_path / "training/clean/alley_1/frame_0001.png").unlink()
+    with caplog.at_level(logging.WARNING):
+        pairs = open_dataset("sintel", tmp_path)
+    assert [pair.frame for pair in pairs] == ["0002"]
+    assert "skipping 1 of 2 pairs because 1 files are missing" in caplog.text
+    assert "gmaflow data check sintel" in caplog.text
+
+
+def test_a_folder_with_nothing_complete_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"has no complete pair of sintel training clean; MPI"):
+        open_dataset("sintel", tmp_path)
+    with pytest.raises(DatasetError, match=r"sintel test final; MPI Sintel contains test/clean/"):
+        open_dataset("sintel", tmp_path, split="test", passes="final")
+    sintel(tmp_path, frames=(1, 2))
+    (tmp_path / "training/clean/alley_1/frame_0001.png").unlink()
+    with pytest.raises(DatasetError, match=r"frame_0001\.png is missing"):
+        open_dataset("sintel", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("sintl", {}, "did you mean sintel"),
+        ("zzz", {}, "there are chairs, things"),
+        ("sintel", {"split": "validation"}, "no split 'validation'; choose from training, test"),
+        ("sintel", {"passes": "noisy"}, "no pass 'noisy'; choose from clean, final, albedo"),
+        ("chairs", {"passes": "clean"}, "no pass 'clean'; it has only one"),
+    ],
+)
+def test_wrong_wishes_are_answered_with_what_there_is(
+    tmp_path: Path, name: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        open_dataset(name, tmp_path, **options)
+
+
+def test_the_root_may_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GMAFLOW_SINTEL", str(sintel(tmp_path)))
+    assert len(open_dataset("sintel")) == 2
+
+
+def test_the_order_does_not_depend_on_the_disk(tmp_path: Path) -> None:
+    sintel(tmp_path, scene="b")
+    sintel(tmp_path, scene="a")
+    assert [(p.scene, p.frame) for p in open_dataset("sintel", tmp_path)] == [
+        ("a", "0001"),
+        ("a", "0002"),
+        ("b", "0001"),
+        ("b", "0002"),
+    ]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_every_set_refuses_an_empty_folder(tmp_path: Path, name: str) -> None:
+    message = "download it from" if DATASETS[name].source else "has no complete pair"
+    with pytest.raises(DatasetError, match=message):
+        open_dataset(name, tmp_path)
+
+
+def test_a_folder_of_data_sets_is_not_one_of_them(tmp_path: Path) -> None:
+    sintel(tmp_path / "Sintel")
+    with pytest.raises(DatasetError, match=r"did you mean .*Sintel\?"):
+        open_dataset("sintel", tmp_path)

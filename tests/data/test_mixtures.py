@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gmaflow.data import MIXTURES, open_mixture
-from gmaflow.data.augmentation.pipeline import DENSE_JITTER, SPARSE_JITTER
+from gmaflow.data.augmentation import DENSE_JITTER, SPARSE_JITTER
 from gmaflow.errors import DatasetError
 from tests.data.trees import sintel
 

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from gmaflow.data import FlowPair, open_dataset
+from gmaflow.data.pairs import split_occlusion
 from gmaflow.errors import DatasetError, FlowFileError, ImageError
+from gmaflow.geometry import leaves_frame
 from gmaflow.io import write_flow
 from tests.data.trees import HEIGHT, WIDTH, put_flows, put_images, put_mask, sintel
 
@@ -78,3 +80,15 @@ def test_all_files_are_listed(pair: FlowPair) -> None:
     kinds = [path.parent.parent.name for path in pair.files]
     assert kinds == ["clean", "clean", "flow", "occlusions", "invalid"]
     assert len(replace(pair, occlusion=None).files) == 4
+
+
+def test_occluded_is_parted_without_overlap() -> None:
+    rng = np.random.default_rng(0)
+    flow = rng.normal(0, 4, (20, 30, 2)).astype(np.float32)
+    mask, valid = rng.random((20, 30)) < 0.5, rng.random((20, 30)) < 0.8
+    inside, outside = split_occlusion(mask, flow, valid)
+    assert inside is not None
+    assert not (inside & outside).any()
+    np.testing.assert_array_equal(inside | outside, mask | (leaves_frame(flow) & valid))
+    np.testing.assert_array_equal(split_occlusion(None, flow, valid)[1], outside)
+    assert split_occlusion(None, flow, valid)[0] is None

@@ -8,9 +8,10 @@ from torch.utils.data import DataLoader
 
 from gmaflow.data import (
     AugmentedDataset,
+    Batch,
     FlowDataset,
+    SampleKey,
     ShuffledEpochs,
-    TrainingSample,
     dense_augmentation,
     open_dataset,
     sparse_augmentation,
@@ -26,7 +27,7 @@ def pairs(tmp_path: Path) -> FlowDataset:
     return open_dataset("sintel", sintel(tmp_path, frames=range(1, 7)))
 
 
-def same(first: TrainingSample, second: TrainingSample) -> bool:
+def same(first: Batch, second: Batch) -> bool:
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -85,10 +86,10 @@ def test_a_loader_gives_the_same_whatever_the_number_of_workers(
     keys = list(islice(order, 8))
     assert {key.epoch for key in keys} == {0, 1}
     for i, batch in enumerate(batches):
-        assert isinstance(batch, TrainingSample)
+        assert isinstance(batch, Batch)
         assert batch.image1.shape == (2, 3, 16, 24)
         for j in range(2):
-            assert same(TrainingSample(*(field[j] for field in batch)), dataset[keys[2 * i + j]])
+            assert same(Batch(*(field[j] for field in batch)), dataset[keys[2 * i + j]])
 
 
 def test_a_broken_pair_is_replaced_by_the_next_and_told_of_once(
@@ -101,8 +102,8 @@ def test_a_broken_pair_is_replaced_by_the_next_and_told_of_once(
         _ = dataset[6], dataset[11]
     assert same(first, again)
     assert [record.message.split(":")[0] for record in caplog.records] == [
-        "left out sintel alley_1/0002",
-        "left out sintel alley_1/0003",
+        "skipping sintel alley_1/0002",
+        "skipping sintel alley_1/0003",
     ]
     assert "frame_0002.flo" in caplog.text
     assert dataset.broken == (pairs[1], pairs[2])
@@ -144,21 +145,21 @@ def test_what_cannot_be_trained_on_is_refused_at_once(tmp_path: Path, pairs: Flo
     put_images(tmp_path / "own", "1.png", "2.png", "3.png")
     put_flows(tmp_path / "own", "flow/1.png")
     own = open_dataset("folder", tmp_path / "own")
-    with pytest.raises(DatasetError, match="no pair to train on"):
+    with pytest.raises(DatasetError, match="no pairs to train on"):
         AugmentedDataset([])
     with pytest.raises(DatasetError, match="use sparse_augmentation"):
         AugmentedDataset([(own, AUGMENTATION)])
-    with pytest.raises(DatasetError, match=r"2\.png has no truth"):
+    with pytest.raises(DatasetError, match=r"2\.png has no ground truth"):
         AugmentedDataset([(own, sparse_augmentation((16, 24), (0.0, 0.5)))])
     other = dense_augmentation((8, 8), (0.0, 0.5))
-    with pytest.raises(DatasetError, match="crops of several sizes"):
+    with pytest.raises(DatasetError, match="must have the same size"):
         AugmentedDataset([(pairs, AUGMENTATION), (pairs, other)])
 
 
 def test_numbers_end(pairs: FlowDataset) -> None:
     dataset = AugmentedDataset([(pairs, AUGMENTATION)])
     assert len(list(dataset)) == len(pairs)  # type: ignore[call-overload]
-    with pytest.raises(IndexError, match="none has number 5"):
+    with pytest.raises(IndexError, match="index 5 is out of range"):
         _ = dataset[7, 5]
 
 
@@ -179,3 +180,37 @@ def test_real_pairs(material: Path) -> None:
         assert torch.isfinite(sample.flow).all()
         assert (sample.occluded <= sample.valid).all()
     assert dataset.broken == ()
+
+
+def first(count: int, **options: int) -> list[SampleKey]:
+    return list(islice(ShuffledEpochs(7, **({"seed": 1} | options)), count))
+
+
+def test_each_epoch_visits_each_sample_once_in_an_order_of_its_own() -> None:
+    keys = first(21)
+    epochs = [[key.number for key in keys if key.epoch == epoch] for epoch in range(3)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_seed_decides() -> None:
+    assert first(14) == first(14)
+    assert first(14) != first(14, seed=2)
+
+
+@pytest.mark.parametrize("start", [3, 7, 11])
+def test_it_goes_on_from_where_it_was(start: int) -> None:
+    assert first(10, start=start) == first(10 + start)[start:]
+
+
+def test_processes_share_the_samples_between_them() -> None:
+    parts = [first(6, rank=rank, world_size=3) for rank in range(3)]
+    together = [key for keys in zip(*parts, strict=True) for key in keys]
+    assert together == first(18)
+
+
+def test_an_order_of_nothing_is_refused() -> None:
+    with pytest.raises(DatasetError, match="cannot order"):
+        ShuffledEpochs(0, seed=0)
+    with pytest.raises(DatasetError, match="process 2 of 2"):
+        ShuffledEpochs(3, seed=0, rank=2, world_size=2)

@@ -7,7 +7,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair
 from gmaflow.data.catalog import dataset_info
-from gmaflow.data.shelf import Shelf
+from gmaflow.data.directory_cache import DirectoryCache
 from gmaflow.io import write_flow, write_image
 
 HEIGHT, WIDTH = 6, 8
@@ -60,9 +60,22 @@ def chairs(root: Path, numbers: Iterable[int] = (1, 2, 3), flags: str = "1\n2\n1
     return root
 
 
+def things(root: Path, place: str = "TRAIN/A/0000", suffix: str = "png") -> Path:
+    """A scene of FlyingThings3D, clean."""
+    webp = "" if suffix == "png" else "_webp"
+    for camera, letter in (("left", "L"), ("right", "R")):
+        images = root / f"frames_cleanpass{webp}" / place / camera
+        put_images(images, *(f"{n:04d}.{suffix}" for n in (6, 7, 8)))
+        flows = root / "optical_flow" / place
+        for n in (6, 7, 8):  # the outermost lead to frames that were not published
+            put_flows(flows, f"into_future/{camera}/OpticalFlowIntoFuture_{n:04d}_{letter}.pfm")
+            put_flows(flows, f"into_past/{camera}/OpticalFlowIntoPast_{n:04d}_{letter}.pfm")
+    return root
+
+
 def listed(name: str, root: Path, split: str = "training", variant: str = "") -> list[FlowPair]:
-    """All pairs that the folders speak of."""
-    return list(dataset_info(name).list_pairs(Shelf(), root, split, variant))
+    """All pairs of a folder, complete or not."""
+    return list(dataset_info(name).list_pairs(DirectoryCache(), root, split, variant))
 
 
 def names(pairs: Iterable[FlowPair]) -> list[tuple[str, str, str]]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gmaflow.data import FlowSample
-from gmaflow.data.occlusion import split_occlusion
+from gmaflow.data.pairs import split_occlusion
 
 
 def make_sample(

@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.evaluation import evaluate, open_examples, render_examples, summary, write_report
+from gmaflow.evaluation import (
+    evaluate,
+    evaluating,
+    open_examples,
+    render_examples,
+    write_report,
+)
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, write_flow
+from gmaflow.io import read_flow_arrays, write_flow
 from tests.evaluation.conftest import write_sintel
 
 
@@ -45,10 +51,10 @@ def test_warm_stands_beside_cold_where_there_are_sequences(
 ) -> None:
     evaluation = evaluate(estimator, open_examples("sintel", sintel), tmp_path, warm_start=True)
     assert [title for title, _ in evaluation.columns()] == ["clean, cold", "clean, warm"]
-    assert not (tmp_path / "last-flow.npz").exists()
+    assert not (tmp_path / "last-flow.safetensors").exists()
     page = write_report(evaluation, estimator, tmp_path).read_text()
     assert "clean, warm" in page
-    assert "Beside the paper" in page
+    assert "Compared with the paper" in page
     assert 2 * '<td class="number">1.30</td>' in page
 
 
@@ -59,7 +65,7 @@ def test_warm_changes_nothing_where_no_pair_follows(
     data = render_examples("mix", seed=0, count=1, size=(48, 64))
     evaluation = evaluate(estimator, data, tmp_path, warm_start=True)
     assert [title for title, _ in evaluation.columns()] == ["final"]
-    assert any("warm start changes nothing" in note for note in evaluation.notes)
+    assert any("warm start makes no difference" in note for note in evaluation.notes)
 
 
 def test_missing_masks_and_empty_truths_are_told(tmp_path: Path, estimator: FlowEstimator) -> None:
@@ -67,12 +73,14 @@ def test_missing_masks_and_empty_truths_are_told(tmp_path: Path, estimator: Flow
     for mask in (root / "training/occlusions").rglob("*.png"):
         mask.unlink()
     path = root / "training/flow/cave_2/frame_0001.flo"
-    flow = read_flow(path)
+    flow = read_flow_arrays(path)
     write_flow(path, flow.array, np.zeros_like(flow.valid))
     evaluation = evaluate(estimator, open_examples("sintel", root), tmp_path / "out")
-    lacking = "1 of 2 pairs have no pixel with a known truth and count for nothing: clean cave_2"
+    lacking = "1 of 2 pairs have no valid ground truth and are not counted: clean cave_2"
     assert lacking in evaluation.notes[0]
-    assert "no pair has an occlusion mask, so noc, occ" in evaluation.notes[1]
+    assert (
+        "no pair has an occlusion mask, so there are no figures for noc, occ" in evaluation.notes[1]
+    )
     assert not (tmp_path / "out").joinpath("results.json").read_text().count("NaN")
 
 
@@ -124,7 +132,7 @@ def test_several_passes_are_also_counted_together(tmp_path: Path, estimator: Flo
 def test_of_too_many_sequences_none_is_summed_up(
     tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(summary, "MOST_SCENES", 2)
+    monkeypatch.setattr(evaluating, "MOST_SCENES", 2)
     root = write_sintel(tmp_path / "sintel", scenes=("a", "b", "c", "d"), frames=2)
     evaluation = evaluate(estimator, open_examples("sintel", root), tmp_path / "out")
     assert evaluation.summary.scenes == {("clean", "cold"): {}}

@@ -48,14 +48,14 @@ def test_pairs_of_a_folder_without_truth_are_counted(tmp_path: Path) -> None:
     put_flows(tmp_path, "a.flo")
     data = open_examples("folder", tmp_path)
     assert [example.frame for example in data.examples] == ["a"]
-    assert data.notes == ("left out for want of a truth: 1 pair",)
+    assert data.notes == ("left out, without ground truth: 1 pair",)
 
 
 @pytest.mark.usefixtures("few_textures")
 def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
     data = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
     again = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
-    assert len({example.source.identity() for example in data.examples}) == 4
+    assert len({example.identity() for example in data.examples}) == 4
     first, same = data.examples[1].source.load(), again.examples[1].source.load()
     assert (first.image1 == same.image1).all()
     assert first.image1.shape == (48, 64, 3)

@@ -1,15 +1,25 @@
 import json
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from gmaflow.data import FlowSample
+from gmaflow.data import FlowDataset, FlowSample, open_dataset
 from gmaflow.errors import DatasetError
-from gmaflow.evaluation.metrics import Averaging, ErrorSums, averaging_of, measure
-from gmaflow.evaluation.regions import REGIONS
+from gmaflow.evaluation import find_regions
+from gmaflow.evaluation.metrics import (
+    REGIONS,
+    Averaging,
+    ErrorSums,
+    averaging_of,
+    boundary_of,
+    distance_to,
+    measure,
+)
 from tests.evaluation import plain
 from tests.evaluation.samples import make_sample, random_case
 
@@ -147,3 +157,67 @@ def test_sums_survive_json_exactly() -> None:
     again = ErrorSums.from_json(json.loads(json.dumps(sums.as_json())))
     assert (again.table == sums.table).all()
     assert (again.histogram == sums.histogram).all()
+
+
+def test_a_knights_move_is_the_root_of_5() -> None:
+    mask = np.zeros((5, 6), bool)
+    mask[2, 2] = True
+    distance = distance_to(mask, limit=10)
+    assert distance[2, 2] == 0
+    assert distance[0, 1] == pytest.approx(5**0.5)
+    assert distance[2, 5] == 3
+
+
+def test_beyond_the_limit_is_infinitely_far() -> None:
+    mask = np.zeros((1, 9), bool)
+    mask[0, 0] = True
+    assert distance_to(mask, limit=3)[0].tolist() == [0, 1, 2, 3, *[np.inf] * 5]
+
+
+def test_nothing_is_near_nothing() -> None:
+    assert np.isinf(distance_to(np.zeros((4, 5), bool), limit=100)).all()
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    height=st.integers(1, 14),
+    width=st.integers(1, 14),
+    share=st.floats(0, 1),
+)
+def test_it_is_what_trying_all_pixels_gives(
+    seed: int, height: int, width: int, share: float
+) -> None:
+    mask = np.random.default_rng(seed).random((height, width)) < share
+    assert distance_to(mask, limit=40) == pytest.approx(plain.nearest(mask))
+    assert (boundary_of(mask) == plain.boundary(mask)).all()
+
+
+def test_the_border_of_the_image_is_no_boundary() -> None:
+    assert not boundary_of(np.ones((3, 4), bool)).any()
+
+
+@pytest.fixture(scope="module")
+def pairs(material: Path) -> FlowDataset:
+    return open_dataset("sintel", material / "realflow" / "sintel", passes="clean")
+
+
+def test_matched_and_unmatched_are_sintels_own_masks(pairs: FlowDataset) -> None:
+    for pair in pairs:
+        regions = find_regions(pair.load())
+        assert pair.occlusion is not None
+        with Image.open(pair.occlusion) as image:
+            own = np.asarray(image.convert("L")) > 0
+        assert (regions["unmatched"] == own).all()
+        assert (regions["matched"] == ~own).all()
+        # What leaves the frame is added to occ, and taken from noc.
+        assert (regions["occ"] == (own | regions["occ-out"])).all()
+        assert (regions["noc"] == (~own & ~regions["occ-out"])).all()
+
+
+def test_the_figures_of_the_guide(pairs: FlowDataset) -> None:
+    pair = next(p for p in pairs if (p.scene, p.frame) == ("alley_1", "0002"))
+    regions = find_regions(pair.load())
+    guide = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    for name in ("unmatched", "occ"):
+        assert f"{np.count_nonzero(regions[name]):,}" in guide

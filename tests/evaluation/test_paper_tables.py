@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from gmaflow.errors import DatasetError, FlowError
-from gmaflow.evaluation import (
+from gmaflow.evaluation.metrics import Figures
+from gmaflow.evaluation.paper_tables import (
+    FINAL_COMPONENTS,
+    PaperTable,
     Run,
     as_latex,
     as_markdown,
@@ -16,12 +19,9 @@ from gmaflow.evaluation import (
     measure_runs,
     open_trials,
 )
-from gmaflow.evaluation.metrics import Figures
-from gmaflow.evaluation.paper_rows import FINAL_COMPONENTS
-from gmaflow.evaluation.paper_tables import PaperTable
 from gmaflow.model import MODELS, NetworkConfig
 from gmaflow.weights import Checkpoint, ModelCard
-from tests.data.sets.test_things import scene as things_scene
+from tests.data.trees import things as things_scene
 from tests.evaluation.conftest import random_estimator, write_sintel
 
 GMA = MODELS["gma"]
@@ -60,7 +60,7 @@ def test_the_config_tells_the_row(
 ) -> None:
     run = make_run("mine", config)
     assert (run.method, run.components) == (method, components)
-    assert ("no row of either table" in run.about) == (not method and not components)
+    assert ("no row in either table" in run.about) == (not method and not components)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def tables() -> tuple[PaperTable, ...]:
 def test_bold_and_parentheses_are_the_papers_own(tables: tuple[PaperTable, ...]) -> None:
     table = tables[0]
     bold = [
-        (row.block, row.label, table.text(row, i))
+        (row.block, row.label, text)
         for row in table.rows
-        for i in range(4)
-        if row.source == "paper" and table.is_best(row, i)
+        for text, best in table.cells(row)
+        if row.source == "paper" and best
     ]
     seen = "C+T+S/K"
     assert bold == [
@@ -130,8 +130,8 @@ def test_runs_stand_below_the_papers_rows(tables: tuple[PaperTable, ...]) -> Non
         ("concatenate", "mine_1"),
         ("w/ residual", "mine_1"),
     ]
-    best = [row for row in ablations.rows if row.source == "mine_1" and ablations.is_best(row, 3)]
-    assert [row.label for row in best] == ["alpha"]
+    best = [row for row in ablations.rows if list(ablations.cells(row))[3][1]]
+    assert [row.label for row in best if row.source == "mine_1"] == ["alpha"]
 
 
 def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
@@ -145,10 +145,9 @@ def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
     table = make_tables(runs, measured, [])[-1]
     column = [column.group for column in table.columns].index("clean", 2)
     ours = {row.source: row for row in table.rows if row.label in ("1", "alpha")}
-    assert table.text(ours["sintel"], column) == "(0.60)"
-    assert table.text(ours["things"], column) == "1.30"
-    assert table.is_best(ours["things"], column)
-    assert not table.is_best(ours["sintel"], column)
+    cells = {source: list(table.cells(row))[column] for source, row in ours.items()}
+    assert cells["sintel"] == ("(0.60)", False)
+    assert cells["things"] == ("1.30", True)
 
 
 def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path) -> None:
@@ -157,7 +156,7 @@ def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path)
     (data,), notes = open_trials({"things": tmp_path})
     assert len(data.examples) == 8
     assert any("do not compare with the paper's, since" in note for note in notes)
-    assert any("has 4 of FlyingThings3D's 7866 test pairs" in note for note in notes)
+    assert any("has 4 of FlyingThings3D's 7866 left-camera test pairs" in note for note in notes)
 
 
 def test_every_form_says_the_same(tables: tuple[PaperTable, ...]) -> None:
@@ -196,7 +195,7 @@ def test_runs_are_measured_on_what_is_there(tmp_path: Path) -> None:
 def test_nothing_to_measure_is_refused(tmp_path: Path) -> None:
     nothing = make_run("small", MODELS["raft-small"])
     raft = make_run("raft", MODELS["raft"])
-    for runs, message in (([nothing], "no row of either table"), ([raft], "--scenes")):
+    for runs, message in (([nothing], "no row in either table"), ([raft], "--scenes")):
         with pytest.raises(FlowError, match=message):
             measure_runs(
                 runs, [], tmp_path, open_estimator=lambda _checkpoint, _padding: random_estimator()

@@ -11,8 +11,8 @@ import pytest
 from gmaflow.data import open_dataset
 from gmaflow.evaluation import Figures
 from gmaflow.evaluation.examples import as_examples
-from gmaflow.evaluation.judging import Judge
 from gmaflow.evaluation.metrics import ErrorSums, averaging_of
+from gmaflow.evaluation.pair_evaluator import PairEvaluator
 from gmaflow.inference import FlowEstimator
 
 WITHIN = 0.01
@@ -24,13 +24,13 @@ def raft_small(raft_small_file: Path) -> FlowEstimator:
 
 
 def figures(
-    judge: Judge, name: str, root: Path, *, scene: str, passes: str | None = None
+    judge: PairEvaluator, name: str, root: Path, *, scene: str, passes: str | None = None
 ) -> Figures:
     split = "all" if name == "chairs" else "training"
     dataset = open_dataset(name, root, split=split, passes=passes)
     pairs = dataset.where(lambda pair: pair.scene == scene).pairs
-    judged = judge.judge(as_examples(pairs, group=name))
-    sums = sum((one.result.sums for one in judged), ErrorSums.none())
+    judged = judge.evaluate(as_examples(pairs, group=name))
+    sums = sum((one.sums for one in judged), ErrorSums.none())
     return sums.figures(averaging_of(name))["all"]
 
 
@@ -55,7 +55,7 @@ def test_figures_are_the_published_codes(
     raft_small: FlowEstimator,
     tmp_path: Path,
 ) -> None:
-    judge = Judge(raft_small, tmp_path)
+    judge = PairEvaluator(raft_small, tmp_path)
     found = figures(judge, name, material / "realflow" / folder, scene=scene, passes=passes)
     assert found.images == 1
     assert found.epe == pytest.approx(epe, rel=WITHIN)

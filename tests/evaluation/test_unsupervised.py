@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from gmaflow.evaluation.unsupervised import Judgement, average, judge_pair, resting_pixels
+from gmaflow.evaluation.unsupervised import SelfCheck, average, check_pair, resting_pixels
 from gmaflow.inference import BidirectionalFlow, Flow
 from tests.conftest import random_images
 
@@ -30,8 +30,8 @@ def test_the_right_flow_explains_a_shift_and_a_wrong_one_does_not() -> None:
     second = np.roll(first, (2, 3), axis=(0, 1))
     border = np.zeros(SIZE, bool)
     border[-2:] = border[:, -3:] = True
-    right = judge_pair(first, second, both(constant(3, 2), constant(-3, -2), border))
-    wrong = judge_pair(first, second, both(constant(-3, 2), constant(-3, -2), border))
+    right = check_pair(first, second, both(constant(3, 2), constant(-3, -2), border))
+    wrong = check_pair(first, second, both(constant(-3, 2), constant(-3, -2), border))
     assert right.photometric == 0
     assert right.photometric_unmoved > 1
     assert right.inconsistency == 0
@@ -42,7 +42,7 @@ def test_the_right_flow_explains_a_shift_and_a_wrong_one_does_not() -> None:
 
 def test_flow_on_a_resting_picture_is_drift() -> None:
     image = picture()
-    found = judge_pair(image, image, both(constant(0.3, 0.4), constant(0, 0)))
+    found = check_pair(image, image, both(constant(0.3, 0.4), constant(0, 0)))
     assert found.static_camera
     assert found.resting > 90
     assert found.drift == pytest.approx(0.5)
@@ -62,16 +62,16 @@ def test_a_moving_part_and_a_plain_wall_do_not_rest() -> None:
 
 def test_averages_pass_over_what_a_pair_cannot_tell() -> None:
     names = ("photometric", "photometric_unmoved", "inconsistency", "occluded", "resting", "drift")
-    one = Judgement(**dict.fromkeys(names, 1.0))
-    other = Judgement(**{**dict.fromkeys(names, 3.0), "drift": math.nan})
+    one = SelfCheck(**dict.fromkeys(names, 1.0))
+    other = SelfCheck(**{**dict.fromkeys(names, 3.0), "drift": math.nan})
     mean = average([one, other])
     assert (mean.photometric, mean.drift) == (2, 1)
-    unknown = average([Judgement(**dict.fromkeys(names, math.nan))])
+    unknown = average([SelfCheck(**dict.fromkeys(names, math.nan))])
     assert math.isnan(unknown.drift)
 
 
 def test_nothing_visible_tells_nothing() -> None:
     hidden = np.ones(SIZE, bool)
-    found = judge_pair(picture(), picture(1), both(constant(0, 0), constant(0, 0), hidden))
+    found = check_pair(picture(), picture(1), both(constant(0, 0), constant(0, 0), hidden))
     assert math.isnan(found.photometric)
     assert found.occluded == 100

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from gmaflow.export.checking import example_previous
-from gmaflow.export.program import FlowProgram, positions_in_padded
+from gmaflow.export.exporting import example_previous
+from gmaflow.export.program import FlowProgram, positions_in_padded, traceable_warm_start
 from gmaflow.inference import Flow, FlowEstimator
+from gmaflow.inference.warm_start import forward_project
 from tests.export.conftest import MakeCheckpoint, byte_images, estimated
 
 
@@ -38,3 +39,17 @@ def test_it_starts_from_the_flow_of_the_pair_before(make_checkpoint: MakeCheckpo
 def test_padding_repeats_the_border_on_both_sides() -> None:
     assert positions_in_padded(5, 1).tolist() == [0, 0, 1, 2, 3, 4, 4, 4]
     assert positions_in_padded(8, 0).tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("reach", [0.5, 4.0, 40.0])
+def test_it_is_the_warm_start_of_the_estimator(reach: float) -> None:
+    flow = reach * torch.randn(3, 2, 13, 17, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(traceable_warm_start(flow), forward_project(flow))
+
+
+def test_where_all_vectors_leave_there_is_no_start() -> None:
+    assert not traceable_warm_start(torch.full((1, 2, 4, 5), 99.0)).any()
+
+
+def test_no_motion_stays_none() -> None:
+    assert not traceable_warm_start(torch.zeros(1, 2, 4, 5)).any()

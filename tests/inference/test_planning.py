@@ -164,7 +164,7 @@ def test_full_hd_on_a_gpu(budget: float, wanted: MemoryPlan) -> None:
 MEASURE = """
 import json, sys, torch
 from gmaflow.bench.cases import Case, moving_images
-from gmaflow.bench.peak import RESET, RESET_PEAK, status
+from gmaflow.bench.measuring import RESET, RESET_PEAK, status
 from gmaflow.inference.backend import make_runner
 from gmaflow.runtime.memory import give_back_freed
 from gmaflow.model import MemoryPlan

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 
 WITHIN = 0.01
 
@@ -86,7 +86,7 @@ class RaftSmall:
     def _errors(self, pair: Pair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return end-point errors, the truth and where it is known."""
         flow = self.estimator(self.folder / pair.image1, self.folder / pair.image2).array
-        truth, valid, _ = read_flow(self.folder / pair.truth)
+        truth, valid, _ = read_flow_arrays(self.folder / pair.truth)
         return np.linalg.norm(flow - truth, axis=2), truth, valid
 
 

@@ -1,10 +1,21 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, OutputError
+from gmaflow.inference import Flow
 from gmaflow.inference.padding import Padding
-from gmaflow.inference.warm_start import check_start, coarsen, forward_project, start_from
+from gmaflow.inference.warm_start import (
+    LastFlows,
+    check_start,
+    coarsen,
+    forward_project,
+    read_coarse_flows,
+    start_from,
+)
 
 
 def by_definition(flow: np.ndarray) -> np.ndarray:
@@ -57,3 +68,47 @@ def test_what_is_no_flow_cannot_be_started_from() -> None:
         start_from.__wrapped__(array, array.shape, Padding(0, 0, 0, 0), torch.device("cpu"))  # type: ignore[attr-defined]
     with pytest.raises(FlowError, match="a ndarray; give a tensor"):
         check_start.__wrapped__(array, torch.zeros(1, 3, 32, 40))  # type: ignore[attr-defined]
+
+
+def random_flow(seed: int) -> Flow:
+    values = np.random.default_rng(seed)
+    array = values.normal(size=(40, 56, 2)).astype(np.float32)
+    return Flow(array, coarse=values.normal(size=(5, 7, 2)).astype(np.float32))
+
+
+def test_the_last_two_flows_are_kept_whatever_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    names = ["b/c", "frame 10", "frame 9", os.fsdecode(b"\xff.1"), "a"]
+    flows = LastFlows(path)
+    for number, name in enumerate(names):
+        flows.save(name, random_flow(number))
+        assert list(read_coarse_flows(path)) == names[: number + 1][-2:]
+        for other in names[: number + 1][-2:]:
+            found, expected = LastFlows(path).load(other), random_flow(names.index(other))
+            assert found is not None
+            assert found.coarse is not None
+            assert expected.coarse is not None
+            np.testing.assert_array_equal(found.coarse, expected.coarse)
+            assert found.array.shape == expected.array.shape
+    assert LastFlows(path).load("b/c") is None
+
+
+def test_a_resumed_run_drops_the_older_flow(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    flows = LastFlows(path)
+    flows.save("z", random_flow(0))
+    flows.save("a", random_flow(1))
+    again = LastFlows(path)
+    assert again.load("z") is not None
+    again.save("m", random_flow(2))
+    assert list(read_coarse_flows(path)) == ["a", "m"]
+
+
+def test_there_may_be_no_last_flow_or_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "last.safetensors"
+    assert LastFlows(path).load("a") is None
+    path.write_bytes(b"torn")
+    with pytest.raises(OutputError, match="is damaged"):
+        LastFlows(path).load("a")
+    LastFlows(path).remove()
+    assert not path.exists()

@@ -1,9 +1,11 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import ImageError, OutputError
+from gmaflow.io import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.paths import require_file
 
 
@@ -21,9 +23,95 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
         tmp_path: "is a folder",
         tmp_path / "none": "does not exist",
         pipe: "not a regular file",
-        tmp_path / ("x" * 300): "cannot be looked at",
+        tmp_path / ("x" * 300): "cannot be read",
     }
     for path, reason in wrong.items():
         with pytest.raises(ImageError, match=reason) as caught:
             require_file(path, ImageError, "an image file")
         assert str(path) in str(caught.value)
+
+
+def test_the_file_appears_on_success_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "a.txt"
+    with atomic_write(path) as temporary:
+        assert temporary.parent == path.parent
+        assert temporary.suffix == ".txt"
+        temporary.write_text("whole")
+        assert not path.exists()
+    assert path.read_text() == "whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, OSError])
+def test_an_error_leaves_nothing_behind(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OutputError, match="no space left"), atomic_write(tmp_path / "a"):
+        raise full
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_removed_its_file_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a") as temporary:
+        temporary.unlink()
+
+
+def test_rights_are_those_of_any_new_file(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.touch()
+    with atomic_write(tmp_path / "a") as temporary:
+        temporary.write_text("x")
+    assert (tmp_path / "a").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (tmp_path / "file" / "a.txt", tmp_path, pipe, tmp_path / ("x" * 300)):
+        with pytest.raises(OutputError) as caught, atomic_write(path):
+            pass
+        assert str(path) in str(caught.value)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_write_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="permission denied"), atomic_write(tmp_path / "a"):
+        pass
+    with pytest.raises(OutputError, match="may not be written to"):
+        ensure_can_write(tmp_path / "new" / "a", overwrite=True)
+    tmp_path.chmod(0o700)
+
+
+def test_an_existing_file_needs_overwrite(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    ensure_can_write(path, overwrite=False)
+    path.touch()
+    with pytest.raises(OutputError, match="exists; add --overwrite to replace it"):
+        ensure_can_write(path, overwrite=False)
+    ensure_can_write(path, overwrite=True)
+    with pytest.raises(OutputError, match="is not a file"):
+        ensure_can_write(tmp_path, overwrite=True)
+    with pytest.raises(OutputError, match=r"new/b cannot be written: .*a is a file"):
+        ensure_can_write(path / "new" / "b", overwrite=True)
+
+
+def test_a_folder_whose_name_is_too_long_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot be written: .*too long; choose another place"):
+        ensure_can_fill(tmp_path / ("a" * 300))

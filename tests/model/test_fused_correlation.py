@@ -1,8 +1,11 @@
 """The kernels against the plain lookup: on a GPU if there is one, else in Triton's interpreter."""
 
+import weakref
+
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from gmaflow.model.correlation import (
     Correlation,
@@ -12,6 +15,12 @@ from gmaflow.model.correlation import (
     pyramid_rows,
 )
 from gmaflow.runtime.kernels import has_kernels
+from tests.model.backward_passes import (
+    SCENARIOS,
+    Graph,
+    Scenario,
+    two_passes_over_a_retained_graph,
+)
 from tests.model.kernels import DEVICE, load_kernels
 
 pytest.importorskip("triton")
@@ -62,17 +71,42 @@ def test_far_outside_there_is_nothing() -> None:
     assert fused.lookup(coords - 1e9).eq(0).all()
 
 
-def test_gradients_of_several_lookups_add_up() -> None:
-    gradients = []
-    for way in (0, 1):
-        first, second, coords = make(*SIZES[0])
-        first, second = first.requires_grad_(), second.requires_grad_()
-        found = both_ways(first, second, radius=2, levels=2)[way]
-        once, again = found.lookup(coords), found.lookup(coords + 1.3)
-        (once.square().sum() + (3 * again).sin().sum()).backward()
-        gradients.append((first.grad, second.grad))
-    for fused, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(fused, plain, atol=1e-4, rtol=1e-4)
+def build(seed: int, *, fused: bool, checkpointed: bool = False) -> Graph:
+    size = SIZES[0] if DEVICE.type == "cuda" else (2, 2)
+    random = torch.Generator().manual_seed(seed)
+    first, second = (
+        torch.randn(2, 3, *size, generator=random).to(DEVICE).requires_grad_() for _ in range(2)
+    )
+    coords = 2 * torch.rand(2, 2, *size, generator=random).to(DEVICE)
+    found, plain = both_ways(first, second, radius=1, levels=2)
+    look_up = (found if fused else plain).lookup
+    guesses = [coords, coords + 1.3]
+    if checkpointed:
+        steps = [checkpoint(look_up, guess, use_reentrant=False) for guess in guesses]
+    else:
+        steps = [look_up(guess) for guess in guesses]
+    return Graph([first, second], steps)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "checkpointed"),
+    [*((scenario, False) for scenario in SCENARIOS), (two_passes_over_a_retained_graph, True)],
+)
+def test_gradients_are_those_of_plain_lookups(scenario: Scenario, checkpointed: bool) -> None:
+    expected = scenario(lambda seed: build(seed, fused=False))
+    found = scenario(lambda seed: build(seed, fused=True, checkpointed=checkpointed))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_volume_is_free_once_lookups_are_done() -> None:
+    first, second, coords = make(2, 3)
+    fused, _ = both_ways(first.requires_grad_(), second, radius=1, levels=1)
+    volume = weakref.ref(getattr(fused, "volume"))  # noqa: B009  both ways are a Correlation
+    seen = fused.lookup(coords)
+    del fused
+    assert volume() is None
+    seen.sum().backward()
+    assert first.grad is not None
 
 
 def test_half_precision_is_close() -> None:

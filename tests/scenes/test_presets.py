@@ -8,6 +8,7 @@ import torch
 
 from gmaflow.scenes import PRESETS, SceneRenderer, TextureBank
 from gmaflow.scenes.presets import KINDS, Traits
+from gmaflow.scenes.statistics import rendered_statistics
 
 # Mean motion in pixels, motion that one pixel in a hundred exceeds, share of occluded pixels.
 PROMISED = {
@@ -18,6 +19,9 @@ PROMISED = {
     "drive": ((375, 1242), (17, 42), (90, 330), (0.09, 0.24)),
     "mix": ((368, 496), (7, 22), (50, 220), (0.06, 0.18)),
     "fast-mix": ((368, 768), (10, 35), (70, 300), (0.06, 0.2)),
+    "deep-film": ((436, 1024), (10, 35), (80, 350), (0.09, 0.2)),
+    "deep-chase": ((436, 1024), (16, 50), (150, 500), (0.1, 0.22)),
+    "deep-mix": ((368, 768), (10, 35), (70, 350), (0.08, 0.2)),
 }
 
 
@@ -33,6 +37,18 @@ def test_motion_and_occlusion_are_as_promised(preset: str, bank: TextureBank) ->
     of_pairs = motion.mean(dim=(1, 2))
     assert of_pairs.min() == 0, "some pair stands still"
     assert of_pairs.quantile(0.9) > 4 * of_pairs.quantile(0.3).clamp_max(2)
+
+
+def test_deep_presets_hide_more_inside_than_leaves_the_frame(bank: TextureBank) -> None:
+    for plain, deep in (("film", "deep-film"), ("chase", "deep-chase"), ("fast-mix", "deep-mix")):
+        before, after = (
+            rendered_statistics(SceneRenderer(name, (46, 96), 3, bank), count=48, scale=8.0)
+            for name in (plain, deep)
+        )
+        assert before.occluded_in is not None
+        assert after.occluded_in is not None
+        assert after.occluded_in > 1.4 * before.occluded_in
+        assert after.occluded_in > after.occluded_out
 
 
 def test_some_motion_is_of_hundreds_of_pixels(bank: TextureBank) -> None:

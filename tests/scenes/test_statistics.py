@@ -75,6 +75,36 @@ def test_only_known_pixels_count() -> None:
     assert found.occluded_in is None
 
 
+def test_holes_are_as_deep_as_their_pixels_are_far_from_visible_ones() -> None:
+    hidden = np.zeros((80, 120), bool)
+    hidden[20:60, 30:70] = True  # 40 x 40 pixels
+    depth = np.minimum(*np.meshgrid(np.r_[1:21, 20:0:-1], np.r_[1:21, 20:0:-1])) / 8
+    tally = MotionTally()
+    tally.add(np.zeros((80, 120, 2), np.float32), np.ones_like(hidden), hidden)
+    found = tally.statistics("square")
+    assert found.hole_depth == pytest.approx(depth.mean())
+    assert found.hole_depth_p90 == pytest.approx(np.quantile(depth, 0.9), abs=1 / 8)
+    assert found.holes_over_1 == pytest.approx((depth > 1).mean())
+    assert found.holes_over_3 == 0
+    twice = MotionTally()
+    twice.add(np.zeros((80, 120, 2), np.float32), np.ones_like(hidden), hidden, scale=2.0)
+    found = twice.statistics("twice the size")
+    assert found.hole_depth == pytest.approx(2 * depth.mean())
+    assert found.holes_over_3 == pytest.approx((2 * depth > 3).mean())
+
+
+def test_pixels_that_leave_the_frame_are_neither_hole_nor_visible() -> None:
+    flow = np.zeros((40, 60, 2), np.float32)
+    flow[:, :16, 0] = -100
+    hidden = np.zeros((40, 60), bool)
+    hidden[:, :24] = True
+    tally = MotionTally()
+    tally.add(flow, np.ones_like(hidden), hidden)
+    found = tally.statistics("edge")
+    assert found.occluded_in == pytest.approx(8 / 60)
+    assert found.hole_depth == pytest.approx(np.arange(1, 9).mean() / 8)
+
+
 def test_nothing_and_stillness() -> None:
     tally = MotionTally()
     with pytest.raises(FlowError, match="empty: no pixel has a known flow"):
@@ -83,6 +113,7 @@ def test_nothing_and_stillness() -> None:
     found = tally.statistics("still")
     assert (found.mean, found.median, found.p999, found.still, found.largest) == (0, 0, 0, 1, 0)
     assert (found.occluded_in, found.occluded_out) == (0, 0)
+    assert (found.hole_depth, found.hole_depth_p90, found.holes_over_3) == (None, None, None)
 
 
 def test_rendered_pairs_are_counted_with_the_renderer_s_own_occlusion(bank: TextureBank) -> None:

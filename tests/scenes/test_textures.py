@@ -9,6 +9,7 @@ from PIL import Image
 from gmaflow.errors import ImageError
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.outline import outline_distance, outline_texels, spread_colours
+from gmaflow.scenes.textures import is_held_out, list_pictures
 
 
 @pytest.fixture
@@ -33,6 +34,43 @@ def test_a_folder_is_sorted_by_kind(folder: Path) -> None:
     assert bank.skipped == ()
     batch = SceneRenderer("mix", (48, 64), 1, bank).render(0, 4)
     assert batch.clean1.std() > 0.05
+
+
+def test_held_out_images_are_a_fixed_tenth(tmp_path: Path) -> None:
+    names = [f"{number:04d}.jpg" for number in range(1000)]
+    held_out = {name for name in names if is_held_out(name)}
+    assert 70 < len(held_out) < 130
+    # Decided once and for all: other choices would train on what earlier networks were judged by.
+    assert sorted(held_out)[:3] == ["0005.jpg", "0029.jpg", "0044.jpg"]
+    for name in names[:60]:
+        (tmp_path / name).touch()
+    whole, train, held = (
+        {path.name for path in list_pictures(tmp_path, split)}
+        for split in ("all", "train", "held-out")
+    )
+    assert (train | held, train & held) == (whole, set())
+    assert held == held_out & whole
+    for name in names[:60:2]:
+        (tmp_path / name).unlink()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / names[1]).rename(tmp_path / "sub" / names[1])
+    fewer = {path.name for path in list_pictures(tmp_path, "held-out")}
+    assert fewer == held & set(names[1:60:2])
+
+
+def test_a_split_is_loaded(folder: Path) -> None:
+    red = Image.new("RGB", (40, 40), (200, 0, 0))
+    name = next(f"{number}.png" for number in range(100) if is_held_out(f"{number}.png"))
+    red.save(folder / name)
+    assert not any(is_held_out(other) for other in ("a.png", "b.jpg", "c.webp"))
+    counts = {
+        split: len(TextureBank.load(folder, 32, split).textures["photo"])
+        for split in ("all", "train", "held-out")
+    }
+    assert counts == {"all": 2, "train": 1, "held-out": 1}
+    (folder / name).unlink()
+    with pytest.raises(ImageError, match="no readable image among 0 of the split held-out"):
+        TextureBank.load(folder, 32, "held-out")
 
 
 def with_size(png: bytes, side: int) -> bytes:

@@ -18,9 +18,9 @@ from PIL import Image
 
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.serving import Limits
-from gmaflow.serving.running import FlowServer, bind, make_server
-from gmaflow.serving.shelf import ModelShelf
-from gmaflow.serving.workshop import Workshop
+from gmaflow.serving.job_queue import JobQueue
+from gmaflow.serving.models import ModelRegistry
+from gmaflow.serving.server import FlowServer, bind
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
 
@@ -39,16 +39,16 @@ class Running:
     thread: Thread = field(repr=False)
 
     @property
-    def workshop(self) -> Workshop:
+    def queue(self) -> JobQueue:
         """The server's insides, to look at only."""
-        workshop = self.server._app.state.services.workshop
-        assert isinstance(workshop, Workshop)
-        return workshop
+        queue = self.server.flow_app.state.services.queue
+        assert isinstance(queue, JobQueue)
+        return queue
 
     @property
     def folder(self) -> Path:
         """Where results are kept."""
-        return Path(self.workshop._folder.name)
+        return Path(self.queue._folder.name)
 
     def send(self, *, size: tuple[int, int] = (40, 56), **fields: str) -> httpx.Response:
         """Send a pair."""
@@ -116,14 +116,14 @@ def weight_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
-def shelf(weight_files: tuple[str, str]) -> ModelShelf:
+def models(weight_files: tuple[str, str]) -> ModelRegistry:
     """A small model, one with attention, and the shipped one."""
-    return ModelShelf(weight_files, device="cpu")
+    return ModelRegistry(weight_files, device="cpu")
 
 
 @contextmanager
 def running(
-    shelf: ModelShelf, *, send_buffer: int | None = None, **limits: float
+    models: ModelRegistry, *, send_buffer: int | None = None, **limits: float
 ) -> Iterator[Running]:
     """Run a server in a thread, with other limits than the usual where they are given."""
     with bind("127.0.0.1", 0) as listener:
@@ -131,8 +131,8 @@ def running(
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         urls: list[str] = []
         allowed = Limits(**limits)  # type: ignore[arg-type]
-        server = make_server(listener, shelf, allowed, ready=urls.append)
-        thread = Thread(target=server.run, kwargs={"sockets": [listener]}, name="gmaflow-server")
+        server = FlowServer(listener, models, allowed, ready=urls.append)
+        thread = Thread(target=server.run, name="gmaflow-server")
         thread.start()
         eventually(lambda: bool(urls))
         try:
@@ -144,7 +144,7 @@ def running(
 
 
 @pytest.fixture(scope="module")
-def site(shelf: ModelShelf) -> Iterator[Running]:
+def site(models: ModelRegistry) -> Iterator[Running]:
     """A server with the usual limits, gone when the file's tests are done."""
-    with running(shelf) as server:
+    with running(models) as server:
         yield server

@@ -2,9 +2,11 @@
 
 import errno
 import itertools
+import json
 import re
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +21,10 @@ from PIL import Image
 
 from gmaflow.errors import OutputError
 from gmaflow.inference import FlowEstimator, FrameAttention
-from gmaflow.io import VideoWriter
-from gmaflow.serving import bodies, patience
-from gmaflow.serving.shelf import ModelShelf
+from gmaflow.io import VideoWriter, encode_png
+from gmaflow.serving import middleware, server
+from gmaflow.serving.models import ModelRegistry
+from gmaflow.serving.views import ARCHIVED
 from tests.io.clips import write_lying_clip
 from tests.serving.conftest import (
     BROWSER,
@@ -88,19 +91,21 @@ def test_a_bomb_that_pillow_only_warns_of_is_refused(site: Running) -> None:
     refused(send(site, bomb(10_000, 10_000)), 413, "image1 has ")
 
 
-def test_a_clip_of_huge_frames_is_refused(shelf: ModelShelf, tmp_path: Path) -> None:
+def test_a_clip_of_huge_frames_is_refused(models: ModelRegistry, tmp_path: Path) -> None:
     path = tmp_path / "clip.mp4"
     with VideoWriter(path) as writer:
         writer.write(frames()[0])
         writer.write(frames()[1])
-    with running(shelf, pixels=40 * 56 - 1) as site:
+    with running(models, pixels=40 * 56 - 1) as site:
         answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
         refused(answer, 413, "clip has frames of 56 x 40 pixels")
 
 
-def test_a_clip_that_lies_about_its_frames_is_refused(shelf: ModelShelf, tmp_path: Path) -> None:
+def test_a_clip_that_lies_about_its_frames_is_refused(
+    models: ModelRegistry, tmp_path: Path
+) -> None:
     path = write_lying_clip(tmp_path / "clip.mkv", told=(40, 56), true=(400, 560))
-    with running(shelf, pixels=40 * 56) as site:
+    with running(models, pixels=40 * 56) as site:
         answer = site.client.post("/api/jobs", files={"clip": ("x.mkv", path.read_bytes())})
         refused(answer, 400, "clip cannot be read as video (Invalid argument)")
 
@@ -188,6 +193,7 @@ def test_static_files_are_those_of_the_page(site: Running, path: str) -> None:
     [
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": "http://127.0.0.1:1"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
@@ -238,9 +244,9 @@ def test_another_site_cannot_show_our_pictures_but_may_link_here(site: Running) 
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_an_upload_over_the_limit_is_refused_while_it_arrives(
-    shelf: ModelShelf, counted: bool
+    models: ModelRegistry, counted: bool
 ) -> None:
-    with running(shelf, upload_bytes=100_000) as site:
+    with running(models, upload_bytes=100_000) as site:
         boundary = "frontier"
         head = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="image1"; filename="a"\r\n\r\n'
@@ -264,10 +270,10 @@ def test_what_is_no_upload_may_be_a_few_words_only(site: Running) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
-        ("/nowhere", 404, "there is nothing at /nowhere; /docs"),
-        ("/api/flow/", 404, "there is nothing at /api/flow/, with a / at the end; /docs"),
-        ("/api/jobs/", 404, "there is nothing at /api/jobs/, with a / at the end; /docs"),
-        ("/api/jobs/none", 405, "does not take POST"),
+        ("/nowhere", 404, "/nowhere does not exist; see /docs"),
+        ("/api/flow/", 404, "/api/flow/ does not exist (remove the trailing slash); see /docs"),
+        ("/api/jobs/", 404, "/api/jobs/ does not exist (remove the trailing slash); see /docs"),
+        ("/api/jobs/none", 405, "does not accept POST"),
     ],
 )
 @pytest.mark.parametrize("size", [10, 200_000])
@@ -291,7 +297,7 @@ def test_other_kinds_of_bodies_are_refused(site: Running) -> None:
     refused(site.send(iters="many"), 422, "iters")
     refused(site.send(model="gmma"), 422, "did you mean gma")
     refused(site.send(model="gma", compare_model="gma"), 422, "with itself")
-    refused(site.client.put("/api/jobs"), 405, "does not take PUT")
+    refused(site.client.put("/api/jobs"), 405, "does not accept PUT")
 
 
 def address(site: Running) -> tuple[str, int]:
@@ -319,9 +325,9 @@ HEAD = (
 
 
 @pytest.mark.parametrize(("silence", "total"), [(0.3, PATIENCE), (PATIENCE, 0.3)])
-def test_a_slow_upload_is_given_up(shelf: ModelShelf, silence: float, total: float) -> None:
+def test_a_slow_upload_is_given_up(models: ModelRegistry, silence: float, total: float) -> None:
     with (
-        running(shelf, silence_seconds=silence, upload_seconds=total) as site,
+        running(models, silence_seconds=silence, upload_seconds=total) as site,
         socket.create_connection(address(site)) as wire,
     ):
         wire.sendall(HEAD + b"--x\r\n")
@@ -330,20 +336,20 @@ def test_a_slow_upload_is_given_up(shelf: ModelShelf, silence: float, total: flo
 
 @pytest.mark.parametrize("begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: loc"])
 def test_a_request_that_never_comes_is_not_waited_for(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch, begun: bytes
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.3)
-    with running(shelf) as site, socket.create_connection(address(site)) as wire:
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)
+    with running(models) as site, socket.create_connection(address(site)) as wire:
         wire.sendall(begun)
         assert everything(wire) == b""
 
 
 def test_a_second_request_that_never_ends_is_not_waited_for_either(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)
     whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with running(shelf) as site, socket.create_connection(address(site)) as wire:
+    with running(models) as site, socket.create_connection(address(site)) as wire:
         wire.sendall(whole)
         answer = b""
         while not answer.endswith(b"}"):
@@ -353,10 +359,10 @@ def test_a_second_request_that_never_ends_is_not_waited_for_either(
 
 
 def test_a_client_that_does_not_read_is_cut_off(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "READ_SECONDS", 0.3)
-    with running(shelf, send_buffer=4096) as site:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.3)
+    with running(models, send_buffer=4096) as site:
         url = site.start(size=(200, 200), iters="1")
         site.wait(url)
         with socket.socket() as wire:
@@ -378,8 +384,8 @@ def test_an_upload_that_breaks_off_leaves_nothing(site: Running) -> None:
     assert len(set(site.folder.iterdir()) - before) == 1  # that of the sound job
 
 
-def test_two_hundred_requests_at_once(shelf: ModelShelf) -> None:
-    with running(shelf, queue=4) as site:
+def test_two_hundred_requests_at_once(models: ModelRegistry) -> None:
+    with running(models, queue=4) as site:
         files = pair_files()
 
         many = httpx.Limits(max_connections=200)
@@ -413,38 +419,38 @@ def long_job(site: Running) -> str:
     return url
 
 
-def test_a_job_is_cancelled_between_two_refinements(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER) as site:
+def test_a_job_is_cancelled_between_two_refinements(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
         assert site.client.delete(url).status_code == 204
         status = site.wait(url)
         assert (status["state"], status["error"]) == ("cancelled", "cancelled")
         assert 0 <= status["progress"] < 1
-        refused(site.client.get(f"{url}/pairs/0/small/flow"), 409, "not get there: cancelled")
+        refused(site.client.get(f"{url}/pairs/0/small/flow"), 409, "job cancelled: cancelled")
         refused(site.client.get(f"{url}/all.zip"), 409)
         # Once more deletes it.
         assert site.client.delete(url).status_code == 204
         refused(site.client.get(url), 410, "deleted")
 
 
-def test_a_client_that_leaves_takes_its_work_along(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER) as site:
+def test_a_client_that_leaves_takes_its_work_along(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER) as site:
         with pytest.raises(httpx.ReadTimeout):
             site.client.post(
                 f"/api/flow?iters={FOR_EVER}",
                 files=pair_files(),
                 timeout=httpx.Timeout(PATIENCE, read=0.5),
             )
-        eventually(lambda: site.workshop.counts() == (0, 0))
+        eventually(lambda: site.queue.counts() == (0, 0))
         eventually(lambda: not list(site.folder.iterdir()))
         assert is_well(site)
 
 
 def test_uploads_beyond_what_the_disk_should_hold_are_refused(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "MOST_UPLOADS", 2)
-    with running(shelf, iters=FOR_EVER) as site, ExitStack() as stack:
+    monkeypatch.setattr(middleware, "MAX_UPLOADS", 2)
+    with running(models, iters=FOR_EVER) as site, ExitStack() as stack:
         for _ in range(2):
             wire = stack.enter_context(socket.create_connection(address(site)))
             wire.sendall(HEAD)
@@ -452,11 +458,38 @@ def test_uploads_beyond_what_the_disk_should_hold_are_refused(
         refused(site.send(), 429, "too many uploads")
 
 
-def test_requests_that_wait_for_their_flow_are_no_uploads_any_more(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+def test_one_client_cannot_take_all_uploads(models: ModelRegistry) -> None:
+    with running(models, queue=2) as site, ExitStack() as stack:
+        for _ in range(2):
+            wire = stack.enter_context(socket.create_connection(address(site)))
+            wire.sendall(HEAD)
+        eventually(lambda: site.send(iters="1").status_code == 429)
+        refused(site.send(), 429, "you have 2 unfinished jobs and uploads")
+        other = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+            assert client.post("/api/jobs", files=pair_files()).status_code == 202
+
+
+def test_too_many_connections_are_told_to_come_back(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "MOST_UPLOADS", 1)
-    with running(shelf, iters=FOR_EVER) as site, ThreadPoolExecutor(3) as pool:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
+    with running(models) as site:
+        with socket.create_connection(address(site)):
+            eventually(lambda: len(site.server.server_state.connections) == 1)
+            answer = site.client.get("/health")
+        refused(answer, 503, "too many connections")
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        eventually(lambda: not site.server.server_state.connections)
+        assert site.client.get("/health").status_code == 200
+
+
+def test_requests_that_wait_for_their_flow_are_no_uploads_any_more(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
+    with running(models, iters=FOR_EVER) as site, ThreadPoolExecutor(3) as pool:
 
         def ask(_: int) -> int:
             return site.client.post("/api/flow?iters=1", files=pair_files()).status_code
@@ -465,21 +498,32 @@ def test_requests_that_wait_for_their_flow_are_no_uploads_any_more(
         waiting = []
         for number in range(3):
             waiting.append(pool.submit(ask, number))
-            eventually(lambda count=number + 1: site.workshop.counts()[0] == count)  # type: ignore[misc]
+            eventually(lambda count=number + 1: site.queue.counts()[0] == count)  # type: ignore[misc]
         site.client.delete(blocker)
         assert [answer.result() for answer in waiting] == [200, 200, 200]
 
 
-def test_a_job_that_nobody_asks_about_is_given_up(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER, unseen_seconds=0.5) as site:
+def test_a_job_that_nobody_asks_about_is_given_up(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER, unseen_seconds=0.5) as site:
         url = long_job(site)
-        job = site.workshop._jobs[url.rsplit("/", 1)[1]]
+        job = site.queue._jobs[url.rsplit("/", 1)[1]]
         eventually(lambda: job.state.over)
-        assert "nobody asked" in site.client.get(url).json()["error"]
+        assert "no client asked" in site.client.get(url).json()["error"]
 
 
-def test_a_job_that_takes_too_long_is_ended(shelf: ModelShelf) -> None:
-    with running(shelf, job_seconds=0.01) as site:
+def test_a_job_that_is_followed_is_not_given_up(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER, unseen_seconds=0.2) as site:
+        url = site.start(iters=str(FOR_EVER))
+        end = time.monotonic() + 0.6
+        with site.client.stream("GET", f"{url}/events") as stream:
+            told = (json.loads(line[6:]) for line in stream.iter_lines() if line)
+            followed = next(status for status in told if time.monotonic() > end)
+        assert followed["state"] == "running"
+        site.client.delete(url)
+
+
+def test_a_job_that_takes_too_long_is_ended(models: ModelRegistry) -> None:
+    with running(models, job_seconds=0.01) as site:
         url = site.start()
         status = site.wait(url)
         assert (status["state"], status["done_pairs"]) == ("failed", [])
@@ -487,8 +531,8 @@ def test_a_job_that_takes_too_long_is_ended(shelf: ModelShelf) -> None:
         refused(site.client.post("/api/flow", files=pair_files()), 504, "longer than 0.01 s")
 
 
-def test_no_client_waits_for_all_jobs_of_another(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER) as site:
+def test_no_client_waits_for_all_jobs_of_another(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER) as site:
         other = httpx.Client(
             base_url=site.url,
             timeout=PATIENCE,
@@ -505,8 +549,8 @@ def test_no_client_waits_for_all_jobs_of_another(shelf: ModelShelf) -> None:
         assert all(site.wait(url)["state"] == "done" for url in (*many, late))
 
 
-def test_one_client_cannot_fill_the_queue_of_all(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER, queue=1) as site:
+def test_one_client_cannot_fill_the_queue_of_all(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER, queue=1) as site:
         long_job(site)
         refused(site.send(), 429, "you have 1 unfinished")
         other = httpx.HTTPTransport(local_address="127.0.0.3")
@@ -514,8 +558,8 @@ def test_one_client_cannot_fill_the_queue_of_all(shelf: ModelShelf) -> None:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
 
 
-def test_results_expire(shelf: ModelShelf) -> None:
-    with running(shelf, keep_results=1) as site:
+def test_results_expire(models: ModelRegistry) -> None:
+    with running(models, keep_results=1) as site:
         first, second = (site.start(iters="1") for _ in range(2))
         site.wait(second)
         eventually(lambda: site.client.get(first).status_code == 410)
@@ -524,38 +568,38 @@ def test_results_expire(shelf: ModelShelf) -> None:
         refused(site.client.get("/api/jobs/never-was"), 404)
 
 
-def test_results_make_room_on_the_disk(shelf: ModelShelf) -> None:
-    with running(shelf, keep_bytes=100_000) as site:
+def test_results_make_room_on_the_disk(models: ModelRegistry) -> None:
+    with running(models, keep_bytes=100_000) as site:
         urls = [site.start(iters="1") for _ in range(4)]
         site.wait(urls[-1])
         eventually(lambda: site.client.get(urls[0]).status_code == 410)
         assert site.client.get(urls[-1]).status_code == 200
         large = site.start(iters="1", size=(120, 160))
         site.wait(large)
-        eventually(lambda: site.workshop.counts() == (0, 1))
+        eventually(lambda: site.queue.counts() == (0, 1))
         assert site.client.get(f"{large}/pairs/0/small/flow").status_code == 200
         eventually(lambda: len(list(site.folder.iterdir())) == 1)
 
 
-def test_results_nobody_looks_at_expire(shelf: ModelShelf) -> None:
-    with running(shelf, keep_minutes=0.01) as site:
+def test_results_nobody_looks_at_expire(models: ModelRegistry) -> None:
+    with running(models, keep_minutes=0.01) as site:
         url = site.start(iters="1")
         site.wait(url)
-        eventually(lambda: site.workshop.counts() == (0, 0))
+        eventually(lambda: site.queue.counts() == (0, 0))
         refused(site.client.get(url), 410)
         eventually(lambda: not list(site.folder.iterdir()))
 
 
-def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(shelf: ModelShelf) -> None:
-    with running(shelf, iters=FOR_EVER) as site:
+def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
         folder = site.folder
         with site.client.stream("GET", f"{url}/events") as stream:
             lines = stream.iter_lines()
             next(lines)
-            site.workshop.close()
+            site.queue.close()
             refused(site.send(), 503, "shutting down")
-            assert '"state": "cancelled"' in list(lines)[-2]
+            assert json.loads(list(lines)[-2][6:])["state"] == "cancelled"
     assert not site.thread.is_alive()
     assert not folder.exists()
 
@@ -568,32 +612,73 @@ def full_disk() -> OutputError:
 
 
 @pytest.mark.parametrize(
-    ("err", "sentence"),
-    [(RuntimeError("a secret"), "its log says why"), (full_disk(), "disk is full")],
+    ("err", "failure", "sentence"),
+    [(RuntimeError("a secret"), 500, "internal server error"), (full_disk(), 507, "disk is full")],
 )
 def test_a_bug_fails_the_job_and_not_the_server(
-    shelf: ModelShelf,
+    models: ModelRegistry,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     err: Exception,
+    failure: int,
     sentence: str,
 ) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise err
 
-    with running(shelf) as site:
+    with running(models) as site:
         with monkeypatch.context() as patch:
-            patch.setattr("gmaflow.serving.workshop.run_task", broken)
-            status = site.wait(site.start())
+            patch.setattr("gmaflow.serving.job_queue.JobQueue._compute", broken)
+            url = site.start()
+            status = site.wait(url)
+            refused(site.client.post("/api/flow", files=pair_files()), failure, sentence)
         assert status["state"] == "failed"
+        refused(site.client.get(f"{url}/pairs/0/small/flow"), failure, sentence)
+        if failure == 507:  # the disk is freed
+            eventually(lambda: not list(site.folder.iterdir()))
         assert "secret" not in status["error"]
         assert sentence in status["error"]
         assert "a secret" in caplog.text
         assert is_well(site)
 
 
+def test_an_upload_that_does_not_fit_the_disk_is_507(
+    site: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def parse(self: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("starlette.formparsers.MultiPartParser.parse", parse)
+        refused(site.send(), 507, "disk is full")
+
+
+def test_an_archive_is_made_once_and_counts_towards_the_disk(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+
+    def encode_slowly(image: np.ndarray) -> bytes:
+        drawn.append(image)
+        time.sleep(0.01)
+        return encode_png(image)
+
+    monkeypatch.setattr("gmaflow.serving.views.encode_png", encode_slowly)
+    with running(models) as site, ThreadPoolExecutor(4) as others:
+        url = site.start(iters="1")
+        site.wait(url)
+        folder = site.queue.find(url.rsplit("/", 1)[1]).footage.folder
+        before = folder.bytes
+        answers = list(others.map(site.client.get, [f"{url}/all.zip"] * 4))
+        assert [answer.status_code for answer in answers] == [200] * 4
+        assert len(drawn) == len(ARCHIVED["pair"])
+        # The flow file that is packed stays, too.
+        flow_file = site.client.get(f"{url}/pairs/0/small/flow.flo").content
+        assert folder.bytes == before + len(answers[0].content) + len(flow_file)
+
+
 def test_whoever_waits_for_attention_holds_up_nobody_else(
-    shelf: ModelShelf, monkeypatch: pytest.MonkeyPatch
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, free, attend = Event(), Event(), FlowEstimator.attend
 
@@ -602,10 +687,10 @@ def test_whoever_waits_for_attention_holds_up_nobody_else(
         free.wait(PATIENCE)
         return attend(self, image)
 
-    with running(shelf) as site, ThreadPoolExecutor() as others:
+    with running(models) as site, ThreadPoolExecutor() as others:
         url = site.start(iters="1", model="attentive")
         assert site.wait(url)["state"] == "done"
-        site.workshop.attention.forget(site.workshop.find(url.rsplit("/", 1)[1]))
+        site.queue.attention.forget(site.queue.find(url.rsplit("/", 1)[1]))
         monkeypatch.setattr(FlowEstimator, "attend", attend_slowly)
         point = f"{url}/pairs/0/attentive/attention?x=1&y=1"
         looking = others.submit(site.client.get, point)
@@ -613,7 +698,7 @@ def test_whoever_waits_for_attention_holds_up_nobody_else(
         flow = others.submit(site.client.post, "/api/flow?iters=1", files=pair_files())
         try:
             # The flow is done, and its job is being deleted.
-            eventually(lambda: bool(site.workshop._gone))
+            eventually(lambda: bool(site.queue._deleted))
             assert site.client.get("/health", timeout=5).json()["status"] == "ok"
         finally:
             free.set()
@@ -623,8 +708,8 @@ def test_whoever_waits_for_attention_holds_up_nobody_else(
 def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
     url = site.start(iters="1")
     assert site.wait(url)["state"] == "done"
-    folder = site.workshop.find(url.rsplit("/", 1)[1]).footage.folder
-    np.save(folder.place(0, 0) / "flow.npy", np.full((40, 56, 2), 600, np.float32))
+    folder = site.queue.find(url.rsplit("/", 1)[1]).footage.folder
+    folder.save("pair-0000-0/flow", np.full((40, 56, 2), 600, np.float32))
     answer = site.client.get(f"{url}/pairs/0/small/flow.png16")
     refused(answer, 400, "flow.png16: a flow of 600.0 pixels does not fit KITTI's format")
 
@@ -632,13 +717,13 @@ def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
 @pytest.mark.parametrize(
     ("err", "status", "sentence"),
     [
-        (RuntimeError("a secret"), 500, "its log says why"),
+        (RuntimeError("a secret"), 500, "internal server error"),
         (OSError(errno.ENOSPC, "No space left on device", "a secret"), 507, "disk is full"),
         (full_disk(), 507, "disk is full"),
     ],
 )
 def test_a_bug_in_an_answer_is_one_sentence_too(
-    shelf: ModelShelf,
+    models: ModelRegistry,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     err: Exception,
@@ -648,8 +733,8 @@ def test_a_bug_in_an_answer_is_one_sentence_too(
     def broken(*args: object) -> None:
         raise err
 
-    with running(shelf) as site:
-        monkeypatch.setattr("gmaflow.serving.routes.jobs.take_example", broken)
+    with running(models) as site:
+        monkeypatch.setattr("gmaflow.serving.routes.read_example", broken)
         refused(site.client.post("/api/jobs", data={"example": "1"}), status, sentence)
         eventually(lambda: "a secret" in caplog.text)
         assert not list(site.folder.iterdir())

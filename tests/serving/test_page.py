@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.io import VideoWriter, read_flow
+from gmaflow import read_flow
+from gmaflow.io import VideoWriter
 from gmaflow.viz import flow_to_image
 from tests.serving.conftest import Running, eventually, frames, png
 
@@ -70,7 +71,7 @@ def screen(show: Open) -> Screen:
 def test_it_opens_on_the_example(show: Open) -> None:
     screen = show("model=small&iters=1")
     screen.wait_for_results()
-    expect(screen.sentence).to_contain_text("512 x 384")
+    expect(screen.sentence).to_contain_text("512 x 384 · 1 refinement ·")
     for view in ("attention", "flow", "warped", "hidden", "confidence", "frame2"):
         assert screen.picture(view).std() > 1, view
 
@@ -360,7 +361,7 @@ def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
     motion = np.stack([reach * np.cos(angle), reach * np.sin(angle)], axis=-1)
     found = screen.page.evaluate(
         """async (motions) => {
-            const { motionColor } = await import("/static/wheel.js");
+            const { motionColor } = await import("/static/inspector.js");
             return motions.map(([u, v]) => motionColor(u, v));
         }""",
         motion.reshape(-1, 2).tolist(),
@@ -372,5 +373,5 @@ def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
 def test_a_lost_server_is_told(screen: Screen) -> None:
     screen.page.context.set_offline(True)
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
-    expect(screen.sentence).to_contain_text("The server does not answer", timeout=PATIENT)
+    expect(screen.sentence).to_contain_text("The server does not respond", timeout=PATIENT)
     screen.page.context.set_offline(False)

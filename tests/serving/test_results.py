@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.serving.results import load
+from gmaflow.serving.results import ResultFolder
 
 
 @pytest.fixture
@@ -28,11 +28,12 @@ def threads_change_often() -> Iterator[None]:
 @pytest.mark.usefixtures("threads_change_often")
 def test_threads_read_results_at_once(tmp_path: Path) -> None:
     wanted = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.save(tmp_path / "a.npy", wanted)
+    folder = ResultFolder(tmp_path / "job")
+    folder.save("a", wanted)
     read: list[np.ndarray] = []
 
     def work() -> None:
-        read.extend(load(tmp_path / "a.npy") for _ in range(50))
+        read.extend(folder.load("a") for _ in range(50))
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

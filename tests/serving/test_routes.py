@@ -13,8 +13,8 @@ from PIL import Image
 
 from gmaflow.example import load_example
 from gmaflow.inference.planning import CUT
-from gmaflow.io import VideoWriter, read_flow
-from gmaflow.serving.shelf import ModelShelf
+from gmaflow.io import VideoWriter, read_flow_arrays
+from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
 from tests.inference.test_refinement import least_memory
 from tests.serving.conftest import Running, frames, pair_files, running
@@ -62,9 +62,9 @@ def test_the_documentation_names_every_address_and_nothing_from_elsewhere(site: 
     assert all(path in page for path in paths)
     assert "//" not in page
     assert "<script" not in page
-    sheet = re.search(r'href="(/static/[^"]+)"', page)
-    assert sheet
-    assert site.client.get(sheet[1]).status_code == 200
+    files = re.findall(r'href="(/static/[^"]+)"', page)
+    assert files
+    assert all(site.client.get(file).status_code == 200 for file in files)
 
 
 def test_a_job_tells_what_became_of_it(site: Running, job: str) -> None:
@@ -105,7 +105,7 @@ def test_numbers_are_the_same_in_every_form(site: Running, job: str, tmp_path: P
     for name, suffix, off in formats:
         path = tmp_path / f"flow{suffix}"
         path.write_bytes(site.client.get(f"{job}/pairs/0/small/{name}").content)
-        flow = read_flow(path).array
+        flow = read_flow_arrays(path).array
         assert np.abs(flow - values[..., :2]).max() <= off
     assert set(np.unique(values[..., 2])) <= {0, 1, 2}
     assert values[..., 3].min() >= 0
@@ -124,7 +124,7 @@ def test_a_flow_file_of_an_iteration_is_kept_apart_from_the_result(
         (tmp_path / f"{number}.flo").write_bytes(site.client.get(file).content)
     values = np.frombuffer(site.client.get(f"{url}/pairs/0/small/values").content, "<f4")
     result = values.reshape(*SIZE, 4)[..., :2]
-    early, late = (read_flow(tmp_path / f"{number}.flo").array for number in (0, 1))
+    early, late = (read_flow_arrays(tmp_path / f"{number}.flo").array for number in (0, 1))
     assert np.array_equal(late, result)
     assert not np.array_equal(early, result)
 
@@ -138,12 +138,14 @@ def test_the_difference_of_two_models_is_the_same_from_both_sides(site: Running,
     assert one.std() > 0
 
 
-def test_attention_is_what_the_estimator_says(site: Running, shelf: ModelShelf, job: str) -> None:
+def test_attention_is_what_the_estimator_says(
+    site: Running, models: ModelRegistry, job: str
+) -> None:
     point = {"x": 17, "y": 30}
     answer = site.client.get(f"{job}/pairs/0/attentive/attention", params=point)
     shape = int(answer.headers["X-Height"]), int(answer.headers["X-Width"])
     shades = np.frombuffer(answer.content, np.uint8).reshape(shape)
-    cells = shelf.estimator("attentive").attend(frames(SIZE)[0]).cells([(17.0, 30.0)])[0].numpy()
+    cells = models.estimator("attentive").attend(frames(SIZE)[0]).cells([(17.0, 30.0)])[0].numpy()
     assert np.abs(shades / 255 * float(answer.headers["X-Max"]) - cells).max() < cells.max() / 255
     drawn = site.client.get(f"{job}/pairs/0/attentive/attention", params={**point, "format": "png"})
     assert picture(drawn).shape == (*SIZE, 3)
@@ -153,7 +155,7 @@ def test_attention_is_what_the_estimator_says(site: Running, shelf: ModelShelf, 
     ("path", "status", "sentence"),
     [
         ("pairs/0/small/attention?x=1&y=1", 404, "small has no attention"),
-        ("pairs/0/attentive/attention?x=99&y=1", 422, "not in the frame"),
+        ("pairs/0/attentive/attention?x=99&y=1", 422, "outside the frame"),
         ("pairs/0/attentive/attention?x=nan&y=1", 422, ""),
         ("pairs/0/attentive/attention?x=1", 422, "y: field required"),
         ("pairs/1/small/flow", 404, "no pair 1"),
@@ -161,7 +163,7 @@ def test_attention_is_what_the_estimator_says(site: Running, shelf: ModelShelf, 
         ("pairs/0/small/flwo", 404, "did you mean flow"),
         ("pairs/0/small/flow?iteration=4", 404, "no iteration 4"),
         ("pairs/0/small/flow?max_flow=0", 422, ""),
-        ("pairs/0/small/error", 404, "example alone"),
+        ("pairs/0/small/error", 404, "built-in example"),
         ("nothing", 404, "/docs"),
     ],
 )
@@ -204,13 +206,13 @@ def test_the_example_knows_its_truth(site: Running) -> None:
 def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, str]) -> None:
     # Enough for one direction, not for both at once.
     memory = least_memory("raft-small", *SIZE)
-    with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
+    with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
         url = site.start(iters="3")
         status = site.wait(url)
         assert (status["state"], status["every_iteration"]) == ("done", False)
         answer = site.client.get(f"{url}/pairs/0/small/flow", params={"iteration": 1})
         assert answer.status_code == 404
-        assert "for want of memory" in answer.json()["error"]
+        assert "memory was short" in answer.json()["error"]
         assert picture(site.client.get(f"{url}/pairs/0/small/occlusion")).shape[:2] == SIZE
         failed = site.wait(site.start(iters="1", size=(120, 160)))
         assert failed["state"] == "failed"
@@ -219,14 +221,14 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
 
 def test_where_only_tiles_fit_this_is_said(weight_files: tuple[str, str]) -> None:
     memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
-    with running(ModelShelf(weight_files, device="cpu", max_memory=str(memory))) as site:
+    with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
         status = site.wait(site.start(iters="1", size=(192, 640)))
         assert status["state"] == "done"
         assert "computed in tiles" in status["notes"][-1]
 
 
-def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> None:
-    with running(shelf, work_pixels=40 * 56 // 4) as site:
+def test_large_images_are_scaled_down_and_this_is_said(models: ModelRegistry) -> None:
+    with running(models, work_pixels=40 * 56 // 4) as site:
         url = site.start(iters="1")
         status = site.wait(url)
         assert (status["width"], status["height"]) == (28, 20)
@@ -242,14 +244,16 @@ def test_large_images_are_scaled_down_and_this_is_said(shelf: ModelShelf) -> Non
 
 @pytest.mark.parametrize(("format", "suffix"), [("npz", ".npz"), ("flo", ".flo"), ("png", ".png")])
 def test_flow_in_one_request_is_that_of_the_estimator(
-    site: Running, shelf: ModelShelf, tmp_path: Path, format: str, suffix: str
+    site: Running, models: ModelRegistry, tmp_path: Path, format: str, suffix: str
 ) -> None:
     answer = site.client.post(f"/api/flow?format={format}&iters=2", files=pair_files(SIZE))
     assert answer.status_code == 200, answer.text
     path = tmp_path / f"flow{suffix}"
     path.write_bytes(answer.content)
-    expected = shelf.estimator("small").with_iters(2)(*frames(SIZE)).array
-    assert np.abs(read_flow(path).array - expected).max() <= (1 / 64 if format == "png" else 1e-4)
+    expected = models.estimator("small").with_iters(2)(*frames(SIZE)).array
+    assert np.abs(read_flow_arrays(path).array - expected).max() <= (
+        1 / 64 if format == "png" else 1e-4
+    )
 
 
 def test_flow_in_one_request_with_occlusion(site: Running) -> None:
@@ -275,8 +279,8 @@ def test_a_clip_is_done_pair_by_pair(site: Running, clip: Path) -> None:
     assert "small/0003-flow.flo" in names
 
 
-def test_a_clip_goes_on_where_it_is_told_to(shelf: ModelShelf, clip: Path) -> None:
-    with running(shelf) as site:
+def test_a_clip_goes_on_where_it_is_told_to(models: ModelRegistry, clip: Path) -> None:
+    with running(models) as site:
         # A job before it holds the worker while we say where to go on.
         ahead = site.start(iters="64", size=(120, 160))
         files = {"clip": ("x.mp4", clip.read_bytes())}
@@ -285,13 +289,13 @@ def test_a_clip_goes_on_where_it_is_told_to(shelf: ModelShelf, clip: Path) -> No
         assert site.client.post(f"{url}/seek", json={"pair": 4}).status_code == 422
         assert site.client.get(f"{url}/pairs/0/small/flow").status_code == 409
         site.client.delete(ahead)
-        job = site.workshop.find(url.rsplit("/", 1)[1])
+        job = site.queue.find(url.rsplit("/", 1)[1])
         assert [task.pair for task in job.todo] == [2, 3, 0, 1]
         site.wait(url)
 
 
-def test_a_long_clip_is_cut_and_this_is_said(shelf: ModelShelf, clip: Path) -> None:
-    with running(shelf, clip_frames=3) as site:
+def test_a_long_clip_is_cut_and_this_is_said(models: ModelRegistry, clip: Path) -> None:
+    with running(models, clip_frames=3) as site:
         files = {"clip": ("x.mp4", clip.read_bytes())}
         url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
         status = site.wait(url)
@@ -307,7 +311,7 @@ def test_cuts_in_a_clip_are_told(site: Running, tmp_path: Path) -> None:
     files = {"clip": ("x.mp4", (tmp_path / "cut.mp4").read_bytes())}
     url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
     (note,) = site.client.get(url).json()["notes"]
-    assert "another scene begins with frame 3: " in note
+    assert "scene cut at frame 3: " in note
     site.client.delete(url)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, TrainConfig, TrainStep
-from gmaflow.training.preparing import make_network
+from gmaflow.training.setup import make_network
 from tests.conftest import random_images
 
 

@@ -1,37 +1,38 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gmaflow.errors import TrainingError
-from gmaflow.training import TrainConfig
-from gmaflow.training.config import CHANGEABLE
+from gmaflow.errors import FlowError, TrainingError
+from gmaflow.training import PRESETS, TrainConfig, preset
+from gmaflow.training.config import CHANGEABLE, differences, from_json, to_json
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": "raft-smal"}, "did you mean raft-small"),
     ({"model": "raft", "num_heads": 2}, "no heads"),
     ({"model": "gma", "combination": "sum"}, "combination='sum'"),
-    ({"data": "scenes"}, "says not where"),
+    ({"data": "scenes"}, "unknown data source 'scenes'"),
     ({"data": "scenes:mixx"}, "did you mean mix"),
     ({"data": "stage:chair"}, "did you mean chairs"),
-    ({"validate_on": ("stage:chairs",)}, "for training"),
+    ({"validate_on": ("stage:chairs",)}, "for training only"),
     ({"crop": (100, 96)}, "multiples of 8"),
-    ({"crop": (8, 96)}, "from 16 on"),
+    ({"crop": (8, 96)}, "at least 16"),
     ({"batch": 0}, "batch=0 must be at least 1"),
     ({"steps": 0}, "steps=0"),
-    ({"batch": 6, "accumulate": 4}, "cannot be learned in 4 equal parts; choose a multiple of 4"),
+    ({"batch": 6, "accumulate": 4}, "cannot be split into 4 equal parts; choose a multiple of 4"),
     ({"lr": 0.0}, "lr=0.0 is out of range"),
     ({"lr": float("nan")}, "lr=nan"),
     ({"gamma": 1.5}, "gamma=1.5"),
     ({"ema": 1.0}, "ema=1.0"),
     ({"occluded_from": 1.0}, "occluded_from"),
     ({"precision": "fp8"}, "fp8"),
-    ({"start_step": 5}, "name them with init"),
-    ({"start_step": 5, "steps": 5, "init": "x"}, "leaves nothing"),
-    ({"validate_every": 5, "validate_on": ()}, "nothing to validate on"),
-    ({"iters_growth": "4 8"}, "is no schedule"),
-    ({"iters_growth": "0.1:4"}, "is no schedule"),
-    ({"iters_growth": "0:4 0.5:0"}, "is no schedule"),
-    ({"iters_growth": "0:4 0.5:6 0.4:8"}, "is no schedule"),
+    ({"start_step": 5}, "needs initial weights"),
+    ({"start_step": 5, "steps": 5, "init": "x"}, "must be less than steps=5"),
+    ({"validate_every": 5, "validate_on": ()}, "validate_every needs data"),
+    ({"iters_growth": "4 8"}, "invalid iters_growth"),
+    ({"iters_growth": "0.1:4"}, "invalid iters_growth"),
+    ({"iters_growth": "0:4 0.5:0"}, "invalid iters_growth"),
+    ({"iters_growth": "0:4 0.5:6 0.4:8"}, "invalid iters_growth"),
 ]
 
 
@@ -55,3 +56,30 @@ def test_what_may_change_is_a_field() -> None:
 def test_errors_are_the_callers() -> None:
     with pytest.raises(TrainingError):
         TrainConfig(batch=-1)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_configs_survive_json(name: str) -> None:
+    assert from_json(to_json(preset(name))) == preset(name)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"stepz": 1}', '{"steps": 0}', "null"])
+def test_other_json_is_refused(text: str) -> None:
+    with pytest.raises(FlowError):
+        from_json(text)
+
+
+def test_differences_are_named() -> None:
+    changed = replace(preset("chairs"), crop=(64, 96), ema=0.5, keep=9)
+    assert differences(preset("chairs"), changed) == [
+        "crop is 368x496, not 64x96",
+        "ema is 0, not 0.5",
+    ]
+
+
+def test_textures_may_move_but_not_come_or_go() -> None:
+    plain, here = preset("scenes-pretrain"), replace(preset("scenes-pretrain"), textures="a")
+    moved = replace(here, textures="b")
+    assert differences(here, moved) == []
+    assert differences(here, plain) == ['textures is a, not ""']
+    assert differences(plain, here) == ['textures is "", not a']

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gmaflow.training import RunOptions, train
-from gmaflow.training.checkpoints import Checkpoints
+from gmaflow.training.run_folder import Checkpoints
 from tests.training.conftest import assert_same_training, tiny_config
 
 SETTINGS = {"model": "raft-small", "data": "scenes:chairs", "crop": "32x40", "batch": "4"}
@@ -21,7 +21,7 @@ SETTINGS |= {"accumulate": "2"}
 def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None:
     settings = [f"{key}={value}" for key, value in SETTINGS.items()]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "gmaflow.training", "scenes-pretrain", *settings]
+    command += ["--nproc-per-node", "2", "-m", "gmaflow", "train", "scenes-pretrain", *settings]
     command += [f"output={tmp_path / 'two'}", "device=cpu"]
     done = subprocess.run(
         command,

@@ -1,7 +1,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,9 @@ from PIL import Image
 
 from gmaflow.errors import DatasetError, FlowError, OutputError, TrainingError, WeightsError
 from gmaflow.training import Batch, RunOptions, TrainStep, train
-from gmaflow.training.checkpoints import Checkpoints
-from gmaflow.training.loop import explaining_shortage
-from gmaflow.training.overrides import override
-from gmaflow.training.preparing import make_network
+from gmaflow.training.loop import explaining_out_of_memory
+from gmaflow.training.run_folder import Checkpoints
+from gmaflow.training.setup import make_network
 from gmaflow.training.sources import SceneSource
 from gmaflow.training.validation import Validation
 from gmaflow.weights import load_checkpoint, save_checkpoint
@@ -99,7 +98,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
 def test_a_run_that_comes_to_nothing_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = BrokenScenes(range(2, 1000))
     monkeypatch.setattr(SceneSource, "batches", batches_of(scenes))
-    with pytest.raises(TrainingError, match=r"the last 4 steps up to 6 .* not finite"):
+    with pytest.raises(TrainingError, match=r"the last 4 steps up to 6 was not finite"):
         train(tiny_config(steps=20, max_skipped=4), options(tmp_path / "run"))
     assert Checkpoints(tmp_path / "run" / "checkpoints").newest().step == 4
 
@@ -120,10 +119,10 @@ def test_a_batch_that_does_not_fit_says_what_would(
 def test_what_would_fit_is_a_config(changes: dict[str, int], both_ways: bool) -> None:
     changes["batch"] *= 1 + both_ways
     config = tiny_config(**changes, both_ways=both_ways)
-    with pytest.raises(TrainingError) as told, explaining_shortage(config):
+    with pytest.raises(TrainingError) as told, explaining_out_of_memory(config):
         raise torch.OutOfMemoryError("CUDA out of memory")
     for name, number in re.findall("(accumulate|batch)=([0-9]+)", str(told.value)):
-        assert getattr(override(config, {name: number}), name) == int(number)
+        assert getattr(tiny_config(**asdict(config) | {name: int(number)}), name) == int(number)
     assert ("batch=" in str(told.value)) == (changes["batch"] > 1 + both_ways)
 
 
@@ -131,7 +130,7 @@ def test_what_would_fit_is_a_config(changes: dict[str, int], both_ways: bool) ->
     ("error", "sentence"),
     [
         (DatasetError("frame7.png is broken"), "frame7.png is broken"),
-        (torch.OutOfMemoryError("CUDA out of memory"), "scenes:mix does not fit .* 3 is kept"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "scenes:mix does not fit .* 3 is saved"),
     ],
 )
 def test_validation_that_fails_loses_nothing(
@@ -162,9 +161,9 @@ def test_a_disk_too_full_for_the_best_weights_does_not_end_a_run(
 
 
 def test_other_errors_keep_their_face() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), explaining_shortage(tiny_config()):
+    with pytest.raises(RuntimeError, match="shapes"), explaining_out_of_memory(tiny_config()):
         raise RuntimeError("shapes differ")
-    with pytest.raises(TrainingError, match="batch=1"), explaining_shortage(tiny_config()):
+    with pytest.raises(TrainingError, match="batch=1"), explaining_out_of_memory(tiny_config()):
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
 
@@ -184,7 +183,7 @@ def test_a_run_starts_from_weights(run_folder: Path, tmp_path: Path) -> None:
     file = run_folder / "weights.safetensors"
     weights = load_checkpoint(file).tensors
     assert same(make_network(tiny_config(init=str(file))).state_dict(), weights)
-    with pytest.raises(WeightsError, match="holds raft-small, but the run trains gma"):
+    with pytest.raises(WeightsError, match="contains raft-small, but the run trains gma"):
         make_network(tiny_config(model="gma", init=str(file)))
 
     config = tiny_config(steps=8, init=str(file), start_step=6, warm_up=10)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
-from gmaflow.training.batch import Batch
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.recorded import CompiledParts, RecordedStep, instance_norm
 from gmaflow.training.schedule import StepPlan

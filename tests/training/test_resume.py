@@ -15,10 +15,10 @@ import torch
 from gmaflow.errors import OutputError, TrainingError
 from gmaflow.training import RunOptions, StepPlan, TrainConfig, plan_at, train
 from gmaflow.training import loop as loop_module
-from gmaflow.training.checkpoints import Checkpoints, TrainState
-from gmaflow.training.overrides import to_json
-from gmaflow.training.run_folder import RunFolder
-from gmaflow.training.stopping import StopRequest
+from gmaflow.training.config import to_json
+from gmaflow.training.loop import StopRequest
+from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState
+from tests.conftest import without_tyro
 from tests.training.conftest import same, tiny_config
 
 CONFIG = tiny_config(ema=0.9, occluded_from=0.4)
@@ -65,7 +65,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(
 
 def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
     first = train(CONFIG, options(tmp_path / "run", stop_after=1e-6))
-    assert (first.steps, first.stopped) == (1, "the time is up")
+    assert (first.steps, first.stopped) == (1, "time limit reached")
     assert "--resume" in first.told()
     train(CONFIG, options(tmp_path / "run", resume=True))
     assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
@@ -98,12 +98,13 @@ def test_ctrl_c_ends_between_steps(
 
 @pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    """The process also runs without the libraries of the command line."""
     folder = tmp_path / "run"
     texts = json.loads(to_json(CONFIG)) | {"crop": "32x40", "validate_on": "scenes:mix"}
     settings = [f"{key}={value}" for key, value in texts.items()]
-    command = [sys.executable, "-m", "gmaflow.training", "scenes-pretrain", *settings]
+    command = [sys.executable, "-m", "gmaflow", "train", "scenes-pretrain", *settings]
     command += [f"output={folder}", "device=cpu", "quiet=true"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | without_tyro(tmp_path)
     process = subprocess.Popen(command, env=environment)
     begun = time.monotonic()
     while not list(folder.glob("checkpoints/step-*.pt")) and time.monotonic() - begun < 60:
@@ -111,6 +112,7 @@ def test_a_killed_run_ends_with_the_same_weights(whole: Path, tmp_path: Path) ->
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert not (folder / "tensorboard").exists()
     step = last_state(folder).step
     assert 0 < step < CONFIG.steps
     train(CONFIG, options(folder, resume=True))
@@ -128,7 +130,7 @@ def test_a_broken_checkpoint_costs_one_interval(
     newest.write_bytes(newest.read_bytes()[:-1000])
     train(CONFIG, options(folder, resume=True))
     assert "step-00000004.pt" in caplog.text
-    assert "going on from the checkpoint before" in caplog.text
+    assert "using the previous checkpoint" in caplog.text
     assert same(last_state(folder).tensors, last_state(whole).tensors)
     lines = (folder / "log.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
@@ -145,10 +147,10 @@ def test_a_changed_byte_is_noticed(place: float, whole: Path, tmp_path: Path) ->
 
 
 def test_nothing_to_go_on_from_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="holds no run to resume"):
+    with pytest.raises(TrainingError, match="has no run to resume"):
         train(CONFIG, options(tmp_path / "run", resume=True))
     (tmp_path / "config.json").write_text(to_json(CONFIG))
-    with pytest.raises(TrainingError, match="no checkpoint; start anew with --overwrite"):
+    with pytest.raises(TrainingError, match="no checkpoint; start again with --overwrite"):
         train(CONFIG, options(tmp_path, resume=True))
 
 
@@ -185,14 +187,14 @@ def test_what_does_not_touch_the_weights_may_change(
 
 def test_a_folder_with_a_run_or_other_files_is_refused(whole: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
-    with pytest.raises(OutputError, match="holds a run; add --resume"):
+    with pytest.raises(OutputError, match="contains a run; add --resume"):
         train(CONFIG, options(whole))
-    with pytest.raises(TrainingError, match="give one of them"):
+    with pytest.raises(TrainingError, match="give only one"):
         train(CONFIG, options(whole, resume=True, overwrite=True))
     assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
 
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(OutputError, match="holds other files"):
+    with pytest.raises(OutputError, match="contains other files"):
         train(CONFIG, options(tmp_path, overwrite=True))
     for place in (tmp_path / "thesis.tex", tmp_path / "thesis.tex" / "run"):
         with pytest.raises(OutputError, match=r"thesis\.tex is a file"):
@@ -219,13 +221,13 @@ def test_a_full_disk_loses_one_checkpoint_not_the_run(
 
     monkeypatch.setattr(torch, "save", full_at_four)
     assert train(CONFIG, options(tmp_path / "run")).steps == 6
-    assert "the run goes on" in caplog.text
+    assert "the run continues" in caplog.text
     names = [path.name for path in Checkpoints(tmp_path / "run" / "checkpoints").paths()]
     assert names == ["step-00000002.pt", "step-00000006.pt"]
 
 
 def test_the_loop_is_a_page() -> None:
     lines = Path(loop_module.__file__).read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("def run("))
+    start = next(i for i, line in enumerate(lines) if line.startswith("def run_steps("))
     length = next(i for i, line in enumerate(lines[start + 1 :]) if line.startswith("def "))
     assert length < 50

@@ -3,7 +3,7 @@ from itertools import islice
 import pytest
 import torch
 
-from gmaflow.training.batch import Batch
+from gmaflow.data import Batch
 from gmaflow.training.side_stream import AHEAD, SideStream
 from gmaflow.training.sources import SceneSource, from_scenes, open_source
 from tests.training.conftest import tiny_batch, tiny_config

@@ -6,8 +6,8 @@ import torch
 
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
 from gmaflow.io import write_flow, write_image
+from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
-from gmaflow.training.places import Place
 from gmaflow.training.sources import FileSource, SceneSource, open_source
 from tests.data import trees
 from tests.training.conftest import tiny_batch, tiny_config
@@ -31,7 +31,6 @@ def folder(tmp_path: Path) -> Path:
 def test_a_batch_of_scenes_is_known_by_its_number() -> None:
     source = open_source(tiny_config(), CPU)
     assert isinstance(source, SceneSource)
-    source.make_ready()  # which changes none of them
     first, second = islice(source.batches(0), 2)
     again = next(source.batches(1))
     assert torch.equal(second.image1, again.image1)
@@ -124,10 +123,10 @@ def test_what_a_worker_refuses_is_one_sentence(folder: Path, workers: int) -> No
 
 def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:
     trees.put_images(tmp_path, "a.png", "b.png")
-    with pytest.raises(DatasetError, match="no flow of them to learn from"):
+    with pytest.raises(DatasetError, match="has frames but no flow files"):
         open_source(tiny_config(data=f"folder:{tmp_path}"), CPU)
 
 
-def test_places_read_and_write() -> None:
+def test_data_sources_are_parsed_and_printed() -> None:
     for text in ("scenes:mix", "stage:kitti", "set:sintel:final", "set:spring", "folder:C:/my/x"):
-        assert str(Place.parse(text)) == text
+        assert str(DataSource.parse(text)) == text

@@ -67,7 +67,7 @@ def test_errors_on_a_data_set(network: FlowNetwork, tmp_path: Path) -> None:
 
 def test_without_truth_there_is_no_error(tmp_path: Path) -> None:
     trees.put_images(tmp_path, "a.png", "b.png")
-    with pytest.raises(TrainingError, match="no truth to validate on"):
+    with pytest.raises(TrainingError, match="has no ground truth"):
         Validation(tiny_config(validate_every=1, validate_on=(f"folder:{tmp_path}",)), CPU)
 
 

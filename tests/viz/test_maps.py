@@ -2,10 +2,19 @@ import inspect
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.viz.maps import confidence_map, error_legend, error_map
+from gmaflow.viz.maps import (
+    attention_overlay,
+    confidence_map,
+    error_legend,
+    error_map,
+    occlusion_layer,
+    occlusion_overlay,
+)
 
 
 def errors_of(*errors: float) -> Float32[np.ndarray, "1 n 2"]:
@@ -105,3 +114,96 @@ def test_more_confidence_is_lighter_and_nan_is_black() -> None:
 def test_a_confidence_with_channels_is_refused() -> None:
     with pytest.raises(FlowError, match=r"confidence of shape \(2, 3, 1\)"):
         inspect.unwrap(confidence_map)(np.zeros((2, 3, 1), np.float32))
+
+
+def test_each_kind_has_its_own_tint_and_the_rest_is_untouched() -> None:
+    image = np.full((1, 4, 3), 100, np.uint8)
+    inside = np.array([[False, True, False, True]])
+    outside = np.array([[False, False, True, True]])
+    plain, hidden, gone, both = occlusion_overlay(image, inside, outside)[0].astype(int)
+    assert plain.tolist() == [100, 100, 100]
+    assert hidden[0] > 150 > hidden[2]  # orange
+    assert gone[2] > 150 > gone[0]  # blue
+    assert both.tolist() == gone.tolist()
+
+
+def test_the_image_shows_through() -> None:
+    image = np.zeros((1, 2, 3), np.uint8)
+    image[0, 1] = 255
+    mask = np.ones((1, 2), np.bool_)
+    dark, light = occlusion_overlay(image, mask, ~mask)[0].astype(int)
+    assert (light - dark > 90).all()
+
+
+def test_an_empty_image_stays_empty() -> None:
+    mask = np.zeros((0, 0), np.bool_)
+    assert occlusion_overlay(np.zeros((0, 0, 3), np.uint8), mask, mask).shape == (0, 0, 3)
+
+
+def test_the_layer_laid_over_an_image_is_the_overlay() -> None:
+    generator = np.random.default_rng(0)
+    image = generator.integers(0, 256, (6, 8, 3), np.uint8)
+    inside, outside = generator.random((2, 6, 8)) < 0.4
+    layer = occlusion_layer(inside, outside).astype(float)
+    opacity = layer[..., 3:] / 255
+    laid = image * (1 - opacity) + layer[..., :3] * opacity
+    assert np.abs(laid - occlusion_overlay(image, inside, outside)).max() <= 1
+    assert not layer[~(inside | outside)].any()
+
+
+IMAGE = np.full((64, 96, 3), 90, np.uint8)
+
+
+@given(st.integers(0, 7), st.integers(0, 11))
+def test_it_is_brightest_where_the_attention_is(row: int, column: int) -> None:
+    attention = np.full((8, 12), 0.01, np.float32)
+    attention[row, column] = 1
+    query = (95.0, 63.0) if row < 4 else (0.0, 0.0)
+    picture = attention_overlay(IMAGE, attention, query).sum(axis=2)
+    # The marker is bright, too.
+    far = np.hypot(np.arange(96) - query[0], np.arange(64)[:, None] - query[1]) > 9
+    brightest = int(np.where(far, picture, 0).argmax())
+    assert (brightest // 96 // 8, brightest % 96 // 8) == (row, column)
+
+
+def test_only_ratios_matter() -> None:
+    attention = np.random.default_rng(0).random((8, 12)).astype(np.float32)
+    a, b = (attention_overlay(IMAGE, attention * f, (5.0, 5.0)).astype(int) for f in (1, 1 / 1024))
+    assert np.array_equal(a, b)
+
+
+def test_the_marker_is_at_the_query() -> None:
+    none = np.zeros((8, 12), np.float32)
+    plain = attention_overlay(IMAGE, none, (95.0, 63.0))
+    marked = attention_overlay(IMAGE, none, (30.0, 20.0))
+    y, x = np.nonzero((plain != marked)[:50, :80].any(axis=2))
+    assert (x.mean(), y.mean()) == (30, 20)
+    assert marked[20, 30].max() > 200
+
+
+def test_weights_that_are_not_numbers_count_as_none() -> None:
+    attention = np.ones((8, 12), np.float32)
+    attention[0] = 0
+    expected = attention_overlay(IMAGE, attention, (50.0, 50.0))
+    attention[0, :4] = np.nan, np.inf, -np.inf, -3
+    assert np.array_equal(attention_overlay(IMAGE, attention, (50.0, 50.0)), expected)
+
+
+def test_an_image_of_one_pixel_is_no_exception() -> None:
+    picture = attention_overlay(
+        np.zeros((1, 1, 3), np.uint8), np.ones((1, 1), np.float32), (0.0, 0.0)
+    )
+    assert picture.shape == (1, 1, 3)
+
+
+@pytest.mark.parametrize("query", [(-1.0, 0.0), (96.0, 0.0), (0.0, 64.0), (float("nan"), 0.0)])
+def test_a_query_outside_the_image_is_refused(query: tuple[float, float]) -> None:
+    with pytest.raises(
+        FlowError, match=r"not in the image; give x from 0 to 95 and y from 0 to 63"
+    ):
+        attention_overlay(IMAGE, np.ones((8, 12), np.float32), query)
+
+
+def test_a_map_without_cells_is_refused() -> None:
+    with pytest.raises(FlowError, match=r"attention map of shape \(0, 12\)"):
+        attention_overlay(IMAGE, np.ones((0, 12), np.float32), (0.0, 0.0))

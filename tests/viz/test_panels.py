@@ -1,3 +1,5 @@
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,8 +7,9 @@ from hypothesis import strategies as st
 from jaxtyping import UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.viz.panels import panel
+from gmaflow.viz import attention_panel, error_map, pair_panel, panel
 
+IMAGE = np.full((64, 96, 3), 90, np.uint8)
 GUTTER = 4  # for cells as small as these
 
 
@@ -84,3 +87,56 @@ def test_what_cannot_be_laid_out_is_refused() -> None:
         panel([picture(2, 2)] * 2, ["one"])
     with pytest.raises(FlowError, match="0 columns"):
         panel([picture(2, 2)], columns=0)
+
+
+def test_the_panel_grows_with_what_is_known() -> None:
+    generator = np.random.default_rng(0)
+    one, two = generator.integers(0, 256, (2, 40, 60, 3), np.uint8)
+    flow = generator.normal(size=(40, 60, 2)).astype(np.float32)
+    hidden = generator.random((40, 60)) < 0.2
+    confidence = generator.random((40, 60)).astype(np.float32)
+    plain = pair_panel(one, two, flow)
+    everything = pair_panel(
+        one,
+        two,
+        flow,
+        occlusion=(hidden, ~hidden),
+        confidence=confidence,
+        error=error_map(flow, flow * 2),
+        max_length=5.0,
+    )
+    rows = [panel([one] * count, [""] * count, columns=2).shape for count in (4, 7)]
+    assert [plain.shape, everything.shape] == rows
+
+
+def test_a_pair_without_motion_has_a_panel_too() -> None:
+    still = np.zeros((40, 60, 3), np.uint8)
+    assert pair_panel(still, still, np.zeros((40, 60, 2), np.float32)).size
+
+
+def test_the_panel_shows_frame_maps_and_flow_in_a_row() -> None:
+    maps = [np.eye(8, 12, dtype=np.float32)] * 3
+    queries = [(10.0, 10.0), (40.0, 30.0), (80.0, 50.0)]
+    without = attention_panel(IMAGE, maps, queries)
+    flow = np.zeros((64, 96, 2), np.float32)
+    assert without.shape[1] == 4 * (96 + 4) + 4
+    assert attention_panel(IMAGE, maps, queries, flow=flow).shape[1] == 5 * (96 + 4) + 4
+
+
+def test_the_panel_draws_flow_to_the_scale_it_is_given() -> None:
+    maps, queries = [np.ones((8, 12), np.float32)], [(10.0, 10.0)]
+    flow = np.full((64, 96, 2), 3, np.float32)
+    pale, full = (
+        attention_panel(IMAGE, maps, queries, flow=flow, max_length=length)
+        for length in (100.0, 4.5)
+    )
+    np.testing.assert_array_equal(pale[:, :200], full[:, :200])
+    assert pale[40, -50].min() > full[40, -50].min() + 50
+
+
+def test_maps_and_queries_go_in_pairs() -> None:
+    panel = inspect.unwrap(attention_panel)
+    with pytest.raises(FlowError, match="0 attention maps for 0 query points"):
+        panel(IMAGE, [], [])
+    with pytest.raises(FlowError, match="1 attention maps for 2 query points"):
+        panel(IMAGE, [np.ones((8, 12), np.float32)], [(0.0, 0.0), (1.0, 1.0)])

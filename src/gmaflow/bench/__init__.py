@@ -1,13 +1,16 @@
-"""How fast, and with how much memory: this package, and the published way beside it.
+"""Measures speed and memory, optionally compared with the algorithm of the published code.
+
+`cases` defines what is measured, `measuring` measures it, `bench_report` writes tables, JSON and
+plots, and `published_network` is the published algorithm.
 
 from gmaflow.bench import BenchConfig, as_text, bench
 
 print(as_text(bench(BenchConfig(sizes=("440x1024",), against="published"))))
 """
 
-from gmaflow.bench.config import BenchConfig
-from gmaflow.bench.report import as_json, as_text, output_files, write_files
-from gmaflow.bench.running import BenchResult, Measured, Ratio, bench
+from gmaflow.bench.bench_report import as_json, as_text, output_files, write_files
+from gmaflow.bench.cases import BenchConfig
+from gmaflow.bench.measuring import BenchResult, Measured, Ratio, bench
 
 __all__ = [
     "BenchConfig",

@@ -1,7 +1,9 @@
-"""What can be measured: one network, one way to compute it, one size."""
+"""What is measured: the config of a run, and the cases it consists of."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -9,28 +11,34 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from gmaflow.bench.published_network import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.errors import FlowError
-from gmaflow.inference import FlowEstimator, as_backend, as_precision
+from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
 from gmaflow.inference.padding import Padding
-from gmaflow.model import PUBLISHED_MIN_SIDE, FlowNetwork, PublishedNetwork
+from gmaflow.io.sizes import read_size
+from gmaflow.model import MODELS, STRIDE, FlowNetwork
 from gmaflow.runtime.device import pick_device, pick_dtype
+from gmaflow.runtime.memory import as_bytes
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 
 Way = Literal["gmaflow", "published", "training"]
-"""Estimate as this package does, or as the published code does; or a step of training."""
-
+"""Estimate as this package does or as the published code does; or a training step."""
 Work = Callable[[], object]
+
+AGAINST = ("", "published", "reference")
+"""Nothing, or the published algorithm; `reference` is its old name."""
+SWEEP_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """All that decides what is computed; plain values, so that another process can be told."""
+    """One network, one way to compute it, one size. Plain values, so that JSON can hold it."""
 
     way: Way = "gmaflow"
     model: str = "gma"
     weights: str = ""
-    """A file, or the name of shipped weights; by default random ones, which take as long."""
+    """A file, or the name of shipped weights; by default random weights, which take as long."""
     height: int = 440
     width: int = 1024
     batch: int = 1
@@ -46,7 +54,7 @@ class Case:
         return f"{self.height}x{self.width}"
 
     def checkpoint(self) -> Checkpoint:
-        """Load the weights, or draw them."""
+        """Load the weights, or draw random ones."""
         if self.weights:
             return find_checkpoint(self.weights, model=self.model or None)
         config = find_config(self.model)
@@ -55,10 +63,10 @@ class Case:
         return Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
 
     def prepare(self) -> Work:
-        """Load everything onto the device; return the work that is to be measured.
+        """Load everything onto the device; return the work to be measured.
 
         Raises:
-            FlowError: The case cannot be.
+            FlowError: the settings do not fit together.
         """
         ways: dict[Way, Callable[[], Work]] = {
             "gmaflow": self._estimate,
@@ -82,8 +90,8 @@ class Case:
     def _estimate_as_published(self) -> Work:
         if min(self.height, self.width) < PUBLISHED_MIN_SIDE:
             raise FlowError(
-                f"{self.size} is too small for the published way to compute; give sizes from "
-                f"{PUBLISHED_MIN_SIDE} on"
+                f"{self.size} is too small for the published algorithm; give sizes of at least "
+                f"{PUBLISHED_MIN_SIDE}x{PUBLISHED_MIN_SIDE}"
             )
         device = pick_device(self.device)
         dtype = pick_dtype(as_precision(self.precision), device)
@@ -118,13 +126,141 @@ class Case:
         return moving_images(self.batch, self.height, self.width, device)
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """Sizes, models, and how long to measure them."""
+
+    # The string under a field is its documentation, also in `gmaflow bench --help`.
+    models: tuple[str, ...] = ("gma",)
+    """gma, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
+    weights: str = ""
+    """A file or the name of shipped weights; by default random weights, which take as long."""
+    sizes: tuple[str, ...] = ("440x1024",)
+    """Height x width, one or several."""
+    batch: int = 1
+    """Pairs at a time."""
+    iters: int = 12
+    """Refinements."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference: the network as it is written."""
+    max_memory: str = ""
+    """Memory limit, such as 1.5GB; by default the free memory."""
+    against: str = ""
+    """published: also measure, in turn, the algorithm of the published code with the same
+    weights."""
+    check: bool = False
+    """Also measure how far the flow is from that of the reference back end in float32."""
+    overhead: bool = False
+    """Also print the paper's table of overhead; it measures training memory, on a GPU."""
+    sweep: bool = False
+    """Measure increasing sizes up to the one given, and plot how the cost grows."""
+    warm_up: int = 2
+    """Rounds that do not count."""
+    rounds: int = 0
+    """Rounds that count; 0: as many as fit into --seconds, at least 3."""
+    seconds: float = 10.0
+    """How long to measure each case if --rounds is 0."""
+    skip_memory: bool = False
+    """Do not measure peak memory, which needs a separate process for each case."""
+
+    def __post_init__(self) -> None:
+        as_precision(self.precision)
+        as_backend(self.backend)
+        if self.max_memory:
+            as_bytes(self.max_memory)
+        for name in ("batch", "iters"):
+            if getattr(self, name) < 1:
+                raise FlowError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.warm_up < 0 or self.rounds < 0 or not self.seconds > 0:
+            raise FlowError("warm_up and rounds must be 0 or more, and seconds above 0")
+        if self.against not in AGAINST:
+            raise FlowError(f"unknown value {self.against!r} for against; give published")
+        if len(self.measured_sizes) < 2 and self.sweep:
+            raise FlowError("the size is too small for a sweep; give at least 256x256")
+        for model in self.model_names:
+            find_config(model)
+
+    @property
+    def model_names(self) -> list[str]:
+        """The models, separated by commas or given one by one."""
+        return [name for text in self.models for name in re.split("[, ]+", text) if name]
+
+    @property
+    def measured_sizes(self) -> list[tuple[int, int]]:
+        """All heights and widths to measure."""
+        texts = [text for some in self.sizes for text in re.split("[, ]+", some) if text]
+        sizes = [read_size(text) for text in texts]
+        if not sizes or not self.model_names:
+            models = ", ".join(MODELS)
+            raise FlowError(
+                f"nothing to measure; give sizes such as 440x1024, and models: {models}"
+            )
+        return growing_sizes(max(sizes, key=math.prod)) if self.sweep else sizes
+
+    def cases(self, size: tuple[int, int]) -> Iterator[Case]:
+        """Yield the cases that are measured in turn at one size."""
+        height, width = size
+        ways: list[Way] = ["gmaflow", "published"] if self.against else ["gmaflow"]
+        for model in self.model_names:
+            for way in ways:
+                yield Case(
+                    way=way,
+                    model=model,
+                    weights=self.weights,
+                    height=height,
+                    width=width,
+                    batch=self.batch,
+                    iters=self.iters,
+                    device=self.device,
+                    precision=self.precision,
+                    backend=self.backend,
+                    max_memory=self.max_memory,
+                )
+
+
+def growing_sizes(largest: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return sizes of the same aspect ratio, each with twice the pixels of the one before."""
+    sizes = []
+    for halvings in reversed(range(SWEEP_STEPS)):
+        factor = 2 ** (-halvings / 2)
+        height, width = (round(side * factor / STRIDE) * STRIDE for side in largest)
+        if min(height, width) >= PUBLISHED_MIN_SIDE:
+            sizes.append((height, width))
+    return sizes
+
+
 def moving_images(
     batch: int, height: int, width: int, device: torch.device
 ) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 3 h w"]]:
-    """Return soft random patterns, and the same moved by a few pixels."""
+    """Return smooth random images, and the same shifted by a few pixels."""
     generator = torch.Generator().manual_seed(0)
     coarse = torch.rand(batch, 3, height // 8 + 2, width // 8 + 2, generator=generator)
     size = (height + 8, width + 8)
     pattern = F.interpolate(coarse, size, mode="bilinear", align_corners=True).to(device)
     first, second = pattern[..., :height, :width], pattern[..., 2 : height + 2, 5 : width + 5]
     return first.contiguous(), second.contiguous()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """The mean and largest difference of two flows, in pixels."""
+
+    mean: float
+    largest: float
+
+
+def distance_from_float32(case: Case) -> Distance:
+    """Compare a case's flow with that of the reference back end in float32, on the same device.
+
+    The reference has no memory limit: it needs more memory, and tiles would change its flow.
+    """
+    exact = replace(case, precision="fp32", backend="reference", max_memory="")
+    found, expected = (one.prepare()() for one in (case, exact))
+    assert isinstance(found, BatchEstimate)
+    assert isinstance(expected, BatchEstimate)
+    away = (found.flow - expected.flow).norm(dim=1)
+    return Distance(mean=float(away.mean()), largest=float(away.max()))

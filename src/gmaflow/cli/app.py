@@ -1,4 +1,4 @@
-"""`gmaflow VERB ...`: find the verb, run it, turn errors into one sentence and exit code 2."""
+"""`gmaflow VERB ...`: find the verb and run it; errors become one sentence and exit code 2."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -10,23 +10,23 @@ VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
     "convert": "draw flow files, or write them in another format",
-    "demo": "see it work on a built-in scene whose true motion is known",
-    "data": "list the data sets, or check whether one is complete and sound",
-    "scenes": "render training pairs whose flow is known exactly, and look at them",
+    "demo": "try it on a built-in scene whose true motion is known",
+    "data": "list the data sets, or check whether one is complete and intact",
+    "scenes": "render training pairs with exact flow, and look at them",
     "train": "train a network on rendered scenes or on data sets",
-    "evaluate": "measure how good the flow is, on data whose true motion is known",
-    "compare": "measure several networks on the same data, and how sure the difference is",
-    "tables": "lay training runs into the paper's tables of variants and ablations",
-    "submit": "write what the servers of Sintel, KITTI and Spring want",
-    "bench": "measure speed and memory, beside a plain peer if wanted",
-    "export": "write a network as a file that other programs run (ONNX, torch.export)",
-    "serve": "serve a page and an HTTP API",
+    "evaluate": "measure the error of the flow on data with known motion",
+    "compare": "compare several networks on the same data, with confidence intervals",
+    "tables": "put training runs into the paper's tables of variants and ablations",
+    "submit": "write submissions for the servers of Sintel, KITTI and Spring",
+    "bench": "measure speed and memory, also against other implementations",
+    "export": "export a network for other programs (ONNX, torch.export)",
+    "serve": "serve a web page and an HTTP API",
     "weights": "list, show or convert network weights",
 }
-"""Each verb is the module of that name beside this one, with a function `main(args)`."""
+"""Each verb is a module of that name in this package, with a function `main(args)`."""
 
 ABOUT = """
-Optical flow: the motion of every pixel between two frames, hidden ones too.
+Optical flow: the motion of every pixel between two frames, including hidden ones.
 """
 EXAMPLES = """
 examples:
@@ -36,26 +36,33 @@ examples:
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
   gmaflow video in.mp4 -o flow.mp4              flow of a video
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
-  gmaflow serve                                 drop images on a page in your browser"""
+  gmaflow serve                                 drop images on a page in the browser"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with 0, 1 where a part was left out, or 2 on bad input."""
+    """Run the command line; exits with 0, with 1 if a part was skipped, or 2 on bad input."""
     run_as_program(run, None if argv is None else list(argv))
 
 
 def run(args: list[str]) -> None:
-    """Hand the arguments to the verb they name.
+    """Run the verb that the arguments name.
 
     Raises:
-        FlowError: There is no such verb, or the verb refuses its input.
+        FlowError: The verb does not exist, or refuses its input.
     """
     if args and args[0] in ("-V", "--version"):
         print(f"gmaflow {__version__}")
         return
     verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
-    if verb is not None:
-        import_module(f"gmaflow.cli.{verb}").main(rest)
+    if verb is None:
+        return
+    try:
+        module = import_module(f"gmaflow.cli.{verb}")
+    except ModuleNotFoundError as err:
+        if err.name != "tyro":  # `train` and `bench` work without it
+            raise
+        raise FlowError(f"`gmaflow {verb}` needs tyro; run `pip install tyro`") from None
+    module.main(rest)
 
 
 def pick(
@@ -67,17 +74,17 @@ def pick(
     more: str = "",
     what: str = "verb",
 ) -> tuple[str | None, list[str]]:
-    """Split off the first argument, one of the choices; None if help was asked for and printed.
+    """Split off the first argument, one of the choices; None after printing help.
 
     Raises:
-        FlowError: It is not among the choices.
+        FlowError: It is not one of the choices.
     """
     if not args or args[0] in ("-h", "--help", "help"):
         width = max(9, *(len(name) + 2 for name in choices))
         listed = "\n".join(f"  {name:<{width}}{summary}" for name, summary in choices.items())
         kind = what.upper()
         print(f"usage: {command} {kind} ...\n{about}\n{what}s:\n{listed}\n{more}")
-        print(f"\n{command} {kind} --help tells the rest.")
+        print(f"\n{command} {kind} --help shows its options.")
         return None, []
     if args[0] not in choices:
         raise FlowError(f"there is no {what} {args[0]!r}; {suggest(args[0], choices)}")

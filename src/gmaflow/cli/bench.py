@@ -1,13 +1,17 @@
-"""`gmaflow bench`: how fast it is here, and how much memory it takes."""
+"""`gmaflow bench`: measures speed and memory."""
 
+from __future__ import annotations
+
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+with suppress(ModuleNotFoundError):  # without it, options are written as key=value
+    import tyro
 
-from gmaflow.bench.config import BenchConfig
-from gmaflow.cli.options import parse
+from gmaflow.bench import BenchConfig
+from gmaflow.cli.settings import read_options
 from gmaflow.errors import say
 
 
@@ -15,10 +19,9 @@ from gmaflow.errors import say
 class BenchOptions:
     """Measure speed and memory.
 
-    Prints a table, and with -o writes every figure as JSON. Cases are measured in turn, so that
-    whatever else the machine does slows all of them; memory is measured in a process of its own.
-    With --against published (or reference) the same weights, computed as the published code does,
-    are measured beside.
+    Prints a table, and with -o writes all figures as JSON. Cases are measured in turn, so that
+    other load on the machine affects all of them; memory is measured in separate processes. With
+    --against published, the algorithm of the published code is measured with the same weights.
 
     Examples:
       gmaflow bench
@@ -30,24 +33,24 @@ class BenchOptions:
 
     config: Annotated[BenchConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=BenchConfig)
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
-    """Where to write the figures, a .json file; the plot of a sweep goes beside it."""
+    """The .json file for the figures; the plot of a sweep is written next to it, as .png."""
     overwrite: bool = False
-    """Replace what is there."""
+    """Replace existing files."""
     json: bool = False
     """Print JSON instead of tables."""
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    options = parse(BenchOptions, args, verb="bench")
+    options = read_options(BenchOptions(), args, verb="bench")
 
     from gmaflow.bench import as_json, as_text, bench, output_files, write_files
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
-    # Before anything is written: a disk that is full by now loses no figures.
+    # Print first, so that a full disk loses no figures.
     print(as_json(result) if options.json else as_text(result), flush=True)
     if written := write_files(result, files):
         say(f"wrote {', '.join(map(str, written))}")
     if result.interrupted:
-        raise KeyboardInterrupt("these are the sizes that were measured")
+        raise KeyboardInterrupt("only the sizes above were measured")

@@ -9,27 +9,28 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.formats import FileFormat, ending_of
 from gmaflow.cli.options import check_length, parse
 from gmaflow.cli.outputs import (
+    FileFormat,
     Part,
     check_formats,
+    ending_of,
     file_paths,
     find_clash,
+    full_scale,
     is_folder,
     refuse_existing,
     refuse_inputs,
     refuse_two_formats,
 )
-from gmaflow.cli.pairs import full_scale
 from gmaflow.cli.progress import progress_bar
-from gmaflow.cli.scale import MOST_PAIRS, scale_of
+from gmaflow.cli.scale import MOST_PAIRS, scale_of, spread
 from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
 from gmaflow.io import (
     KITTI_ENDING,
     FlowArrays,
     list_flows,
-    read_flow,
+    read_flow_arrays,
     write_flow,
     write_image,
 )
@@ -39,11 +40,11 @@ from gmaflow.io import (
 class ConvertOptions:
     """Draw flow files, or write them in another format.
 
-    A flow file (.flo .pfm .npy .npz .flo5 .exr, or KITTI's .png), or a folder of them. The output's
-    suffix picks the format: .png .jpg .webp for a picture by the Middlebury colour wheel, the
-    others and .kitti.png for numbers. A folder becomes a folder, of pictures or of what --format
-    says. Its pictures have one scale and can be compared. Files that cannot be read are named and
-    left out; the exit code is then 1.
+    The input is a flow file (.flo .pfm .npy .npz .flo5 .exr, or KITTI's .png), or a folder of them.
+    The suffix of the output picks the format: .png .jpg .webp for a picture with the Middlebury
+    colour wheel, the others and .kitti.png for flow. A folder becomes a folder, of pictures or of
+    the format that --format picks. Its pictures share one scale, so they can be compared. Files
+    that cannot be read are reported and skipped; the exit code is then 1.
 
     Examples:
       gmaflow convert flow.flo -o flow.png --legend
@@ -57,12 +58,12 @@ class ConvertOptions:
     target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
     """A file, or a folder."""
     format: FileFormat | Literal["auto"] = "auto"
-    """Folders: what to write; auto is png, which is pictures."""
+    """Folders: what to write; auto is png (pictures)."""
     legend: bool = False
-    """Pictures: add the wheel and its scale in a corner."""
+    """Pictures: draw the colour wheel and its scale in a corner."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour; by default the longest of a file, and for a
-    folder one length from files all over it."""
+    folder one length from files spread over it."""
     overwrite: bool = False
     """Replace outputs that exist."""
     json: bool = False
@@ -70,18 +71,18 @@ class ConvertOptions:
 
     @property
     def output(self) -> Path:
-        """Where it goes."""
+        """The output as a path."""
         return Path(self.target)
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A flow file and what becomes of it."""
+    """A flow file and its output."""
 
     source: Path
     target: Path
     draws: bool
-    """Whether that is a picture."""
+    """Whether the output is a picture."""
 
 
 def main(args: list[str]) -> None:
@@ -90,7 +91,7 @@ def main(args: list[str]) -> None:
     jobs = plan(options)
     scale = options.max_length
     if scale is None and jobs[0].draws and options.input.is_dir():
-        scale = scale_of(readable(spread(jobs)))
+        scale = scale_of(readable(sample(jobs)))
     skipped = convert(jobs, options, scale)
     report = {
         "input": str(options.input),
@@ -105,10 +106,10 @@ def main(args: list[str]) -> None:
 
 
 def plan(options: ConvertOptions) -> list[Conversion]:
-    """List what is to be done, after everything that can be checked ahead.
+    """List the conversions, after everything that can be checked before the work.
 
     Raises:
-        FlowError: Something is missing, or cannot be meant.
+        FlowError: An option or path cannot be used.
     """
     check_length("--max-length", options.max_length)
     into_folder = is_folder(options.target)
@@ -136,7 +137,7 @@ def plan(options: ConvertOptions) -> list[Conversion]:
     ]
     if not jobs[0].draws and (options.legend or options.max_length is not None):
         raise FlowError(
-            f"--legend and --max-length are for pictures, and {targets[0].name} holds numbers; "
+            f"--legend and --max-length are for pictures, and {targets[0].name} is a flow file; "
             "drop them, or write a .png"
         )
     refuse_inputs(targets, sources)
@@ -145,38 +146,37 @@ def plan(options: ConvertOptions) -> list[Conversion]:
 
 
 def stem_of(path: Path) -> str:
-    """Return the name of a flow file without what tells its format."""
+    """Return the name of a flow file without the ending of its format."""
     kitti = path.name.lower().endswith(KITTI_ENDING)
     return path.name[: -len(KITTI_ENDING)] if kitti else path.stem
 
 
-def spread(jobs: Sequence[Conversion]) -> list[Conversion]:
-    """Return a few of many, from all over."""
-    count = min(len(jobs), MOST_PAIRS)
-    return [jobs[len(jobs) * number // count] for number in range(count)]
+def sample(jobs: Sequence[Conversion]) -> list[Conversion]:
+    """Return a few conversions, spread evenly."""
+    return [jobs[number] for number in spread(len(jobs), min(len(jobs), MOST_PAIRS))]
 
 
 def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
-    """Read flow files, but for those that cannot be, which is told when their turn comes."""
+    """Read flow files; those that cannot be read are skipped here and reported later."""
     for job in jobs:
         try:
-            yield read_flow(job.source)
+            yield read_flow_arrays(job.source)
         except FlowFileError:
             continue
 
 
 def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
-    """Do the work; returns what was wrong with files of a folder.
+    """Convert the files; returns the errors of files that were skipped.
 
     Raises:
-        FlowFileError: No file can be read, or held by the format.
+        FlowFileError: No file could be converted.
     """
     skipped: list[str] = []
     with progress_bar("files", quiet=options.json) as show_progress:
         for number, job in enumerate(jobs):
             show_progress(number, len(jobs))
             try:
-                write(job, read_flow(job.source), legend=options.legend, scale=scale)
+                write(job, read_flow_arrays(job.source), legend=options.legend, scale=scale)
             except FlowFileError as err:
                 skipped.append(str(err))
                 if len(skipped) == len(jobs):
@@ -186,7 +186,7 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
 
 
 def write(job: Conversion, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
-    """Write a flow as a picture or as numbers."""
+    """Write a flow as a picture or a flow file."""
     if not job.draws:
         write_flow(job.target, *flow)
         return
@@ -197,7 +197,7 @@ def write(job: Conversion, flow: FlowArrays, *, legend: bool, scale: float | Non
 
 
 def sentence(report: dict[str, object]) -> str:
-    """Return a report as a person would say it."""
+    """Return a report in words."""
     converted = report["converted"]
     assert isinstance(converted, int)
     files = f"{counted(converted, 'file')} to " if Path(str(report["input"])).is_dir() else ""

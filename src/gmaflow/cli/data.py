@@ -1,4 +1,4 @@
-"""`gmaflow data`: list the data sets, and check whether one is complete and sound."""
+"""`gmaflow data`: list the known data sets, or check one for missing and broken files."""
 
 import json
 import sys
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from gmaflow.data import CheckReport
 
 ACTIONS = {
-    "list": "list the data sets that are known, where they lie and where they are had",
-    "check": "count a data set against the published numbers and look at every file",
+    "list": "list the known data sets, their local folders and download links",
+    "check": "compare a data set with its published size and check every file",
 }
 _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """List the data sets that are known, where they lie and where they are had."""
+    """List the known data sets, their local folders and download links."""
 
     json: bool = False
     """Print JSON."""
@@ -33,9 +33,9 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """Count a data set against the published numbers and look at every file.
+    """Compare a data set with its published size and check every file.
 
-    Exits with 0 if it is complete and sound, with 1 if not.
+    Exits with 0 if the data set is complete and intact, with 1 if not.
 
     Examples:
       gmaflow data check sintel /data/MPI-Sintel
@@ -43,11 +43,11 @@ class CheckOptions:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """The data set: sintel, things, kitti-2015 ...; `gmaflow data list` tells all."""
+    """The data set: sintel, things, kitti-2015 ...; `gmaflow data list` prints all names."""
     root: Annotated[Path | None, tyro.conf.Positional] = None
-    """Its folder; by default what the environment or the config file says."""
+    """Its folder; by default from the environment or the config file."""
     deep: bool = False
-    """Read every file from end to end, not its header alone."""
+    """Decode every file instead of reading headers only."""
     json: bool = False
     """Print JSON."""
 
@@ -84,19 +84,19 @@ def list_sets(options: ListOptions) -> None:
     for name, info in DATASETS.items():
         found = roots[name]
         parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
-        root = str(found[0]) if found else f"not set; {root_variable(info)} may name it"
+        root = str(found[0]) if found else f"not set; set {root_variable(info)}"
         print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
         print(f"{'':<12}root: {root}")
         if info.source:
             print(f"{'':<12}from: {info.source}")
-    print(f"GMAFLOW_DATA may name a folder that holds them all; so may {config_path()}.")
+    print(f"Set GMAFLOW_DATA to a folder that contains all of them, or edit {config_path()}.")
 
 
 def check(options: CheckOptions) -> None:
-    """Print what a check finds, and exit with 1 if the data set is not complete and sound."""
+    """Print the result of a check, and exit with 1 if the data set is incomplete or broken."""
     from gmaflow.data import check_dataset
 
-    with progress_bar("reading" if options.deep else "looking") as progress:
+    with progress_bar("reading" if options.deep else "checking") as progress:
         report = check_dataset(options.name, options.root, deep=options.deep, progress=progress)
     if options.json:
         print(json.dumps(as_json(report), indent=2))
@@ -107,7 +107,7 @@ def check(options: CheckOptions) -> None:
 
 
 def as_json(report: "CheckReport") -> dict[str, object]:
-    """Return a report as plain values."""
+    """Return a report as JSON values."""
     return {
         "data set": report.info.name,
         "root": str(report.root),
@@ -130,7 +130,7 @@ def as_json(report: "CheckReport") -> dict[str, object]:
 
 
 def show(report: "CheckReport") -> None:
-    """Print a report for people."""
+    """Print a report as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -138,7 +138,7 @@ def show(report: "CheckReport") -> None:
     for part in report.parts:
         count = part.part.count
         if part.found == 0 and not part.part.required:
-            remark = "not there, not needed"
+            remark = "missing, optional"
         else:
             remark = "" if part.complete else "incomplete"
         table.add_row(
@@ -150,9 +150,9 @@ def show(report: "CheckReport") -> None:
     for line in lines[:_SHOWN]:
         print(line)
     if len(lines) > _SHOWN:
-        print(f"... and {len(lines) - _SHOWN:,} more; --json names all")
-    how = "read from end to end" if report.deep else "looked at; --deep reads them from end to end"
-    print(f"{report.num_files:,} files were {how}")
+        print(f"... and {len(lines) - _SHOWN:,} more; --json lists all")
+    how = "decoded" if report.deep else "checked by header; --deep decodes them"
+    print(f"{report.num_files:,} files {how}")
     state = "complete" if report.complete else "not complete"
-    source = "" if report.complete else f"; it is had from {report.info.source}"
+    source = "" if report.complete else report.info.download_hint
     print(f"{report.info.title} in {report.root} is {state}{source}")

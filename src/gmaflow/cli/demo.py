@@ -1,4 +1,4 @@
-"""`gmaflow demo`: the main job on a built-in pair whose true motion is known."""
+"""`gmaflow demo`: flow of a built-in pair whose true motion is known."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
-from gmaflow.cli.preview import show_in_terminal
 from gmaflow.errors import counted
 from gmaflow.io import ensure_can_write, write_flow, write_image
 
@@ -23,9 +22,9 @@ PICTURE, TRUTH, FRAMES = "demo.png", "truth.flo", ("frame1.png", "frame2.png")
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """See it work: estimate the flow of a built-in pair and compare it with the truth.
+    """Estimate the flow of a built-in pair and compare it with the truth.
 
-    Writes demo.png, one picture that shows it all, and the pair itself (frame1.png, frame2.png,
+    Writes demo.png, one picture of everything, and the pair itself (frame1.png, frame2.png,
     truth.flo) to try other commands on.
 
     Examples:
@@ -37,7 +36,7 @@ class DemoOptions:
     """The folder to write to."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     overwrite: bool = False
-    """Replace what is there."""
+    """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
 
@@ -61,14 +60,11 @@ def main(args: list[str]) -> None:
         report = {"picture": str(options.output / PICTURE), "mean_error": error}
         print(json.dumps(report, indent=2))
         return
-    show_in_terminal(picture)
-    print(
-        f"wrote {options.output / PICTURE}: the estimate is {error:.2f} px off the truth on average"
-    )
+    print(f"wrote {options.output / PICTURE}: the mean error of the estimate is {error:.2f} px")
 
 
 def compare(example: "Example", estimator: "FlowEstimator") -> tuple["np.ndarray", float]:
-    """Draw the estimate beside the truth; also return the mean end-point error."""
+    """Draw the estimate next to the truth; also return the mean end-point error."""
     from gmaflow import viz
     from gmaflow.weights import describe
 

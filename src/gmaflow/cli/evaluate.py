@@ -1,57 +1,59 @@
-"""`gmaflow evaluate`: how good the flow is, on data whose true motion is known."""
+"""`gmaflow evaluate`: measures how good the flow is."""
 
-from dataclasses import dataclass, field
+import csv
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
-from gmaflow.cli.progress import step_bar
+from gmaflow.cli.progress import GOES_ON, progress_bar, step_bar
 from gmaflow.cli.scenes_options import parse_size
-from gmaflow.errors import DatasetError, suggest
+from gmaflow.errors import DatasetError, FlowError, counted, suggest
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from collections.abc import Sequence
 
-    from gmaflow.evaluation import Evaluation, ExampleSet
+    from gmaflow.data import FlowDataset
+    from gmaflow.evaluation import ExampleSet
+    from gmaflow.evaluation.pages import Table
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Which pairs are judged."""
+    """Which pairs are evaluated."""
 
     data: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """sintel, kitti-2015, chairs ... (`gmaflow data list`), folder for your own, or scenes."""
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Where the data set lies; by default what the environment or the config file says."""
+    """The data set's folder; by default from the environment or the config file."""
     split: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """training, validation ...; by default the data set's first."""
     passes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
     """clean, final, albedo; occ or noc for KITTI; by default the first."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Judge at most so many pairs of each pass, spread over it; not comparable to the whole."""
+    """Evaluate at most this many evenly spaced pairs of each pass; not comparable to all."""
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Kind of rendered scenes, for --data scenes; mix by default."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Which rendered scenes; 0 by default."""
+    """Seed of rendered scenes; 0 by default."""
     count: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """How many rendered scenes; 20 by default."""
+    """Number of rendered scenes; 20 by default."""
     size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
     """Height and width of rendered scenes; 368x496 by default."""
 
     def check(self) -> None:
-        """Refuse a data set that there is none of, and options that would change nothing.
-
-        Raises:
-            DatasetError: There is such a thing.
-        """
+        """Refuse an unknown data set, and options that would have no effect."""
         from gmaflow.data import DATASETS
         from gmaflow.evaluation import SCENES
 
         known = (*DATASETS, SCENES)
         if self.data not in known:
-            raise DatasetError(f"there is no data set {self.data!r}; {suggest(self.data, known)}")
+            raise DatasetError(f"unknown data set {self.data!r}; {suggest(self.data, known)}")
         of_files = {"--root": self.root, "--split": self.split}
         of_scenes = {
             "--count": self.count,
@@ -63,7 +65,7 @@ class DataOptions:
         for option, value in (of_files if rendered else of_scenes).items():
             if value is not None:
                 wanted = "data sets of files" if rendered else "rendered scenes, --data scenes"
-                instead = "; for fewer pairs there is --limit" if option == "--count" else ""
+                instead = "; use --limit for fewer pairs" if option == "--count" else ""
                 raise DatasetError(f"{option} is for {wanted}, not for {self.data}{instead}")
 
     def open(self) -> "ExampleSet":
@@ -83,8 +85,22 @@ class DataOptions:
             found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
         return found if self.limit is None else thin(found, self.limit)
 
+    def open_footage(self) -> "FlowDataset":
+        """List pairs of frames, with or without ground truth."""
+        from gmaflow.data import FlowDataset, open_dataset
+        from gmaflow.evaluation import SCENES, spread
+
+        if self.data == SCENES:
+            raise FlowError("rendered scenes have ground truth; remove --unsupervised")
+        self.check()
+        dataset = open_dataset(self.data, self.root, split=self.split, passes=self.passes or None)
+        if self.limit is None:
+            return dataset
+        places = spread(len(dataset), self.limit)
+        return FlowDataset(dataset.name, tuple(dataset[place] for place in places))
+
     def padding(self, chosen: Literal["auto", "sintel", "kitti"]) -> Literal["sintel", "kitti"]:
-        """Return how images are padded; `auto` is as was published for the data set."""
+        """Return how images are padded; `auto` is what was published for the data set."""
         from gmaflow.evaluation import published_padding
 
         return published_padding(self.data) if chosen == "auto" else chosen
@@ -95,10 +111,10 @@ Data = Annotated[DataOptions, tyro.conf.OmitArgPrefixes]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """Judge a network on pairs whose true motion is known.
+    """Evaluate a network on pairs with ground truth.
 
-    Leaves report.html, results.json and results.csv in the output folder. Results are kept there
-    pair by pair: an interrupted run goes on where it was, and a repeated one computes nothing.
+    Writes report.html, results.json and results.csv to the output folder. The results of each pair
+    are stored there: an interrupted run resumes, and a repeated run computes nothing.
 
     Examples:
       gmaflow evaluate --data sintel --root /data/MPI-Sintel --passes clean final -o sintel
@@ -112,25 +128,22 @@ class EvaluateOptions:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the results go."""
     warm_start: bool = False
-    """Judge sequences a second time, each pair begun from the flow of the one before."""
+    """Evaluate sequences a second time, each pair initialized with the previous flow."""
     unsupervised: bool = False
-    """Judge by the frames alone, for footage whose true motion nobody knows."""
+    """Evaluate without ground truth, from the frames themselves."""
     padding: Literal["auto", "sintel", "kitti"] = "auto"
-    """Where images grow to multiples of 8: as published for Sintel or for KITTI."""
+    """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    from rich.console import Console
-
     options = parse(EvaluateOptions, args, verb="evaluate")
     if options.unsupervised:
-        from gmaflow.cli.unsupervised import judge_by_frames
-
-        judge_by_frames(options)
+        evaluate_footage(options)
         return
-    from gmaflow.evaluation import REPORT, evaluate, write_report
+    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation.pages import overall_table, region_table
 
     data = options.data.open()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
@@ -142,52 +155,80 @@ def main(args: list[str]) -> None:
             options.output,
             weights=options.estimator.weights or "shipped",
             warm_start=options.warm_start,
-            progress=lambda judged: step(judged.example.title),
+            progress=lambda result: step(result.example.title),
         )
-    write_report(evaluation, estimator, options.output)
+    page = write_report(evaluation, estimator, options.output)
+    print_table(overall_table(evaluation), title=f"{data.title}: {evaluation.about.model}")
+    regions = region_table(evaluation)
+    if len(regions.header) > 5:  # the last two columns would squeeze the others
+        regions = replace(
+            regions, header=regions.header[:-2], rows=[row[:-2] for row in regions.rows]
+        )
+    print_table(regions, title="EPE by region, px")
+    print_notes(evaluation.notes, page)
+
+
+def print_table(table: "Table", *, title: str) -> None:
+    """Print a table to the terminal."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    shown = RichTable(title=title, title_justify="left")
+    for i, name in enumerate(table.header):
+        last = i == len(table.header) - 1
+        is_text = i in table.text_columns
+        shown.add_column(
+            name, justify="left" if is_text else "right", style="dim" if is_text and last else ""
+        )
+    for row in table.rows:
+        shown.add_row(*(str(getattr(cell, "text", cell)) for cell in row))
+    Console().print(shown)
+
+
+def print_notes(notes: "Sequence[str]", page: Path) -> None:
+    """Print the notes of a result, and where its page is."""
+    from rich.console import Console
+
     console = Console()
-    for table in (main_table(evaluation), region_table(evaluation)):
-        console.print(table)
-    for note in evaluation.notes:
+    for note in notes:
         console.print(f"note: {note}", highlight=False, markup=False)
-    console.print(f"wrote {options.output / REPORT}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)
 
 
-def main_table(evaluation: "Evaluation") -> "Table":
-    """Return the overall figures of each pass, for the terminal."""
-    from rich.table import Table
+def evaluate_footage(options: EvaluateOptions) -> None:
+    """Evaluate without ground truth; print a table, and write a page, JSON and CSV."""
+    from gmaflow.evaluation.pages import Table, format_figure, readable, write_unsupervised
+    from gmaflow.evaluation.unsupervised import MEANING, NAMES, average, check_footage
+    from gmaflow.io import atomic_write
 
-    from gmaflow.evaluation import written
-
-    table = Table(title=f"{evaluation.data.title}: {evaluation.about.model}", title_justify="left")
-    for name in ("", "pairs", "EPE", "1px %", "3px %", "5px %", "Fl %"):
-        table.add_column(name, justify="right" if name else "left")
-    for title, regions in evaluation.columns():
-        found = regions["all"]
-        shares = (found.px1, found.px3, found.px5, found.fl)
-        cells = (written(found.epe), *(written(share, 2) for share in shares))
-        table.add_row(title, str(found.images), *cells)
-    return table
-
-
-def region_table(evaluation: "Evaluation") -> "Table":
-    """Return the end-point error of each region, for the terminal."""
-    from rich.table import Table
-
-    from gmaflow.evaluation import REGIONS, written
-
-    columns = list(evaluation.columns())
-    # Beside many columns the meanings would be squeezed to nothing; the report has them.
-    explained = len(columns) <= 2
-    table = Table("EPE by region")
-    for title, _ in columns:
-        table.add_column(title, justify="right")
-    if explained:
-        table.add_column("", style="dim")
-    for region, meaning in REGIONS.items():
-        if any(region in regions for _, regions in columns):
-            errors = (
-                written(regions[region].epe) if region in regions else "" for _, regions in columns
-            )
-            table.add_row(region, *errors, *([meaning] if explained else []))
-    return table
+    if options.warm_start:
+        raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
+    dataset = options.data.open_footage()
+    estimator = options.estimator.make(padding=options.data.padding(options.padding))
+    with progress_bar("evaluate", kept=GOES_ON) as progress:
+        checked = check_footage(estimator, dataset, options.output, progress=progress)
+    title = dataset.name
+    if options.data.data == "folder":  # whose pairs may be in several subfolders
+        title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name
+    mean = average(one.found for one in checked)
+    csv_file, json_file = (options.output / f"unsupervised.{end}" for end in ("csv", "json"))
+    with atomic_write(csv_file) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["scene", "frame", *NAMES])
+        for one in checked:
+            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
+            writer.writerow([one.pair.scene, one.pair.frame, *numbers])
+    figures = asdict(mean)
+    plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+    about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
+    with atomic_write(json_file) as temporary:
+        temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
+    page = write_unsupervised(options.output, title, checked, estimator)
+    rows = [
+        (readable(name), format_figure(figures[name]), f"{meaning} ({unit})")
+        for name, (unit, meaning) in MEANING.items()
+    ]
+    table = Table(("figure", "mean", ""), rows, text_columns=(0, 2))
+    print_table(table, title=f"{title}: {counted(len(dataset), 'pair')}")
+    static = ["most of the image does not change: the camera seems to be static"]
+    print_notes(static if mean.static_camera else [], page)

@@ -1,4 +1,4 @@
-"""`gmaflow export`: the network as a file that other programs run."""
+"""`gmaflow export`: writes a network as a file that runs without gmaflow."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,16 +8,16 @@ import tyro
 
 from gmaflow.cli.options import WeightsOptions, parse
 from gmaflow.errors import say
-from gmaflow.export.config import ExportConfig
+from gmaflow.export import ExportConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(WeightsOptions):
     """Write a network as a file that other programs run: ONNX, or a program of torch.export.
 
-    The program takes two RGB images as uint8 [batch, 3, height, width] and gives their flow in
-    pixels, float32 [batch, 2, height, width]; scaling and padding are inside. The file is run once
-    by ONNX Runtime or by torch alone, and is left only if its flow is the estimator's.
+    The program takes two RGB images as uint8 [batch, 3, height, width] and returns their flow in
+    pixels, float32 [batch, 2, height, width]; scaling and padding are inside. The file is run with
+    ONNX Runtime or torch, and verified against gmaflow before it is saved.
 
     Examples:
       gmaflow export -o gma.onnx --size 480x640
@@ -44,6 +44,6 @@ def main(args: list[str]) -> None:
 
     check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
-    say("gmaflow: tracing, writing and checking; this takes a minute or more")
+    say("gmaflow: tracing, writing and checking; this can take a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
     print(as_json(report) if options.json else as_text(report))

@@ -3,24 +3,155 @@
 import json
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from gmaflow.cli.flow_folder import run_folder
-from gmaflow.cli.flow_options import FlowOptions
-from gmaflow.cli.options import parse
+from gmaflow.cli.options import Estimator, EstimatorOptions, check_length, parse
 from gmaflow.cli.outputs import (
+    FileFormat,
+    PairResult,
+    Part,
     check_formats,
     file_paths,
     folder_paths,
+    full_scale,
+    holds_numbers,
+    how_estimated,
     is_folder,
     refuse_existing,
     refuse_inputs,
     refuse_two_formats,
+    settings,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, full_scale, how_estimated, settings
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
 from gmaflow.io.sizes import check_same_size
+
+if TYPE_CHECKING:
+    from gmaflow.inference import Flow
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """Estimate optical flow.
+
+    The input is two images, or a folder whose images are consecutive frames (in natural order). The
+    suffix of the output picks the format: .flo .pfm .npy .npz .flo5 .exr for flow, .kitti.png for
+    KITTI's format, .png .jpg .webp for a picture. An output without suffix, or with a slash at its
+    end, is a folder and gets everything: the flow, its picture, arrows over the first frame, the
+    second frame warped back onto the first, a panel of all, and with --backward occlusion
+    (in-frame, out-of-frame) and confidence. With --format it gets only the flow, or only the
+    pictures.
+
+    All pictures of a folder of frames share one scale, so they can be compared. Pairs that cannot
+    be used are reported and skipped; the exit code is then 1. After Ctrl-C, the same command with
+    --resume continues: finished pairs are not estimated again, and the scale is kept. A warm start
+    continues from the last flow and gives the same files; if a pair in the middle is missing, it is
+    estimated without a warm start.
+
+    Examples:
+      gmaflow flow a.png b.png -o flow.png
+      gmaflow flow a.png b.png -o out.flo --weights gma-sintel.pth --iters 32
+      gmaflow flow a.png b.png -o out --backward --attention 120,80
+      gmaflow flow frames/ -o flow/ --warm-start --resume
+      gmaflow flow frames/ -o flow/ --format npz
+    """
+
+    inputs: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 | FOLDER")
+    ]
+    """Two images, or one folder of frames."""
+    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
+    """A file, or a folder for everything."""
+    estimator: Estimator = field(default_factory=EstimatorOptions)
+    format: FileFormat | Literal["all"] = "all"
+    """Folders: write only the flow, in this format, or only the pictures (png)."""
+    backward: bool = False
+    """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
+    In a folder, backward flow is named after the second frame of its pair."""
+    warm_start: bool = False
+    """Folders: start each pair from the flow of the previous pair."""
+    attention: Annotated[
+        tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
+    ] = ()
+    """Show which pixels the pixel at x,y aggregates motion from; can be given several times."""
+    truth: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """One pair: the true flow, to report and draw the error."""
+    max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
+    """Length at which pictures reach full colour; by default the longest of a pair, and for a
+    folder of frames one length from pairs spread over it."""
+    resume: bool = False
+    """Folders: skip finished pairs; refused if flow.json has other settings."""
+    overwrite: bool = False
+    """Replace outputs that exist."""
+    json: bool = False
+    """Print a JSON object instead of a sentence."""
+
+    @property
+    def output(self) -> Path:
+        """The output as a path."""
+        return Path(self.target)
+
+    @cached_property
+    def into_folder(self) -> bool:
+        """Whether the output is a folder."""
+        return is_folder(self.target)
+
+    @property
+    def extras(self) -> frozenset[Part]:
+        """The extra parts that were asked for."""
+        parts = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE} if self.backward else set()
+        if self.attention:
+            parts.add(Part.ATTENTION)
+        if self.truth is not None:
+            parts.add(Part.ERROR)
+        return frozenset(parts)
+
+    @property
+    def only(self) -> FileFormat | None:
+        """The only format to write to a folder; None for everything."""
+        return None if self.format == "all" else self.format
+
+    @property
+    def draws(self) -> bool:
+        """Whether pictures are written to a folder."""
+        return self.only is None or not holds_numbers(self.only)
+
+    def check(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            FlowError: They do; or an option is out of range.
+        """
+        check_length("--max-length", self.max_length)
+        if self.points and not self.draws:
+            raise FlowError(
+                f"--attention is drawn, and --format {self.format} writes only flow; drop one of "
+                "them"
+            )
+
+    @property
+    def points(self) -> tuple[tuple[float, float], ...]:
+        """The points of --attention.
+
+        Raises:
+            FlowError: One of them is not x,y.
+        """
+        points = []
+        for text in self.attention:
+            try:
+                x, y = map(float, text.split(","))
+            except ValueError:
+                raise FlowError(
+                    f"--attention {text!r} is not a point; give x,y such as 120,80"
+                ) from None
+            points.append((x, y))
+        return tuple(points)
 
 
 def main(args: list[str]) -> None:
@@ -42,14 +173,46 @@ def main(args: list[str]) -> None:
 
 def run_pair(options: FlowOptions) -> dict[str, object]:
     """Estimate and write one pair."""
-    first, second = options.inputs
+    paths = check_pair(options)
+
+    from gmaflow.inference import load_image
+
+    image1, image2 = (load_image(path) for path in options.inputs)
+    check_same_size(
+        dict(zip(map(str, options.inputs), (image1, image2), strict=True)), error=ImageError
+    )
+    truth = None if options.truth is None else load_truth(options.truth, image1.shape)
+    estimator = options.estimator.make()
+    points = options.points
+    attention = estimator.attention(image1, points) if points else None
+    both = estimator.bidirectional(image1, image2) if options.backward else None
+    flow = both.forward if both else estimator(image1, image2)
+    error = None if truth is None else flow.mean_error(truth)
+    result = PairResult(
+        image1, image2, flow, both, attention, points, truth, max_length=options.max_length
+    )
+    write_parts(result, paths)
+    return {
+        **settings(estimator),
+        "inputs": [str(path) for path in options.inputs],
+        "outputs": {part.value: str(path) for part, path in paths.items()},
+        "statistics": asdict(flow.statistics()),
+        "mean_error": error,
+    }
+
+
+def check_pair(options: FlowOptions) -> dict[Part, Path]:
+    """Return the paths of a pair's files, after everything that can be checked before the work.
+
+    Raises:
+        FlowError: An option or path cannot be used.
+    """
     if options.warm_start or options.resume:
         raise FlowError("--warm-start and --resume are for folders of frames, not for one pair")
     for path in options.inputs:
         if path.is_dir():
-            raise ImageError(f"{path} is a folder; give two images, or one folder alone")
-    points = options.points
-    if is_folder(options.target):
+            raise ImageError(f"{path} is a folder; give two images, or only one folder")
+    if options.into_folder:
         paths = folder_paths(options.output, ("flow", "flow"), options.extras, options.only)
     elif options.only is not None:
         refuse_two_formats(options.output)
@@ -59,32 +222,27 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     sources = options.inputs if options.truth is None else (*options.inputs, options.truth)
     refuse_inputs(paths.values(), sources)
     refuse_existing(paths.values(), overwrite=options.overwrite)
+    return paths
 
-    from gmaflow.inference import load_image, read_flow
 
-    frames = load_image(first), load_image(second)
-    check_same_size({str(first): frames[0], str(second): frames[1]}, error=ImageError)
-    truth = None if options.truth is None else read_flow(options.truth)
-    if truth is not None and truth.array.shape[:2] != frames[0].shape[:2]:
-        raise FlowError(f"{options.truth} is not of the images' size; give the truth of this pair")
-    if truth is not None and truth.valid is not None and not truth.valid.any():
-        raise FlowError(f"{options.truth} knows the motion of no pixel; give another, or none")
-    estimator = options.estimator.make()
-    result = estimate_pair(estimator, *frames, backward=options.backward, points=points)
-    result = replace(result, truth=truth, max_length=options.max_length)
-    error = None if truth is None else result.flow.mean_error(truth)
-    write_parts(result, paths)
-    return {
-        **settings(estimator),
-        "inputs": [str(path) for path in options.inputs],
-        "outputs": {part.value: str(path) for part, path in paths.items()},
-        "statistics": asdict(result.flow.statistics()),
-        "mean_error": error,
-    }
+def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
+    """Read the true flow of a pair of images.
+
+    Raises:
+        FlowError: It has another size than the images, or no valid pixels.
+    """
+    from gmaflow.inference import read_flow
+
+    truth = read_flow(path)
+    if truth.array.shape[:2] != shape[:2]:
+        raise FlowError(f"{path} differs in size from the images; give the truth of this pair")
+    if truth.valid is not None and not truth.valid.any():
+        raise FlowError(f"{path} has no valid pixels; give another truth, or none")
+    return truth
 
 
 def sentence(report: dict[str, object]) -> str:
-    """Return a report as a person would say it."""
+    """Return a report in words."""
     outputs = report["outputs"]
     assert isinstance(outputs, dict)
     written = ", ".join(outputs.values())
@@ -93,13 +251,13 @@ def sentence(report: dict[str, object]) -> str:
     if isinstance(statistics, dict):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
         error = report.get("mean_error")
-        told = "" if error is None else f", {error:.2f} px off the truth"
-        return f"wrote {written}: {lengths}{told} ({how})"
+        shown = "" if error is None else f", mean error {error:.2f} px"
+        return f"wrote {written}: {lengths}{shown} ({how})"
     skipped = report["skipped"]
     assert isinstance(skipped, list)
     if skipped:
         say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
-    there = f", {report['already_there']} were there already" if report["already_there"] else ""
+    there = f", {report['already_there']} already there" if report["already_there"] else ""
     return (
         f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"
         f"{full_scale(report['max_length'])} ({how})"

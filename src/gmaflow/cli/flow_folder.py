@@ -1,49 +1,66 @@
-"""`gmaflow flow FOLDER`: the flow between consecutive frames."""
+"""`gmaflow flow FOLDER`: the flow between consecutive frames of a folder."""
 
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.flow_jobs import Job, Loaded, load_jobs, plan_jobs
-from gmaflow.cli.flow_options import FlowOptions
-from gmaflow.cli.flow_record import FolderRecord, make_record
 from gmaflow.cli.outputs import (
+    FORMATS,
     PairResult,
+    Part,
     check_formats,
+    find_clash,
     folder_endings,
-    tells_of_second,
+    folder_paths,
+    is_about_second,
+    refuse_existing,
+    refuse_inputs,
+    settings,
     write_parts,
 )
-from gmaflow.cli.pairs import estimate_pair, settings, tell_of_breaks
 from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
-from gmaflow.cli.result_folder import ResultFolder
+from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
 from gmaflow.cli.scale import choose_scale, looks_at_frames
-from gmaflow.errors import ImageError, say
-from gmaflow.io import read_ahead, write_behind
+from gmaflow.errors import FlowError, ImageError, OutputError, say
+from gmaflow.io import list_images, read_ahead, write_behind
 
 if TYPE_CHECKING:
-    from gmaflow.inference import Flow, FlowEstimator, Frame
+    from gmaflow.cli.flow import FlowOptions
+    from gmaflow.inference import FlowEstimator, PairEstimate, SequenceFrame
 
 
-def run_folder(options: FlowOptions) -> dict[str, object]:
+@dataclass(frozen=True)
+class Job:
+    """A pair of a folder, and the paths of its files."""
+
+    first: Path
+    second: Path
+    paths: dict[Part, Path]
+
+    @property
+    def name(self) -> str:
+        """The name of the pair, which is the first frame's."""
+        return self.first.stem
+
+
+def run_folder(options: "FlowOptions") -> dict[str, object]:
     """Estimate and write the flow between consecutive frames of a folder."""
     jobs = plan_jobs(options)
     check_formats(jobs[0].paths)
     frames = [jobs[0].first, *(job.second for job in jobs)]
-    tell_of_breaks(frames)
+    warn_about_breaks(frames)
     estimator = options.estimator.make()
     output = open_folder(options, estimator, jobs)
-    if not options.draws:
-        output.scale = None
-    elif options.max_length is not None:
-        output.scale = options.max_length
-    elif output.scale is None and len(output.finished) < len(jobs):
-        output.scale = choose_scale(estimator, looks_at_frames(frames), quiet=options.json)
-    done, skipped = run_jobs(jobs, FolderWork(estimator, options, output), output, options)
+    if options.draws and output.scale is None and len(output.finished) < len(jobs):
+        looks = looks_at_frames(frames)
+        output.scale = choose_scale(estimator, looks, quiet=options.json)
+    done, skipped = estimate_jobs(jobs, estimator, output, options)
     if skipped and not done and not output.finished:
-        raise ImageError(f"no pair of {options.inputs[0]} could be used; the first: {skipped[0]}")
+        raise ImageError(f"no pair of {options.inputs[0]} can be used; the first: {skipped[0]}")
     return {
         **settings(estimator),
         "inputs": [str(options.inputs[0])],
@@ -56,94 +73,154 @@ def run_folder(options: FlowOptions) -> dict[str, object]:
     }
 
 
-def open_folder(options: FlowOptions, estimator: "FlowEstimator", jobs: list[Job]) -> ResultFolder:
-    """Look at the folder that the flow goes to.
+def plan_jobs(options: "FlowOptions") -> list[Job]:
+    """List the pairs of a folder, after everything that can be checked before the work.
 
     Raises:
-        OutputError: It is to be gone on with, but was begun in another way.
+        FlowError: There are no pairs, or an option or path cannot be used.
     """
-    endings = list(folder_endings(options.extras, options.only).values())
-    how = make_record(
+    folder, output = options.inputs[0], options.output
+    if folder.is_file():
+        raise FlowError(
+            f"{folder} is one file; give two images, or a folder of frames; "
+            "for a video, use gmaflow video"
+        )
+    frames = list_images(folder)
+    if len(frames) < 2:
+        raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
+    if not options.into_folder and (output.is_file() or output.suffix.lower() in FORMATS):
+        raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
+    if options.truth is not None:
+        raise FlowError("--truth is for one pair; gmaflow evaluate measures many")
+    jobs = [
+        Job(
+            first,
+            second,
+            folder_paths(output, (first.stem, second.stem), options.extras, options.only),
+        )
+        for first, second in pairwise(frames)
+    ]
+    refuse_clashes(jobs)
+    if output.resolve() == folder.resolve():
+        raise OutputError(f"{output} holds the frames; choose another folder for the flow")
+    record = record_of(output)
+    record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
+    resumes = options.resume and record.exists()
+    for job in jobs:
+        refuse_inputs(job.paths.values(), frames)
+        if not resumes:
+            refuse_existing(job.paths.values(), overwrite=options.overwrite)
+    return jobs
+
+
+def refuse_clashes(jobs: list[Job]) -> None:
+    """Refuse a folder in which two frames (a.png and a.jpg) would be written to one name."""
+    written = (
+        (job.second if part is Part.BACKWARD else job.first, path)
+        for job in jobs
+        for part, path in job.paths.items()
+    )
+    if clash := find_clash(written):
+        one, other, path = clash
+        raise ImageError(
+            f"{one.name} and {other.name} would both be written to {path.name}; rename one of "
+            "them, or keep one kind of image in the folder"
+        )
+
+
+def open_folder(
+    options: "FlowOptions", estimator: "FlowEstimator", jobs: list[Job]
+) -> ResultFolder:
+    """Look at the output folder.
+
+    Raises:
+        OutputError: It is to be resumed, but has other settings.
+    """
+    how = make_settings(
         estimator,
         verb="flow",
         source=options.inputs[0],
-        endings=endings,
+        endings=list(folder_endings(options.extras, options.only).values()),
         warm_start=options.warm_start,
         attention=list(options.attention),
     )
     firsts = {job.first.stem: job.name for job in jobs}
     seconds = {job.second.stem: job.name for job in jobs}
-    record = FolderRecord.open(options.output, how, resume=options.resume, scale=options.max_length)
     return ResultFolder(
-        record,
-        endings,
-        pair_of=lambda stem, ending: (seconds if tells_of_second(ending) else firsts).get(stem),
-        warm_start=options.warm_start,
+        options.output,
+        how,
+        pair_of=lambda stem, ending: (seconds if is_about_second(ending) else firsts).get(stem),
+        resume=options.resume,
+        scale=options.max_length if options.draws else None,
     )
 
 
-def run_jobs(
-    jobs: list[Job], work: "FolderWork", output: ResultFolder, options: FlowOptions
+def estimate_jobs(
+    jobs: list[Job], estimator: "FlowEstimator", output: ResultFolder, options: "FlowOptions"
 ) -> tuple[int, list[str]]:
-    """Work through a folder's pairs; returns how many were estimated, and what was wrong."""
+    """Estimate and write the pairs; returns how many were estimated, and why others were not."""
+    from gmaflow.inference import estimate_pairs
+
     done, skipped = 0, []
+    finished = {
+        number: output.flows.get(job.name)
+        for number, job in enumerate(jobs)
+        if job.name in output.finished
+    }
+    frames = [jobs[0].first, *(job.second for job in jobs)]
     with (
         progress_bar("flow", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress,
-        closing(read_ahead(load_jobs(jobs, finished=output.finished))) as loaded,
+        closing(read_ahead(load_frames(frames, finished))) as loaded,
         write_behind() as later,
     ):
-        for number, pair in enumerate(loaded):
-            show_progress(number, len(jobs))
-            try:
-                result = work.estimate(pair)
-            except ImageError as err:  # other errors would come again with every pair
-                skipped.append(f"{pair.job.first.name} -> {pair.job.second.name}: {err}")
+        for pair in estimate_pairs(
+            estimator,
+            loaded,
+            backward=options.backward,
+            warm_start=options.warm_start,
+            points=options.points,
+            done=finished,
+            skip_unusable=True,
+        ):
+            job = jobs[pair.first.number]
+            if pair.error is not None:
+                skipped.append(f"{job.first.name} -> {job.second.name}: {pair.error}")
                 say(f"gmaflow: skipped {skipped[-1]}")
-                continue
-            if result is not None:
-                write = partial(write_parts, result, pair.job.paths)
-                later(partial(output.add, pair.job.name, result.flow, write))
+            else:
+                result = make_result(pair, options.points, output.scale)
+                write = partial(write_parts, result, job.paths)
+                later(partial(output.add, job.name, result.flow, write))
                 done += 1
+            show_progress(pair.second.number, len(jobs))
     return done, skipped
 
 
-class FolderWork:
-    """Estimates the pairs of a folder in turn, and remembers what serves the next one."""
+def load_frames(frames: Sequence[Path], finished: Container[int]) -> "Iterator[SequenceFrame]":
+    """Read the frames of the pairs that are not finished; an unreadable frame is its error."""
+    from gmaflow.inference import SequenceFrame, load_image
 
-    def __init__(
-        self, estimator: "FlowEstimator", options: FlowOptions, output: ResultFolder
-    ) -> None:
-        self.estimator = estimator
-        self.options = options
-        self.output = output
-        self._previous: Flow | None = None
-        self._encoded: dict[Path, Frame] = {}
+    for number, path in enumerate(frames):
+        is_first = number not in finished and number + 1 < len(frames)
+        is_second = number - 1 not in finished and number > 0
+        if is_first or is_second:
+            try:
+                yield SequenceFrame(number, load_image(path))
+            except ImageError as err:
+                yield SequenceFrame(number, err)
 
-    def estimate(self, pair: Loaded) -> PairResult | None:
-        """Find out what is wanted of a pair; None if it is finished.
 
-        Raises:
-            ImageError: Its images cannot be used.
-            FlowError: What is wanted cannot be had of any pair.
-        """
-        previous, self._previous = self._previous, None
-        encoded, self._encoded = self._encoded, {}
-        job, options = pair.job, self.options
-        if pair.error is not None:
-            raise pair.error
-        if pair.images is None:
-            self._previous = self.output.flows.get(job.name)
-            return None
-        first = encoded.get(job.first) or self.estimator.encode(pair.images[0])
-        second = self.estimator.encode(pair.images[1])
-        self._encoded = {job.second: second}
-        result = estimate_pair(
-            self.estimator,
-            first,
-            second,
-            backward=options.backward,
-            points=options.points,
-            previous=previous if options.warm_start else None,
-        )
-        self._previous = result.flow
-        return replace(result, max_length=self.output.scale)
+def make_result(
+    pair: "PairEstimate[SequenceFrame]",
+    points: tuple[tuple[float, float], ...],
+    max_length: float | None,
+) -> PairResult:
+    """Return what is written for a pair."""
+    import numpy as np
+
+    image1, image2 = pair.first.image, pair.second.image
+    assert isinstance(image1, np.ndarray)
+    assert isinstance(image2, np.ndarray)
+    assert pair.flow is not None
+    return PairResult(
+        image1, image2, pair.flow, pair.both, pair.attention, points, max_length=max_length
+    )

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 Options = TypeVar("Options")
 
 _TYPES = tyro.constructors.ConstructorRegistry()
-"""How options of our own types are read."""
+"""How options of some types are read."""
 
 
 @_TYPES.primitive_rule
 def _size_rule(
     info: tyro.constructors.PrimitiveTypeInfo,
 ) -> tyro.constructors.PrimitiveConstructorSpec[tuple[int, int]] | None:
-    """Two whole numbers are a height and width, and are spelt as everywhere: 368x496."""
-    # tyro spells the type in typing's old way, which is equal to nothing but itself.
+    """Two whole numbers are a height and width, written as 368x496."""
+    # tyro uses typing's old spelling of the type, which only equals itself.
     if info.type_origin is not tuple or get_args(info.type) != (int, int):
         return None
 
     def read(texts: list[str]) -> tuple[int, int]:
-        from gmaflow.inference.sizes import read_size
+        from gmaflow.io.sizes import read_size
 
         return read_size(texts[0])
 
@@ -45,6 +45,29 @@ def _size_rule(
     )
 
 
+@_TYPES.primitive_rule
+def _int_rule(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+    """Whole numbers, with an error in words."""
+    if info.type is not int:
+        return None
+
+    def read(texts: list[str]) -> int:
+        try:
+            return int(texts[0])
+        except ValueError:
+            raise ValueError(f"{texts[0]!r} is not a whole number") from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, int),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
     """Where networks run, and how."""
@@ -54,11 +77,11 @@ class PlaceOptions:
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
     backend: str = "auto"
-    """auto, fast, or reference: the network as it is written."""
+    """auto, fast, or reference (the network in plain PyTorch)."""
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Keep to so much memory, in tiles if it must be; by default to what is free."""
+    """Limit on memory; larger images are estimated in tiles. By default the free memory."""
     verbose: bool = False
-    """Say what is decided on the way."""
+    """Log decisions, such as device, back end and tiles."""
 
     def load(
         self,
@@ -68,7 +91,7 @@ class PlaceOptions:
         iters: int,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
-        """Load an estimator to run there."""
+        """Load an estimator with these options."""
         from gmaflow.inference import FlowEstimator, as_backend, as_precision
 
         if self.verbose:
@@ -90,9 +113,9 @@ class WeightsOptions:
     """Which weights."""
 
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """Weights: a .safetensors or published .pth file, or the name of shipped ones."""
+    """A .safetensors file, a published .pth file, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """gma, gma-p, gma-p-only, raft or raft-small; by default what the weights are."""
+    """gma, gma-p, gma-p-only, raft or raft-small; by default the model of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +123,7 @@ class NetworkOptions(WeightsOptions):
     """Which network."""
 
     iters: int = 12
-    """Refinements: more are slower and better."""
+    """Refinement steps; 12 suits the shipped weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,40 +140,34 @@ Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
 
 
 def check_length(option: str, length: float | None) -> None:
-    """Refuse what is no length in pixels.
-
-    Raises:
-        FlowError: It is none.
-    """
+    """Refuse a length in pixels that is not positive and finite."""
     if length is not None and not 0 < length < float("inf"):
-        raise FlowError(f"{option} {length:g} is no length; give one above 0")
+        raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
 
 
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
-    """Read a verb's options; help, and options that do not exist, are shown before the exit.
+    """Read a verb's options. Prints help, or an error for unknown options, and exits.
 
     Args:
         options: The dataclass of options.
         args: The command line after the verb.
         verb: The verb, for the usage line.
-        default: What holds where the command line says nothing, instead of the fields' defaults.
+        default: Defaults instead of those of the fields.
 
     Raises:
-        FlowError: The options refuse a value.
+        FlowError: An option refuses its value.
     """
     named = pairwise(part for arg in args for part in arg.split("=", 1))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
     if "" in outputs:
         # As a path it would be the working folder.
-        raise OutputError("the name of the output is empty; give one, or . for this folder")
+        raise OutputError("the output is empty; give a name, or . for this folder")
     if "-" in outputs:
-        # To most programs it is standard output, and nobody wants a folder of that name.
-        raise OutputError(
-            "nothing is written to standard output; give the name of a file or folder"
-        )
-    # The docstring as it stands: tyro by itself would drop the examples.
+        # For most programs it means standard output; nobody wants a folder of that name.
+        raise OutputError("cannot write to standard output; give the name of a file or folder")
+    # The whole docstring: tyro would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     given: dict[str, Any] = {} if default is None else {"default": default}
@@ -167,7 +184,7 @@ def parse(
         )
 
     try:
-        # tyro would draw a box around what our configs refuse, and exit.
+        # tyro would draw a box around errors of our options, and exit.
         with redirect_stderr(StringIO()):
             return read()
     except SystemExit as end:
@@ -178,4 +195,4 @@ def parse(
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
-    return read()  # once more, to show what tyro itself refuses
+    return read()  # again, to show the error of tyro itself

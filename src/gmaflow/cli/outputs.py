@@ -1,14 +1,13 @@
-"""What is written for a pair, under which names."""
+"""What is estimated and written for a pair, in which formats and under which names."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from gmaflow.cli.formats import FileFormat, ending_of, holds_numbers
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, counted
 from gmaflow.io import (
     FLOW_SUFFIXES,
     KITTI_ENDING,
@@ -22,13 +21,26 @@ from gmaflow.io import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from gmaflow.inference import BidirectionalFlow, Flow
+    from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator
+
+FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
+"""Formats of a folder of results: flow files, or png for pictures."""
 
 FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS
 
 
+def holds_numbers(word: FileFormat) -> bool:
+    """Whether a format holds the flow itself, for which nothing is drawn."""
+    return word != "png"
+
+
+def ending_of(word: FileFormat) -> str:
+    """Return how the names of files in a format end."""
+    return KITTI_ENDING if word == "kitti" else f".{word}"
+
+
 class Part(StrEnum):
-    """One thing to know about a pair."""
+    """A file about a pair."""
 
     FLOW = "flow"
     PICTURE = "picture"
@@ -43,12 +55,12 @@ class Part(StrEnum):
 
 
 EXTRAS = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE, Part.ATTENTION, Part.ERROR}
-"""What is there only if it was asked for."""
+"""Written only if asked for."""
 NUMBERS = {Part.FLOW, Part.BACKWARD}
-"""What is no picture, but flow in one of its formats."""
+"""Flow files; all others are pictures."""
 
-# After the stem, in a folder; the flow itself comes last. The stem is that of the frame that the
-# pixels are of: the first, and of backward flow the second.
+# After the stem, in a folder; the flow itself comes last. The stem is that of the frame whose
+# pixels the file is about: the first, or for backward flow the second.
 FOLDER_NAMES = {
     Part.PICTURE: ".png",
     Part.ARROWS: "-arrows.png",
@@ -65,7 +77,7 @@ FOLDER_NAMES = {
 
 @dataclass(frozen=True, eq=False)
 class PairResult:
-    """Everything that was found out about a pair."""
+    """Everything that was estimated for a pair."""
 
     image1: "np.ndarray"
     image2: "np.ndarray"
@@ -75,36 +87,65 @@ class PairResult:
     points: tuple[tuple[float, float], ...] = ()
     truth: "Flow | None" = None
     max_length: float | None = None
-    """The length that pictures show at full saturation, and arrows at full length; if None, what
-    suits this flow."""
+    """The length that pictures show at full saturation, and arrows at full length; if None, the
+    longest of this flow."""
+
+
+def settings(estimator: "FlowEstimator") -> dict[str, object]:
+    """Return how flow is estimated, for reports."""
+    from gmaflow.weights import describe
+
+    return {
+        "model": describe(estimator.config),
+        "iters": estimator.iters,
+        "device": str(estimator.device),
+        "precision": str(estimator.dtype).removeprefix("torch."),
+    }
+
+
+def how_estimated(report: Mapping[str, object]) -> str:
+    """Return the settings of a report, and how long it took, in words."""
+    iters = report["iters"]
+    assert isinstance(iters, int)
+    where = "{device}, {precision}, {seconds} s".format(**report)
+    return f"{report['model']}, {counted(iters, 'iteration')}, {where}"
+
+
+def full_scale(length: object) -> str:
+    """Return the scale of a report's pictures in words; empty if there is none.
+
+    Args:
+        length: The length at full colour, or None.
+    """
+    return f", full scale at {length:.3g} px" if isinstance(length, float) else ""
 
 
 def is_folder(output: str) -> bool:
-    """Tell whether an output is a folder: it is one, ends in a slash, or has no suffix.
+    """Whether an output is a folder: it is one, ends in a slash, or has no suffix.
 
     Raises:
-        OutputError: It looks like a folder, but is a file, or a suffix without a name.
+        OutputError: It looks like a folder but is a file, or it is a suffix without a name.
     """
     path = Path(output)
     if path.is_dir():
         return True
     if not output.endswith(("/", os.sep)):
         if path.name.lower() in FORMATS | {KITTI_ENDING}:
-            raise OutputError(f"{path} is a suffix alone; give a name such as flow{path.name}")
+            raise OutputError(f"{path} is only a suffix; give a name such as flow{path.name}")
         if path.suffix:
             return False
     if path.exists():
-        raise OutputError(f"{path} is a file of no known format; give a suffix, or a folder")
+        raise OutputError(f"{path} is a file without a known suffix; give a suffix, or a folder")
     return True
 
 
 def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> dict[Part, str]:
-    """Return what is written for a pair in a folder, and how its names end after the stem.
+    """Return the parts that are written for a pair in a folder, and how their names end.
 
     Args:
-        extras: What was asked for beside the usual.
-        only: Write the flow in this format alone, or pictures alone; None for everything that is
-            known, the flow as .flo.
+        extras: Extra parts that were asked for.
+        only: Write only flow in this format, or only pictures; None writes everything, the flow as
+            .flo.
     """
     flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
     return {
@@ -118,36 +159,36 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
 def folder_paths(
     folder: Path, stems: tuple[str, str], extras: frozenset[Part], only: FileFormat | None = None
 ) -> dict[Part, Path]:
-    """Return where everything that is wanted of a pair goes in a folder.
+    """Return the paths of a pair's files in a folder.
 
     Args:
         folder: The folder.
-        stems: What files about the first frame are called before their endings, and the second.
-        extras: As `folder_endings` has it.
-        only: As `folder_endings` has it.
+        stems: The names of the first and the second frame, without suffix.
+        extras: See `folder_endings`.
+        only: See `folder_endings`.
     """
     return {
-        part: folder / f"{stems[tells_of_second(ending)]}{ending}"
+        part: folder / f"{stems[is_about_second(ending)]}{ending}"
         for part, ending in folder_endings(extras, only).items()
     }
 
 
-def tells_of_second(ending: str) -> bool:
-    """Tell by the ending of a file whether its pixels are those of a pair's second frame."""
+def is_about_second(ending: str) -> bool:
+    """Whether a file with this ending is about the pixels of a pair's second frame."""
     return ending.startswith(FOLDER_NAMES[Part.BACKWARD])
 
 
 def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
-    """Return what is written for a single output file: that, and beside it the extras.
+    """Return the paths for a single output file: the file, and next to it the extras.
 
     Raises:
-        OutputError: The suffix is no format.
+        OutputError: The suffix is not a known format.
     """
     suffix = output.suffix.lower()
     if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
         known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
         raise OutputError(
-            f"{output}: {suffix} is no format for flow; use {known}, .png for a picture, "
+            f"{output}: {suffix} is not a flow format; use {known}, .png for a picture, "
             f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
     numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI_ENDING)
@@ -161,7 +202,7 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
 
 
 def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
-    """Find two sources that would be written to one file; returns them, and it.
+    """Find two sources that would be written to the same file; returns them and the file.
 
     Args:
         written: Sources, each with a file that it is written to.
@@ -174,18 +215,14 @@ def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] 
 
 
 def refuse_two_formats(output: Path) -> NoReturn:
-    """Refuse --format for a single file.
-
-    Raises:
-        OutputError: Always.
-    """
+    """Refuse --format for a single file."""
     raise OutputError(
-        f"{output}: its suffix picks the format, and --format is for folders; drop one of them"
+        f"{output}: the suffix picks the format, and --format is for folders; drop one of them"
     )
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse to write over what is read.
+    """Refuse to overwrite an input.
 
     Raises:
         OutputError: An output is an input.
@@ -197,32 +234,27 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 
 def check_formats(paths: dict[Part, Path]) -> None:
-    """Find out before the work whether flow can be written in the formats that are wanted.
+    """Check before the work whether the flow formats can be written.
 
     Raises:
-        FlowFileError: A format takes a package that is not installed.
+        FlowFileError: A format needs a package that is not installed.
     """
     for part in NUMBERS & paths.keys():
         ensure_can_encode(paths[part])
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
-    """Refuse outputs that exist and were not to be replaced.
+    """Refuse outputs that exist, unless they may be overwritten.
 
     Raises:
-        OutputError: There is such an output.
+        OutputError: An output exists.
     """
     for path in paths:
         ensure_can_write(path, overwrite)
 
 
-def is_written(path: Path) -> bool:
-    """Tell whether an output is there and whole; after a crash of the machine it may be empty."""
-    return path.is_file() and path.stat().st_size > 0
-
-
 def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
-    """Write what was asked for, the flow last."""
+    """Write the files of a pair, the flow last."""
     for part, path in paths.items():
         if part is Part.FLOW:
             write_forward(result, path)
@@ -234,7 +266,7 @@ def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
 
 
 def write_forward(result: PairResult, path: Path) -> None:
-    """Write the flow, and into an .npz, which alone can hold them, occlusion and confidence too."""
+    """Write the flow; an .npz also holds occlusion and confidence if they were estimated."""
     if result.both is not None and path.suffix.lower() == ".npz":
         result.both.save(path)
     else:
@@ -278,7 +310,7 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
 
 
 def draw_panel(result: PairResult) -> "np.ndarray":
-    """Draw what there is to see of a pair side by side, with captions."""
+    """Draw the pictures of a pair side by side, with captions."""
     from gmaflow.viz import pair_panel
 
     both = result.both

@@ -1,93 +1,211 @@
-"""A folder with files for each of many pairs, which a later run can go on with."""
+"""A folder with files for each pair of a folder of frames or a video, which can be resumed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.flow_record import FolderRecord, endings_before
-from gmaflow.cli.last_flows import LastFlows
-from gmaflow.cli.outputs import is_written
+from gmaflow.cli.outputs import settings
+from gmaflow.errors import OutputError, say
+from gmaflow.io import find_breaks, list_images
+from gmaflow.io.resumable import Record, ResultRecord, is_finished
 
 if TYPE_CHECKING:
-    from gmaflow.inference import Flow
+    from gmaflow.inference import Flow, FlowEstimator
+
+RECORD, LAST_FLOWS = "flow.json", ".warm-start.safetensors"
+SCALE, SOURCE, FILES = "max_length", "source", "files"
+"""Entries of the record: the length at full colour, what identifies the frames, and how the names
+of the files end."""
+
+
+def record_of(folder: Path) -> ResultRecord:
+    """Return the record of a folder of flow."""
+    return ResultRecord(folder, RECORD, what="flow", required="verb")
+
+
+def make_settings(
+    estimator: "FlowEstimator",
+    *,
+    verb: str,
+    source: Path,
+    endings: Sequence[str],
+    warm_start: bool,
+    **more: object,
+) -> Record:
+    """Return everything that the files of a folder depend on, except the scale of their colours.
+
+    Args:
+        estimator: The estimator.
+        verb: The verb that writes the files.
+        source: The frames.
+        endings: How the names of the files end.
+        warm_start: Whether each pair starts from the flow of the previous pair.
+        more: Other options of the verb that the files depend on.
+    """
+    from gmaflow.weights import fingerprint
+
+    how = settings(estimator)
+    # A run may be resumed on another device, as long as its precision is the same.
+    del how["device"]
+    return {
+        "verb": verb,
+        "frames": str(source.resolve()),
+        SOURCE: describe_source(source),
+        **how,
+        "weights": fingerprint(estimator.network),
+        "warm_start": warm_start,
+        FILES: list(endings),
+        **more,
+    }
+
+
+def describe_source(source: Path, *, first: int | None = None) -> Record:
+    """Return what identifies a video, or the first frames of a folder."""
+    if source.is_dir():
+        frames = list_images(source)[:first]
+        listed = "\n".join(f"{path.name} {path.stat().st_size}" for path in frames)
+        names = sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
+        return {"frames": len(frames), "names": names[:16]}
+    state = source.stat()
+    return {"bytes": state.st_size, "modified": state.st_mtime_ns}
+
+
+def read_before(folder: Path, now: Record, *, scale: float | None) -> Record:
+    """Return the record of the run to resume.
+
+    Args:
+        folder: The folder.
+        now: The settings of this run.
+        scale: The length at full colour that was asked for, or None to keep the earlier one.
+
+    Raises:
+        OutputError: Its settings differ, or the frames have changed. Only new frames after the last
+            one are accepted.
+    """
+    wanted, ignore = {**now, SCALE: scale}, {SOURCE}
+    if scale is None:
+        ignore.add(SCALE)
+    before = record_of(folder).read_matching(wanted, ignore=ignore)
+    known = before.get(SOURCE)
+    if isinstance(known, dict) and SOURCE in now:
+        source = Path(str(now["frames"]))
+        if describe_source(source, first=known.get("frames")) != known:
+            raise OutputError(
+                f"{source} has changed since {folder} was started; add --overwrite to start over, "
+                "or choose another folder"
+            )
+    return before
+
+
+def endings_before(folder: Path, verb: str) -> list[str]:
+    """Return how the names of the files end that a verb wrote into a folder, if known."""
+    try:
+        record = record_of(folder).read()
+    except OutputError:
+        return []
+    endings = record.get(FILES) if record["verb"] == verb else None
+    return list(endings) if isinstance(endings, list) else []
 
 
 class ResultFolder:
-    """What is there already, and how more is added.
+    """The results of an earlier run in a folder, and how new ones are added.
 
-    A pair has a name, and a file with each of the endings.
+    A pair has a name, and a file for each of the endings. Nothing is changed before the first pair
+    is added.
+
+    Args:
+        folder: The folder; it need not exist.
+        now: The settings of this run; see `make_settings`.
+        pair_of: Returns the name of the pair that a file belongs to, from the start of its name and
+            its ending; None for other files, which are left alone.
+        resume: Continue an earlier run of the same settings, if there is one.
+        scale: The length at full colour that was asked for, if any.
+
+    Attributes:
+        finished: Names of pairs whose files are complete.
+        flows: Flows by name, if known, from which a warm start continues.
+        scale: The length at full colour; None if not chosen yet, or if nothing is drawn.
+
+    Raises:
+        OutputError: The earlier run had other settings, or its files are damaged.
     """
 
     def __init__(
         self,
-        record: FolderRecord,
-        endings: Sequence[str],
+        folder: Path,
+        now: Record,
         *,
         pair_of: Callable[[str, str], str | None],
-        warm_start: bool,
+        resume: bool,
+        scale: float | None,
     ) -> None:
-        """Look at what is there; nothing is changed before the first pair is added.
-
-        Args:
-            record: How the files are made.
-            endings: How their names end.
-            pair_of: Returns the name of the pair that a file is of, by what stands before its
-                ending, and the ending; None for files of others, which are left alone. Those of
-                pairs are replaced, unless the record tells of them.
-            warm_start: Keep the last flows too, for a run that goes on.
-
-        Raises:
-            OutputError: What was kept for a warm start is broken.
-        """
-        self.record = record
-        self.endings = endings
+        self.folder = folder
+        self.endings: list[str] = now[FILES]
+        self._now = now
         self._pair_of = pair_of
-        self._flows = LastFlows(record.folder) if warm_start else None
-        self._begun = False
-        self.finished = self._find_finished() if record.goes_on else set()
-        """Names of pairs that need nothing more."""
-        self.flows = self._flows.load() if self._flows is not None and self.finished else {}
-        """The last flows by name, as far as they are known, to begin a warm start from."""
-        self.scale = record.scale
-        """The length at full colour; None as long as nobody chose one, or nothing is drawn."""
+        self._resumes = resume and record_of(folder).exists()
+        self._started = False
+        self.scale = scale
+        self.finished: set[str] = set()
+        if self._resumes:
+            before = read_before(folder, now, scale=scale)
+            self.scale = before.get(SCALE)
+            self.finished = self._find_finished()
+        self._last_flows = None
+        self.flows: dict[str, Flow | None] = dict.fromkeys(self.finished)
+        if now["warm_start"]:
+            from gmaflow.inference import LastFlows
+
+            self._last_flows = LastFlows(folder / LAST_FLOWS)
+            self.flows = {name: self._last_flows.load(name) for name in self.finished}
 
     def add(self, name: str, flow: "Flow | None", write: Callable[[], None]) -> None:
-        """Add the files of a pair, the last of which makes it finished.
+        """Add the files of a pair; the last file makes it finished.
 
         Args:
             name: The pair's name.
-            flow: Its flow, for the warm start of the next one; None if it has none.
+            flow: Its flow, for the warm start of the next pair; None if it has none.
             write: Writes the files.
         """
-        if not self._begun:
-            self._begin()
-            self._begun = True
-        if self._flows is not None and flow is not None:
-            self._flows.keep(name, flow)
+        if not self._started:
+            self._start()
+            self._started = True
+        if self._last_flows is not None and flow is not None:
+            self._last_flows.save(name, flow)
         write()
 
-    def _begin(self) -> None:
-        """Write down how the files are made; what is to be replaced goes first."""
-        # Else an interrupted run would leave it under a record that is not its own.
-        if not self.record.goes_on:
-            earlier = endings_before(self.record.folder, str(self.record.now["verb"]))
+    def _start(self) -> None:
+        """Remove the files to be replaced, then write the record."""
+        # In this order, an interrupted run leaves no files under a record that is not theirs.
+        if not self._resumes:
+            earlier = endings_before(self.folder, str(self._now["verb"]))
             for ending in dict.fromkeys([*self.endings, *earlier]):
                 for _, path in self._files(ending):
                     path.unlink()
-        self.record.write(scale=self.scale)
+        record_of(self.folder).write({**self._now, SCALE: self.scale})
 
     def _find_finished(self) -> set[str]:
         written = (
-            {name for name, path in self._files(ending) if is_written(path)}
+            {name for name, path in self._files(ending) if is_finished([path])}
             for ending in self.endings
         )
         return set.intersection(*written)
 
     def _files(self, ending: str) -> Iterator[tuple[str, Path]]:
-        """Find the files of an ending, with the names of their pairs."""
-        folder = self.record.folder
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        """Find the files with an ending, with the names of their pairs."""
+        for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
             if path.name.endswith(ending) and path.is_file():
                 name = self._pair_of(path.name.removesuffix(ending), ending)
                 if name is not None:
                     yield name, path
+
+
+def warn_about_breaks(frames: Sequence[Path]) -> None:
+    """Warn if the names of frames do not look like one shot without gaps."""
+    if breaks := find_breaks(frames):
+        first, second = breaks[0]
+        say(
+            f"gmaflow: {len(breaks)} of {len(frames) - 1} pairs are not neighbours by name, the "
+            f"first {first.name} -> {second.name}; give one shot without gaps, unless this is meant"
+        )

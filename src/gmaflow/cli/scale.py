@@ -1,4 +1,4 @@
-"""One scale for the colours of a whole video or folder, known before its first frame is drawn."""
+"""One scale for the colours of a whole video or folder, chosen before the first frame is drawn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 FEWEST_PAIRS, MOST_PAIRS = 3, 8
 SHORTEST = 1.0
-"""Pixels: where nothing moves, the noise of the estimate is not blown up to full colour."""
+"""Pixels: if nothing moves, noise is not scaled up to full colour."""
 QUANTILE, HEADROOM = 0.99, 1.25
-"""Some room above what the few pairs show: what exceeds the scale is darker, and would flicker."""
+"""Room above the few sampled pairs: motions beyond the scale are darker and would flicker."""
 LARGE = 256
-"""Frames whose sides are at least that long are looked at in half size: it is a rough figure."""
+"""Frames with longer sides are sampled at half size; the scale is only approximate."""
 
 Look: TypeAlias = "Callable[[], Sequence[np.ndarray]]"
-"""Reads the two frames of a pair; fewer where they cannot be had, which is told later."""
+"""Reads the two frames of a pair; fewer if they cannot be read, which is reported later."""
 
 
 def choose_scale(
@@ -37,12 +37,12 @@ def choose_scale(
 ) -> float:
     """Return a length in pixels that nearly all motions stay below.
 
-    It is a little more than the largest 99th percentile of a few pairs.
+    It is a little more than the largest 99th percentile over a few pairs.
 
     Args:
-        estimator: What estimates.
-        looks: The pairs, as `looks_at_video` or `looks_at_frames` spreads them.
-        cut_threshold: How unlike the frames of a pair are that does not count; None counts all.
+        estimator: The estimator.
+        looks: The pairs, from `looks_at_video` or `looks_at_frames`.
+        cut_threshold: Pairs that differ more are ignored; None uses all.
         quiet: Show no progress.
     """
     from gmaflow.inference import cut_score
@@ -56,13 +56,13 @@ def choose_scale(
                 continue
             try:
                 longest = max(longest, HEADROOM * long_motion(estimator, *images))
-            except ImageError:  # as it will be told when the turn of this pair comes
+            except ImageError:  # reported when this pair is estimated
                 continue
     return longest
 
 
 def long_motion(estimator: "FlowEstimator", image1: "np.ndarray", image2: "np.ndarray") -> float:
-    """Return the length of the longest motions of a pair, but for a few."""
+    """Return the 99th percentile of the lengths of a pair's motions."""
     import numpy as np
 
     shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
@@ -83,14 +83,14 @@ def scale_of(flows: "Iterable[FlowArrays]") -> float:
 
 
 def looks_at_video(reader: VideoReader) -> list[Look]:
-    """Return pairs at moments spread evenly over a video."""
+    """Return pairs spread evenly over a video."""
     return [
         partial(first_two, glimpse) for glimpse in reader.glimpses(how_many(reader.num_frames or 0))
     ]
 
 
 def first_two(reader: VideoReader) -> "list[np.ndarray]":
-    """Read two frames; fewer where the video ends or is damaged."""
+    """Read two frames; fewer if the video ends or is damaged."""
     with closing(iter(reader)) as frames:
         try:
             return [frame.image for frame in islice(frames, 2)]
@@ -99,15 +99,15 @@ def first_two(reader: VideoReader) -> "list[np.ndarray]":
 
 
 def looks_at_frames(frames: Sequence[Path]) -> list[Look]:
-    """Return pairs spread evenly over the frames of a folder, of which some may be unusable."""
+    """Return pairs spread evenly over the frames of a folder; some may be unusable."""
     pairs = list(pairwise(frames))
     count = min(how_many(len(frames)), len(pairs))
-    bounds = [len(pairs) * number // count for number in range(count + 1)]
+    bounds = [*spread(len(pairs), count), len(pairs)]
     return [partial(first_usable, pairs[begin:end]) for begin, end in pairwise(bounds)]
 
 
 def first_usable(pairs: Sequence[tuple[Path, Path]]) -> "Sequence[np.ndarray]":
-    """Read the first pair that can be read, and whose frames are of one size."""
+    """Read the first pair that is readable and whose frames have one size."""
     from gmaflow.inference import load_image
 
     for first, second in pairs:
@@ -121,5 +121,10 @@ def first_usable(pairs: Sequence[tuple[Path, Path]]) -> "Sequence[np.ndarray]":
 
 
 def how_many(num_frames: int) -> int:
-    """Return at how many pairs to look."""
+    """Return how many pairs to sample."""
     return max(FEWEST_PAIRS, min(num_frames // 8, MOST_PAIRS))
+
+
+def spread(total: int, count: int) -> list[int]:
+    """Return `count` indices below `total`, spread evenly from the first on."""
+    return [total * number // count for number in range(count)]

@@ -57,7 +57,7 @@ def list_presets(options: ListOptions) -> None:
         print(json.dumps(about, indent=2))
         return
     for name, info in CATALOG.items():
-        print(f"{name:<10}{info.about}; {info.size[0]}x{info.size[1]}")
+        print(f"{name:<12}{info.about}; {info.size[0]}x{info.size[1]}")
 
 
 def render(options: RenderOptions) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -35,6 +35,8 @@ class LookOptions:
 
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """A folder of images to take surfaces from; by default built-in patterns."""
+    textures_split: Literal["all", "train", "held-out"] = "all"
+    """Which images of the folder: all, those used for training, or the tenth withheld from it."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
 
@@ -53,9 +55,13 @@ class LookOptions:
         """Read the textures, or make them."""
         from gmaflow.scenes import TextureBank
 
-        if self.textures is None:
-            return TextureBank.procedural()
-        return TextureBank.load(self.textures)
+        if self.textures is not None:
+            return TextureBank.load(self.textures, split=self.textures_split)
+        if self.textures_split != "all":
+            raise FlowError(
+                f"--textures-split {self.textures_split} needs a folder of images; add --textures"
+            )
+        return TextureBank.procedural()
 
 
 Look = Annotated[LookOptions, tyro.conf.OmitArgPrefixes]
@@ -156,7 +162,7 @@ def parse_size(text: str) -> tuple[int, int]:
     Raises:
         FlowError: it is none, or scenes of that size cannot be rendered.
     """
-    from gmaflow.inference.sizes import read_size
+    from gmaflow.io.sizes import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
     return read_size(text, smallest=SMALLEST, largest=LARGEST)

@@ -99,13 +99,23 @@ def show(rendered: Sequence[MotionStatistics], real: Sequence[MotionStatistics])
     """Print the numbers for people."""
     lengths = ("mean", "50 %", "90 %", "99 %", "99.9 %", "longest")
     width = 2 + max(len(one.name) for one in (*rendered, *real))
-    print("motion in pixels: the mean, and what so many % of the pixels do not exceed;")
-    print("then, in % of the pixels, what does not move, is hidden, leaves the frame")
-    headings = (f"{heading:>8}" for heading in (*lengths, "still", "hidden", "out"))
+    print("motion in pixels: mean, percentiles and maximum;")
+    print("still, hidden, out: % of the pixels that do not move, are occluded, leave the frame;")
+    print("depth, 90 %: distance from a hidden pixel to the nearest visible one, in cells of 8 px;")
+    print("> 1, > 3: % of the hidden pixels that are deeper than 1 and 3 cells")
+    columns = (*lengths, "still", "hidden", "out", "depth", "90 %", "> 1", "> 3")
+    headings = (f"{heading:>8}" for heading in columns)
     print(f"{'':<{width}}{'pairs':>6}{''.join(headings)}")
     for one in (*rendered, *real):
         motions = (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)
         shares = (one.still, one.occluded_in, one.occluded_out)
-        cells = [f"{motion:8.1f}" for motion in motions]
-        cells += [f"{'-':>8}" if share is None else f"{100 * share:8.1f}" for share in shares]
+        deep = (one.holes_over_1, one.holes_over_3)
+        cells = [_cell(motion) for motion in motions]
+        cells += [_cell(share, 100) for share in shares]
+        cells += [_cell(depth) for depth in (one.hole_depth, one.hole_depth_p90)]
+        cells += [_cell(share, 100) for share in deep]
         print(f"{one.name:<{width}}{one.pairs:>6,}{''.join(cells)}")
+
+
+def _cell(value: float | None, factor: int = 1) -> str:
+    return f"{'-':>8}" if value is None else f"{factor * value:8.1f}"

@@ -1,4 +1,4 @@
-"""`gmaflow serve`: an HTTP API and a page, for this machine or a network."""
+"""`gmaflow serve`: an HTTP API and a web page."""
 
 import logging
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """Serve optical flow over HTTP, with a page to look at it.
+    """Serve optical flow over HTTP, with a web page.
 
-    Open the address it prints; programs find what they can ask at /docs. It listens to this machine
-    alone unless --host says otherwise: there are no accounts, so whoever reaches it may use it.
+    Open the printed URL in a browser; /docs describes the API. By default the server is reachable
+    only from this machine. It has no accounts: with --host 0.0.0.0 everyone in the network can use
+    it.
 
     Examples:
       gmaflow serve
@@ -27,54 +28,54 @@ class ServeOptions:
     """
 
     host: str = "127.0.0.1"
-    """The address to listen to; 0.0.0.0 for everybody."""
+    """Address to listen on; 0.0.0.0 for all interfaces."""
     port: int = 8000
-    """The port; 0 for any that is free."""
+    """Port to listen on; 0 for any free port."""
     no_open: bool = False
     """Do not open the page in a browser."""
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
-    """Weights to offer besides the shipped ones, the first as default; may be repeated."""
+    """Weights to offer in addition to the shipped ones; the first is the default. Repeatable."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """The model that is used where none is named; with --weights, what the files hold."""
+    """The default model; with --weights, the model that the files hold."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: str = "auto"
     """auto, fp32, fp16 or bf16."""
     backend: str = "auto"
-    """auto, fast, or reference: the network as it is written."""
+    """auto, fast, or reference (plain PyTorch)."""
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Keep to so much memory for a pair, in tiles if it must be; by default to what is free."""
+    """Memory for one pair; larger images are computed in tiles. Default: free memory."""
     allow_name: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()
-    """A name by which the server may be called; addresses and localhost always may."""
+    """Host name of the server, in addition to localhost and IP addresses. Repeatable."""
     max_upload: float = 64.0
-    """MiB of one request."""
+    """Largest request in MiB."""
     max_pixels: int = 34_000_000
-    """Pixels of an image; larger ones are refused."""
+    """Largest image in pixels."""
     work_pixels: int | None = None
-    """Larger images are scaled down to so many pixels; by default 450,000, on a GPU 2,200,000."""
+    """Scale larger images down to this many pixels. Default: 450,000, on a GPU 2,200,000."""
     max_clip_seconds: float = 10.0
-    """Of a clip, the first so many seconds are used."""
+    """Use only the first seconds of a clip."""
     max_clip_frames: int = 121
-    """Of a clip, the first so many frames are used."""
+    """Use only the first frames of a clip."""
     queue: int = 16
-    """Unfinished jobs that one client may have; all together, four times as many."""
+    """Unfinished jobs per client; four times as many for all clients together."""
     job_seconds: float = 120.0
-    """Seconds that one pair may take with one model."""
+    """Time limit in seconds for one pair with one model."""
     keep_minutes: float = 30.0
-    """Results that nobody looked at for so long are deleted."""
+    """Delete results that were not requested for this many minutes."""
     keep_results: int = 32
-    """Finished jobs that are kept at most."""
+    """Number of finished jobs to keep."""
     keep_disk: float = 8.0
-    """GiB of disk that all jobs together may take."""
+    """Disk space for all jobs in GiB."""
     verbose: bool = False
     """Log every request."""
 
     def limits(self, device: str) -> "Limits":
-        """Return what may be asked of the server on such a device."""
+        """Return the limits of a server on this type of device."""
         from gmaflow.serving import MIB, Limits, work_pixels_of
 
         return Limits(
@@ -100,22 +101,22 @@ def main(args: list[str]) -> None:
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as err:
         raise FlowError(
-            f"the server needs {err.name}, which is not installed: pip install 'gmaflow[serve]'"
+            f"gmaflow serve needs {err.name}; install it with: pip install 'gmaflow[serve]'"
         ) from err
     if options.verbose:
         logging.getLogger().setLevel(logging.INFO)
     else:
-        # What clients do wrong is told to them; here it would only fill the log.
+        # Mistakes of clients are answered over HTTP; they would only fill the log.
         logging.getLogger("python_multipart").setLevel(logging.ERROR)
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    # Bound before the weights are read: a port that is taken is told at once.
-    from gmaflow.serving.running import bind, serve
+    from gmaflow.serving.server import FlowServer, bind
 
+    # Bound before the weights are read, so that a port in use is reported at once.
     with bind(options.host, options.port) as listener:
         from gmaflow.inference import as_backend, as_precision
-        from gmaflow.serving.shelf import ModelShelf
+        from gmaflow.serving.models import ModelRegistry
 
-        shelf = ModelShelf(
+        models = ModelRegistry(
             options.weights,
             model=options.model,
             device=options.device,
@@ -123,19 +124,17 @@ def main(args: list[str]) -> None:
             backend=as_backend(options.backend),
             max_memory=options.max_memory,
         )
-        limits = options.limits(shelf.device.type)
-        names = (options.host, *options.allow_name)
-        serve(
+        FlowServer(
             listener,
-            shelf,
-            limits,
-            names=names,
+            models,
+            options.limits(models.device.type),
+            names=(options.host, *options.allow_name),
             ready=lambda url: welcome(url, not options.no_open),
-        )
+        ).run()
 
 
 def welcome(url: str, opens: bool) -> None:
-    """Tell a person where the server is, and show it."""
+    """Print the URL, and open it in a browser."""
     print(f"gmaflow serves at {url} (Ctrl-C stops it)", flush=True)
     if opens:
         import webbrowser

@@ -1,4 +1,4 @@
-"""`gmaflow submit`: what the servers of Sintel, KITTI and Spring want."""
+"""`gmaflow submit`: writes submissions for the servers of Sintel, KITTI and Spring."""
 
 import sys
 from dataclasses import dataclass, field
@@ -19,11 +19,10 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitOptions(WeightsOptions):
-    """Write what a benchmark's server wants, and check it before it is called done.
+    """Write a submission for a benchmark's server, and check it.
 
     Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
-    in the paper. An interrupted run goes on where it was. Exits with 1 if the submission cannot be
-    handed in.
+    in the paper. An interrupted run resumes. Exits with 1 if the submission is incomplete.
 
     Examples:
       gmaflow submit sintel --root /data/MPI-Sintel --weights gma-sintel.pth -o sintel
@@ -44,11 +43,12 @@ class SubmitOptions(WeightsOptions):
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(SubmitOptions, args, verb="submit")
-    from gmaflow.evaluation import find_benchmark, list_jobs, submit
+    from gmaflow.evaluation import find_benchmark, submit
+    from gmaflow.evaluation.submission import list_files
 
     benchmark = find_benchmark(options.benchmark)
-    # Before the network is loaded: a wrong folder is the likelier mistake, and quickly told.
-    list_jobs(benchmark, options.root, options.output)
+    # Before the network is loaded: a wrong folder is the more likely mistake.
+    list_files(benchmark, options.root, options.output)
     estimator = options.place.load(
         options.weights,
         model=options.model,
@@ -59,20 +59,18 @@ def main(args: list[str]) -> None:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:
-        say(f"gmaflow: {options.output} cannot be handed in yet")
+        say(f"gmaflow: {options.output} is not ready for upload")
         sys.exit(NOT_WHOLE)
     print(benchmark.instructions.format(folder=options.output))
 
 
 def show(report: "SubmissionReport") -> None:
-    """Print what a submission came to."""
+    """Print the outcome of a submission."""
     count = report.written + report.kept
-    print(
-        f"{count} of {report.published} files: {report.written} written, {report.kept} were there"
-    )
+    print(f"{count} of {report.published} files: {report.written} written, {report.kept} kept")
     for problem in report.problems[:_SHOWN]:
         say(f"gmaflow: {problem}")
     if len(report.problems) > _SHOWN:
         say(f"gmaflow: ... and {len(report.problems) - _SHOWN} more")
     if report.complete:
-        print("all of them were read back, and their sizes are right")
+        print("all files were read back and have the right size")

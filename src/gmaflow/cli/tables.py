@@ -1,4 +1,4 @@
-"""`gmaflow tables`: runs laid into the paper's tables of variants and ablations."""
+"""`gmaflow tables`: puts runs into the paper's tables of variants and ablations."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
+from gmaflow.cli.evaluate import print_notes
 from gmaflow.cli.options import Place, PlaceOptions, parse
 from gmaflow.cli.progress import step_bar
 from gmaflow.cli.scenes_options import Size, parse_size
@@ -16,18 +17,19 @@ from gmaflow.errors import FlowError, counted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gmaflow.evaluation import ExampleSet, PaperTable, Run
+    from gmaflow.evaluation import ExampleSet
+    from gmaflow.evaluation.paper_tables import PaperTable, Run
 
 Root = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TablesOptions:
-    """Lay networks into the paper's tables 2 (variants) and 3 (ablations), beside its figures.
+    """Put networks into the paper's tables 2 (variants) and 3 (ablations), next to its figures.
 
-    Which row a network belongs to is read from its weights: the kind of attention, what was
-    ablated, and what it was trained on. Leaves tables.md, tables.tex and tables.json in the output
-    folder, and the results of each network on each data set, so that an interrupted run goes on.
+    The row of a network follows from its weights: the kind of attention, the ablated component, and
+    the training data. Writes tables.md, tables.tex and tables.json to the output folder, and the
+    results of each network on each data set, so that an interrupted run resumes.
 
     Examples:
       gmaflow tables runs/raft runs/gma runs/gma-p -o tables --sintel /data/MPI-Sintel
@@ -35,11 +37,11 @@ class TablesOptions:
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Folders of training runs, files of weights, or names of shipped ones."""
+    """Folders of training runs, weight files, or names of shipped weights."""
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the tables go."""
     sintel: Root = None
-    """MPI Sintel; this and the next three by default as the environment or the config file says."""
+    """MPI Sintel; by default, like the next three, from the environment or the config file."""
     kitti: Root = None
     """KITTI 2015."""
     chairs: Root = None
@@ -47,13 +49,13 @@ class TablesOptions:
     things: Root = None
     """FlyingThings3D."""
     scenes: int = 0
-    """Add columns for so many rendered scenes, which need no files."""
+    """Add columns for this many rendered scenes, which need no files."""
     size: Size = "368x496"
     """Height and width of rendered scenes."""
     limit: int | None = None
-    """Judge at most so many pairs of each column, spread over it; not comparable to the paper."""
+    """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """What each network is, where the files do not say: gma, gma-p, gma-p-only ..."""
+    """The model of each network, if the files do not say: gma, gma-p, gma-p-only ..."""
     iters: int = 12
     """Refinements."""
     place: Place = field(default_factory=PlaceOptions)
@@ -64,10 +66,10 @@ def main(args: list[str]) -> None:
     from rich.console import Console
 
     options = parse(TablesOptions, args, verb="tables")
-    from gmaflow.evaluation import make_tables, measure_runs
+    from gmaflow.evaluation.paper_tables import make_tables, measure_runs
 
     if not options.runs:
-        raise FlowError("no run is given; name folders of training runs, or files of weights")
+        raise FlowError("got no runs; give folders of training runs, or weight files")
     runs = open_runs(options)
     trials, notes = open_data(options)
     pairs = len(runs) * sum(len(data.examples) for data in trials)
@@ -79,7 +81,7 @@ def main(args: list[str]) -> None:
             open_estimator=lambda checkpoint, padding: options.place.load(
                 checkpoint, iters=options.iters, padding=padding
             ),
-            progress=lambda judged: step(judged.example.title),
+            progress=lambda result: step(result.example.title),
         )
     tables = make_tables(runs, measured, trials)
     notes += [run.about for run in runs]
@@ -91,15 +93,12 @@ def main(args: list[str]) -> None:
     console = Console()
     for table in tables:
         console.print(as_rich(table))
-    for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
-    wrote = f"wrote {options.output / 'tables.md'}, .tex and .json"
-    console.print(wrote, highlight=False, markup=False, soft_wrap=True)
+    print_notes(notes, options.output / "tables.md, .tex and .json")
 
 
 def open_runs(options: TablesOptions) -> "list[Run]":
     """Load the weights of each run."""
-    from gmaflow.evaluation import Run
+    from gmaflow.evaluation.paper_tables import Run
     from gmaflow.training.run_folder import RunFolder
     from gmaflow.weights import find_checkpoint
 
@@ -112,8 +111,9 @@ def open_runs(options: TablesOptions) -> "list[Run]":
 
 
 def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
-    """Open what the columns are measured on, and say what is not there."""
-    from gmaflow.evaluation import open_trials, render_examples
+    """Open the data sets of the columns, and note which are missing."""
+    from gmaflow.evaluation import render_examples
+    from gmaflow.evaluation.paper_tables import open_trials
 
     given = {
         "sintel": options.sintel,
@@ -132,8 +132,8 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
 
 
 def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> None:
-    """Write the tables in every form."""
-    from gmaflow.evaluation import as_latex, as_markdown, as_plain
+    """Write the tables in all formats."""
+    from gmaflow.evaluation.paper_tables import as_latex, as_markdown, as_plain
     from gmaflow.io import atomic_write
 
     texts = {
@@ -152,10 +152,10 @@ def as_rich(table: "PaperTable") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from gmaflow.evaluation import is_final
+    from gmaflow.evaluation.paper_tables import is_underlined
 
     title = f"Table {table.number}: {table.title}"
-    # Without upright lines and with little air the widest of them fits a terminal of 80 columns.
+    # Without vertical lines and padding the widest table fits a terminal of 80 columns.
     shown = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=0)
     for label in table.labels:
         shown.add_column(label, no_wrap=True)
@@ -166,10 +166,7 @@ def as_rich(table: "PaperTable") -> "Table":
         if row.block != block:
             shown.add_section()
         block = row.block
-        marked = [Text(head, "underline" if is_final(row, head) else "") for head in heads]
-        figures = [
-            Text(table.text(row, i), "bold" if table.is_best(row, i) else "")
-            for i in range(len(table.columns))
-        ]
+        marked = [Text(head, "underline" if is_underlined(row, head) else "") for head in heads]
+        figures = [Text(text, "bold" if best else "") for text, best in table.cells(row)]
         shown.add_row(*marked, *figures)
     return shown

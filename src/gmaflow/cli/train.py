@@ -1,21 +1,26 @@
-"""`gmaflow train PRESET`: train a network, or go on training it."""
+"""`gmaflow train PRESET`: train a network, or resume training."""
+
+from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+with suppress(ModuleNotFoundError):  # without it, options are written as key=value
+    import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse
+from gmaflow.cli.settings import describe, read_options
 from gmaflow.errors import INTERRUPTED
-from gmaflow.training.config import TrainConfig
-from gmaflow.training.preparing import RunOptions
-from gmaflow.training.presets import PRESETS, preset, summary
+from gmaflow.training import PRESETS, RunOptions, TrainConfig, preset, train
+from gmaflow.training.config import to_json
+from gmaflow.training.distributed import is_first_process
+from gmaflow.training.presets import summary
 
 ABOUT = """
-Train a network with one of the presets, of which every setting can be changed.
+Train a network with one of the presets. Every setting of a preset can be changed.
 """
 EXAMPLES = """
 examples:
@@ -24,22 +29,23 @@ examples:
   gmaflow train chairs --show
   gmaflow train things --init runs/chairs/weights.safetensors -o runs/things
   gmaflow train finetune --data folder:my/frames --init gma -o runs/mine
+  gmaflow train chairs steps=100 output=runs/short        key=value also works without tyro
   torchrun --nproc-per-node 4 -m gmaflow train scenes-pretrain -o runs/four"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(RunOptions):
-    """Train a network, or go on training it.
+    """Train a network, or resume training.
 
-    The defaults below are the preset's. Everything about the run is kept in one folder; Ctrl-C,
-    a kill or --stop-after end it, and the same command with --resume takes it up again as if it
-    had never stopped.
+    The defaults below are those of the preset. All files of the run are written to one folder.
+    Ctrl-C, SIGTERM or --stop-after stop the run; the same command with --resume continues it with
+    identical results.
     """
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs")
-    """The folder for everything about the run."""
+    """Folder of the run."""
     show: bool = False
-    """Print the settings, with what they mean, and do nothing."""
+    """Print the settings with their documentation, and exit."""
     json: bool = False
     """With --show: print JSON."""
     config: Annotated[TrainConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=TrainConfig)
@@ -54,23 +60,12 @@ def main(args: list[str]) -> None:
     if name is None:
         return
     default = TrainOptions(output=Path("runs") / name, config=preset(name))
-    options = parse(TrainOptions, rest, verb=f"train {name}", default=default)
+    options = read_options(default, rest, verb=f"train {name}")
     if options.show:
-        show(options)
+        print(to_json(options.config) if options.json else describe(options.config))
         return
-
-    from gmaflow.training import train
-    from gmaflow.training.distributed import is_first_process
-
     done = train(options.config, options)
     if is_first_process():
         print(done.told())
     if done.stopped == "interrupted":
         sys.exit(INTERRUPTED)
-
-
-def show(options: TrainOptions) -> None:
-    """Print the settings."""
-    from gmaflow.training.overrides import describe, to_json
-
-    print(to_json(options.config) if options.json else describe(options.config))

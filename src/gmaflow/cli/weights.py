@@ -12,7 +12,7 @@ from gmaflow.cli.options import parse
 
 ACTIONS = {
     "list": "list the models, and which of them have weights that ship with gmaflow",
-    "show": "tell what a file of weights holds",
+    "show": "show what a weights file holds",
     "convert": "convert weights between the authors' .pth and our .safetensors",
 }
 
@@ -27,7 +27,7 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
-    """Tell what a file of weights holds.
+    """Show what a weights file holds.
 
     Examples:
       gmaflow weights show gma-sintel.pth
@@ -37,7 +37,7 @@ class ShowOptions:
     file: Annotated[Path, tyro.conf.Positional]
     """A .safetensors file, a published .pth, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """What a published GMA file is: gma, gma-p or gma-p-only."""
+    """The model of a published GMA file: gma, gma-p or gma-p-only."""
     json: bool = False
     """Print JSON."""
 
@@ -56,7 +56,7 @@ class ConvertOptions:
     target: Annotated[Path, tyro.conf.Positional]
     """The file to write: .safetensors or .pth."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """What a published GMA file is: gma, gma-p or gma-p-only."""
+    """The model of a published GMA file: gma, gma-p or gma-p-only."""
     half: bool = False
     """Store half precision, at half the size (.safetensors only)."""
     overwrite: bool = False
@@ -94,7 +94,7 @@ def list_models(options: ListOptions) -> None:
 
 
 def show(options: ShowOptions) -> None:
-    """Print what a file holds."""
+    """Print what a weights file holds."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -116,19 +116,19 @@ def show(options: ShowOptions) -> None:
     table = Table(show_header=False)
     about["parameters"] = f"{checkpoint.num_parameters:,}"
     for name, value in about.items():
-        table.add_row(name, Text(as_text(value)))  # text from a stranger's file: no markup
+        table.add_row(name, Text(as_text(value)))  # untrusted text: no markup
     Console().print(table)
 
 
 def as_text(value: object) -> str:
-    """Write a value, or several by name, for a table: a line for each."""
+    """Write a value for a table; a dictionary gets a line for each entry."""
     if isinstance(value, dict):
         return "\n".join(f"{key}: {as_line(entry)}" for key, entry in value.items())
     return str(value)
 
 
 def as_line(value: object) -> str:
-    """Write a value, or several by name, in a line."""
+    """Write a value in one line."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {entry}" for key, entry in value.items())
     return str(value)

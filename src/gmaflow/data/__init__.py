@@ -1,29 +1,33 @@
-"""Files to samples: the published data sets, augmentation, and the stages' mixtures."""
+"""Data sets: files on disk to training batches.
+
+`open_dataset` lists the pairs of a data set (`catalog`, `layouts`, `roots`), `FlowPair.load` reads
+one (`pairs`), `AugmentedDataset` turns pairs into random crops in a reproducible order
+(`augmentation`, `training_set`), and `MIXTURES` are the paper's training stages. `check_dataset`
+finds missing and broken files. `Batch` is what training learns from.
+"""
 
 from gmaflow.data.augmentation import (
     Augmentation,
-    AugmentedSample,
     ColorJitter,
     augment,
     dense_augmentation,
     sparse_augmentation,
 )
+from gmaflow.data.batch import Batch
 from gmaflow.data.catalog import DATASETS, DatasetInfo, Part, dataset_info
 from gmaflow.data.checking import CheckReport, PartReport, check_dataset
-from gmaflow.data.dataset import FlowDataset
+from gmaflow.data.dataset import FlowDataset, open_dataset
 from gmaflow.data.mixtures import MIXTURES, Ingredient, Mixture, open_mixture
-from gmaflow.data.opening import open_dataset
-from gmaflow.data.ordering import SampleKey, ShuffledEpochs
 from gmaflow.data.pairs import FlowPair, FlowSample
 from gmaflow.data.roots import find_root, look_up_root, root_variable
-from gmaflow.data.training_set import AugmentedDataset, TrainingSample
+from gmaflow.data.training_set import AugmentedDataset, SampleKey, ShuffledEpochs
 
 __all__ = [
     "DATASETS",
     "MIXTURES",
     "Augmentation",
     "AugmentedDataset",
-    "AugmentedSample",
+    "Batch",
     "CheckReport",
     "ColorJitter",
     "DatasetInfo",
@@ -36,7 +40,6 @@ __all__ = [
     "PartReport",
     "SampleKey",
     "ShuffledEpochs",
-    "TrainingSample",
     "augment",
     "check_dataset",
     "dataset_info",

@@ -1,36 +1,39 @@
-"""The data sets that are known: what they hold, how they lie, where they are had."""
+"""The known data sets: their parts, layouts and download pages."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gmaflow.data.directory_cache import DirectoryCache
+from gmaflow.data.layouts import (
+    list_chairs,
+    list_folder,
+    list_hd1k,
+    list_kitti_2012,
+    list_kitti_2015,
+    list_middlebury,
+    list_sintel,
+    list_slowflow,
+    list_spring,
+    list_things,
+)
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.sets.chairs import list_chairs
-from gmaflow.data.sets.folder import list_folder
-from gmaflow.data.sets.hd1k import list_hd1k
-from gmaflow.data.sets.kitti import list_kitti_2012, list_kitti_2015
-from gmaflow.data.sets.middlebury import list_middlebury
-from gmaflow.data.sets.sintel import list_sintel
-from gmaflow.data.sets.slowflow import list_slowflow
-from gmaflow.data.sets.spring import list_spring
-from gmaflow.data.sets.things import list_things
-from gmaflow.data.shelf import Shelf
 from gmaflow.errors import DatasetError, suggest
 
-ListPairs = Callable[[Shelf, Path, str, str], Iterable[FlowPair]]
+ListPairs = Callable[[DirectoryCache, Path, str, str], Iterable[FlowPair]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of a data set that was published with a number of pairs.
+    """A part of a data set with a published number of pairs.
 
     Attributes:
         split: training, validation, test or all.
-        variant: the pass, or the kind of truth; empty where there is but one.
+        variant: the pass, or the kind of ground truth; empty if there is only one.
         camera: left, right, or None for both.
         direction: forward, backward, or None for both.
-        count: the published number of pairs, None where none was found.
-        required: whether training or evaluation needs it; others may be absent as a whole.
+        count: the published number of pairs, or None.
+        required: whether training or evaluation needs it; optional parts may be absent.
     """
 
     split: str
@@ -45,61 +48,61 @@ class Part:
         return " ".join(word for word in words if word)
 
     def holds(self, pair: FlowPair) -> bool:
-        """Tell whether a pair of this split and variant belongs here."""
+        """Return whether a pair of this split and variant belongs to this part."""
         return self.camera in (None, pair.camera) and self.direction in (None, pair.direction)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
-    """A data set that is known.
+    """A known data set.
 
     Attributes:
-        name: how it is called here.
-        title: how its authors call it.
-        source: where it is had; nothing for what everyone has.
-        looks_like: a file that must be found below the root.
-        test_looks_like: one that is there with the test split, where that is another.
-        folders: names under which it is looked for in a folder of data sets.
-        parts: its pieces, the default split and pass first.
+        name: its name in gmaflow.
+        title: its published name.
+        source: its download page, or empty.
+        example: a file below its root.
+        test_example: a file of the test split, if different.
+        folders: possible names of its folder inside a folder of data sets.
+        parts: its parts, the default split and pass first.
         list_pairs: lists the pairs of a split and variant.
-        cameras: the cameras that are taken unless others are asked for; all if empty.
+        cameras: the cameras used by default; all if empty.
     """
 
     name: str
     title: str
     source: str
-    looks_like: str
+    example: str
     folders: tuple[str, ...]
     parts: tuple[Part, ...]
     list_pairs: ListPairs
     cameras: tuple[str, ...] = ()
-    test_looks_like: str = ""
+    test_example: str = ""
 
     @property
-    def had_from(self) -> str:
-        """Where it is had, as the end of a sentence."""
-        return f"; it is had from {self.source}" if self.source else ""
+    def download_hint(self) -> str:
+        """The end of an error message: where to download the data set."""
+        return f"; download it from {self.source}" if self.source else ""
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits there are."""
+        """All splits."""
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The passes, or kinds of truth, there are."""
+        """All passes, or kinds of ground truth."""
         return tuple(dict.fromkeys(part.variant for part in self.parts))
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Find a data set by its name.
+    """Return the data set with this name.
 
     Raises:
-        DatasetError: none has this name.
+        DatasetError: the name is unknown.
     """
     if name in DATASETS:
         return DATASETS[name]
-    raise DatasetError(f"there is no data set {name!r}; {suggest(name, DATASETS)}")
+    raise DatasetError(f"unknown data set {name!r}; {suggest(name, DATASETS)}")
 
 
 _ALL = (
@@ -107,7 +110,7 @@ _ALL = (
         name="chairs",
         title="FlyingChairs",
         source="https://lmb.informatik.uni-freiburg.de/resources/datasets/FlyingChairs.en.html",
-        looks_like="data/00001_img1.ppm",
+        example="data/00001_img1.ppm",
         folders=("FlyingChairs_release", "FlyingChairs"),
         parts=(
             Part(split="training", count=22_232),
@@ -120,16 +123,16 @@ _ALL = (
         name="things",
         title="FlyingThings3D",
         source="https://lmb.informatik.uni-freiburg.de/resources/datasets/SceneFlowDatasets.en.html",
-        looks_like="frames_cleanpass/TRAIN/A/0000/left/0006.png",
-        test_looks_like="frames_cleanpass/TEST/A/0000/left/0006.png",
+        example="frames_cleanpass/TRAIN/A/0000/left/0006.png",
+        test_example="frames_cleanpass/TEST/A/0000/left/0006.png",
         folders=("FlyingThings3D", "flyingthings3d"),
-        # 2239 and 437 scenes of ten frames, both directions; the right camera is not trained on.
+        # 2239 and 437 scenes of ten frames, both directions; training uses the left camera only.
         parts=(
             Part(split="training", variant="clean", camera="left", count=40_302),
             Part(split="training", variant="final", camera="left", count=40_302),
             Part(split="test", variant="clean", camera="left", count=7_866, required=False),
             Part(split="test", variant="final", camera="left", count=7_866, required=False),
-            # Those of them that the paper's figures are of.
+            # The subset that the paper reports on.
             Part(split="validation", variant="clean", camera="left", count=764, required=False),
             Part(split="validation", variant="final", camera="left", count=764, required=False),
         ),
@@ -140,8 +143,8 @@ _ALL = (
         name="sintel",
         title="MPI Sintel",
         source="http://sintel.is.tue.mpg.de/downloads",
-        looks_like="training/clean/alley_1/frame_0001.png",
-        test_looks_like="test/clean/ambush_1/frame_0001.png",
+        example="training/clean/alley_1/frame_0001.png",
+        test_example="test/clean/ambush_1/frame_0001.png",
         folders=("MPI-Sintel-complete", "MPI-Sintel", "MPI_Sintel", "Sintel"),
         parts=(
             Part(split="training", variant="clean", count=1041),
@@ -156,8 +159,8 @@ _ALL = (
         name="kitti-2012",
         title="KITTI 2012",
         source="https://www.cvlibs.net/datasets/kitti/eval_stereo_flow.php?benchmark=flow",
-        looks_like="training/colored_0/000000_10.png",
-        test_looks_like="testing/colored_0/000000_10.png",
+        example="training/colored_0/000000_10.png",
+        test_example="testing/colored_0/000000_10.png",
         folders=("KITTI-2012", "KITTI2012", "KITTI_2012", "data_stereo_flow"),
         parts=(
             Part(split="training", variant="occ", count=194),
@@ -170,8 +173,8 @@ _ALL = (
         name="kitti-2015",
         title="KITTI 2015",
         source="https://www.cvlibs.net/datasets/kitti/eval_scene_flow.php?benchmark=flow",
-        looks_like="training/image_2/000000_10.png",
-        test_looks_like="testing/image_2/000000_10.png",
+        example="training/image_2/000000_10.png",
+        test_example="testing/image_2/000000_10.png",
         folders=("KITTI-2015", "KITTI2015", "KITTI_2015", "data_scene_flow", "KITTI"),
         parts=(
             Part(split="training", variant="occ", count=200),
@@ -184,10 +187,10 @@ _ALL = (
         name="hd1k",
         title="HD1K",
         source="http://hci-benchmark.iwr.uni-heidelberg.de",
-        looks_like="hd1k_input/image_2/000000_0001.png",
-        test_looks_like="hd1k_challenge/image_2",
+        example="hd1k_input/image_2/000000_0001.png",
+        test_example="hd1k_challenge/image_2",
         folders=("HD1K", "HD1k"),
-        # 1083 frames in 36 sequences, and the last of each has no second frame.
+        # 1083 frames in 36 sequences; the last frame of each has no second frame.
         parts=(Part(split="training", count=1047), Part(split="test", required=False)),
         list_pairs=list_hd1k,
     ),
@@ -195,10 +198,10 @@ _ALL = (
         name="spring",
         title="Spring",
         source="https://spring-benchmark.org",
-        looks_like="train/0001/frame_left/frame_left_0001.png",
-        test_looks_like="test/0003/frame_left/frame_left_0001.png",
+        example="train/0001/frame_left/frame_left_0001.png",
+        test_example="test/0003/frame_left/frame_left_0001.png",
         folders=("Spring",),
-        # 5000 and 1000 stereo frames in 37 and 10 scenes; each camera and direction by itself.
+        # 5000 and 1000 stereo frames in 37 and 10 scenes; listed for each camera and direction.
         parts=tuple(
             Part(
                 split=split,
@@ -217,8 +220,8 @@ _ALL = (
         name="middlebury",
         title="Middlebury",
         source="https://vision.middlebury.edu/flow/data",
-        looks_like="other-data/Venus/frame10.png",
-        test_looks_like="eval-data/Army/frame10.png",
+        example="other-data/Venus/frame10.png",
+        test_example="eval-data/Army/frame10.png",
         folders=("Middlebury",),
         parts=(Part(split="training", count=8), Part(split="test", count=12, required=False)),
         list_pairs=list_middlebury,
@@ -227,7 +230,7 @@ _ALL = (
         name="slowflow",
         title="Slow Flow",
         source="https://www.cvlibs.net/projects/slow_flow",
-        looks_like="100/sequence/Animals/seq1_0000000.png",
+        example="100/sequence/Animals/seq1_0000000.png",
         folders=("SlowFlow", "slow_flow"),
         parts=tuple(
             Part(split="test", variant=pixels, required=False) for pixels in ("100", "200", "300")
@@ -236,9 +239,9 @@ _ALL = (
     ),
     DatasetInfo(
         name="folder",
-        title="a folder of one's own",
+        title="your own folder",
         source="",
-        looks_like="two images or more, or folders of them",
+        example="two or more images, or folders of images",
         folders=(),
         parts=(Part(split="all", required=False),),
         list_pairs=list_folder,

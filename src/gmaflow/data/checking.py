@@ -1,4 +1,4 @@
-"""Is a data set all there, and sound?"""
+"""Check that a data set is complete and its files are intact."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from gmaflow.data.catalog import DatasetInfo, Part, dataset_info
+from gmaflow.data.dataset import find_missing
+from gmaflow.data.directory_cache import DirectoryCache
 from gmaflow.data.headers import measure
-from gmaflow.data.opening import sort_out
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.roots import find_root, suggest_inside
-from gmaflow.data.shelf import Shelf
+from gmaflow.data.roots import find_root, suggest_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes.output_folder import FILES, rendered_scenes, scene_files
@@ -19,21 +19,21 @@ from gmaflow.scenes.output_folder import FILES, rendered_scenes, scene_files
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
-"""Is told how many steps are done, and of how many."""
+"""Called with the number of finished steps and the total."""
 
-# Rendered scenes are written in this set's layout.
+# Rendered scenes use this layout.
 _RENDERED_LIKE = "sintel"
-# Reading waits for the disk most of the time, more so on a network.
+# Most of the time is spent waiting for the disk.
 _READERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartReport:
-    """What was found of a part.
+    """The result for one part.
 
     Attributes:
         part: the part, with its published number of pairs.
-        found: the pairs of which all files are there.
+        found: the number of complete pairs.
     """
 
     part: Part
@@ -41,7 +41,7 @@ class PartReport:
 
     @property
     def complete(self) -> bool:
-        """Whether all pairs are there, or none of a part that may be absent."""
+        """Whether all pairs exist, or none of an optional part."""
         if self.found == 0:
             return not self.part.required
         return self.part.count in (None, self.found)
@@ -49,16 +49,16 @@ class PartReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         info: the data set.
         root: its folder.
-        parts: what there is of each part.
-        missing: files that the others lack.
-        problems: a sentence for each file, or pair of files, that is broken.
-        num_files: how many files were looked at.
-        deep: whether they were read from end to end.
+        parts: the result for each part.
+        missing: missing files.
+        problems: a message for each broken file or mismatched pair.
+        num_files: the number of files checked.
+        deep: whether files were decoded completely.
     """
 
     info: DatasetInfo
@@ -71,7 +71,7 @@ class CheckReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is amiss."""
+        """Whether the data set is complete and no file is broken."""
         return not self.missing and not self.problems and all(part.complete for part in self.parts)
 
 
@@ -82,64 +82,64 @@ def check_dataset(
     deep: bool = False,
     progress: Progress = lambda _done, _total: None,
 ) -> CheckReport:
-    """Count the pairs against the published numbers, and look at every file.
+    """Compare the number of pairs with the published one, and check every file.
 
-    A set that `gmaflow scenes render` wrote is held against what was asked of it instead.
+    A data set written by `gmaflow scenes render` is compared with its own record instead.
 
     Args:
         name: the data set.
-        root: its folder; by default what the environment or the config file says.
-        deep: read every file from end to end, not its header alone.
-        progress: is told how far it is.
+        root: its folder; by default from the environment or the config file.
+        deep: decode every file instead of reading headers only.
+        progress: called after each step.
 
     Raises:
-        DatasetError: there is no such data set or folder, or the folder holds nothing of it.
+        DatasetError: the data set is unknown, or the folder is missing or has none of its files.
     """
     info = dataset_info(name)
     folder = find_root(info, root)
     scenes = rendered_scenes(folder) if info.name == _RENDERED_LIKE else None
     if scenes is not None:
         info = _as_rendered(info, len(scenes))
-    shelf = Shelf()
+    cache = DirectoryCache()
     pairs, problems, parts = [], [], []
     for split, variant in dict.fromkeys((part.split, part.variant) for part in info.parts):
         listed: list[FlowPair] = []
         try:
-            listed = list(info.list_pairs(shelf, folder, split, variant))
+            listed = list(info.list_pairs(cache, folder, split, variant))
         except DatasetError as err:
             problems.append(str(err))
         for part in info.parts:
             if (part.split, part.variant) == (split, variant):
                 of_part = [pair for pair in listed if part.holds(pair)]
                 pairs += of_part
-                found = len(sort_out(shelf, of_part).pairs)
+                found = len(find_missing(cache, of_part)[0])
                 parts.append(PartReport(part=part, found=found))
     if not pairs:
         raise DatasetError(
-            f"{folder} holds nothing of {info.title}; {info.looks_like} is looked for"
-            f"{info.had_from}{suggest_inside(folder, info)}"
+            f"{folder} has no files of {info.title}; expected {info.example}"
+            f"{info.download_hint}{suggest_subfolder(folder, info)}"
         )
-    listing = sort_out(shelf, list(dict.fromkeys(pairs)))
-    # Of a rendered set the card tells what there should be, masks and whole scenes included.
+    complete, missing = find_missing(cache, list(dict.fromkeys(pairs)))
+    # The record of a rendered data set lists every file, including masks.
     rendered = [path for scene in scenes or () for path in scene_files(folder, scene)]
-    absent = [path for path in rendered if not shelf.has(path)]
-    broken = _read_all(listing.pairs, progress) if deep else _measure_all(listing.pairs, progress)
+    absent = [path for path in rendered if not cache.has(path)]
+    broken = _read_all(complete, progress) if deep else _measure_all(complete, progress)
     return CheckReport(
         info=info,
         root=folder,
         parts=tuple(parts),
-        missing=tuple(dict.fromkeys([*listing.missing, *absent])),
+        missing=tuple(dict.fromkeys([*missing, *absent])),
         problems=tuple(dict.fromkeys([*problems, *broken])),
-        num_files=len(_files(listing.pairs)),
+        num_files=len(_files(complete)),
         deep=deep,
     )
 
 
 def _as_rendered(info: DatasetInfo, count: int) -> DatasetInfo:
-    """Return what is to be found of a set in this layout that was rendered."""
+    """Return the expected parts of a rendered data set in this layout."""
     return replace(
         info,
-        title="a set of rendered scenes",
+        title="a data set of rendered scenes",
         source="`gmaflow scenes render --resume`",
         parts=tuple(
             replace(part, count=count)
@@ -149,12 +149,12 @@ def _as_rendered(info: DatasetInfo, count: int) -> DatasetInfo:
     )
 
 
-def _at_once(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def _in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     pool = ThreadPoolExecutor(_READERS)
     try:
         yield from pool.map(work, items)
     finally:
-        # An interrupt must not wait for the hundred thousand files that are still to come.
+        # An interrupt must not wait for the remaining files.
         pool.shutdown(cancel_futures=True)
 
 
@@ -163,11 +163,11 @@ def _files(pairs: Iterable[FlowPair]) -> list[Path]:
 
 
 def _measure_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
-    """Compare the sizes that the headers claim."""
+    """Compare the sizes in the file headers."""
     files = _files(pairs)
     sizes: dict[Path, tuple[int, int]] = {}
     problems = []
-    for done, (path, result) in enumerate(zip(files, _at_once(_measure, files), strict=True)):
+    for done, (path, result) in enumerate(zip(files, _in_threads(_measure, files), strict=True)):
         progress(done + 1, len(files))
         if isinstance(result, str):
             problems.append(result)
@@ -192,15 +192,15 @@ def _compare(pair: FlowPair, sizes: dict[Path, tuple[int, int]]) -> Iterable[str
         wanted = (height * step, width * step)
         if sizes.get(path, wanted) != wanted:
             yield (
-                f"{path} is {sizes[path][0]} x {sizes[path][1]}, "
-                f"but {wanted[0]} x {wanted[1]} is wanted to go with {pair.image1}"
+                f"{path} is {sizes[path][0]}x{sizes[path][1]}, "
+                f"expected {wanted[0]}x{wanted[1]} to match {pair.image1}"
             )
 
 
 def _read_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
-    """Read every pair from end to end."""
+    """Decode every pair."""
     problems = []
-    for done, problem in enumerate(_at_once(_read, pairs)):
+    for done, problem in enumerate(_in_threads(_read, pairs)):
         progress(done + 1, len(pairs))
         if problem:
             problems.append(problem)

@@ -1,13 +1,13 @@
-"""The size that a file claims and whether all of it is there, without unpacking it."""
+"""Image and flow sizes from file headers, with a check for truncated files."""
 
 import re
 import struct
 from pathlib import Path
 
 from gmaflow.errors import DatasetError
-from gmaflow.io import read_flow, read_image
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.exr_header import DamagedError, read_parts
-from gmaflow.io.flo5 import import_h5py
+from gmaflow.io.flow_files import import_h5py
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"IEND\xaeB`\x82"
@@ -16,12 +16,12 @@ _PPM = re.compile(rb"P6\s(?:\s|#[^\n]*\n)*(\d{1,9})\s+(\d{1,9})\s+255\s")
 
 
 def measure(path: Path) -> tuple[int, int]:
-    """Return height and width as a file's header tells them.
+    """Return the height and width from a file's header.
 
-    Files of the large data sets are looked at from both ends only; other formats are read.
+    Only the start and end of the file are read; less common formats are decoded.
 
     Raises:
-        DatasetError: the file is cut off or of another kind.
+        DatasetError: the file is truncated or of another type.
         ImageError: an image cannot be read.
         FlowFileError: a flow file cannot be read.
     """
@@ -30,9 +30,9 @@ def measure(path: Path) -> tuple[int, int]:
     try:
         if reader is not None:
             return reader(path)
-        whole = read_flow(path).valid if suffix in (".npy", ".npz") else read_image(path)
+        whole = read_flow_arrays(path).valid if suffix in (".npy", ".npz") else read_image(path)
     except OSError as err:
-        raise DatasetError(f"{path} cannot be read: {err.strerror or err}") from err
+        raise DatasetError(f"cannot read {path}: {err.strerror or err}") from err
     return whole.shape[0], whole.shape[1]
 
 
@@ -42,9 +42,9 @@ def _png(path: Path) -> tuple[int, int]:
         raise DatasetError(f"{path} is not a PNG file (starts with {head[:8]!r})")
     with path.open("rb") as file:
         file.seek(max(0, size - 64))
-        # Some writers leave bytes after the end; that harms nobody.
+        # Some writers add bytes after the end, which is harmless.
         if _PNG_END not in file.read():
-            raise DatasetError(f"{path} is cut off: the end of the PNG is missing")
+            raise DatasetError(f"{path} is truncated: the end of the PNG is missing")
     width, height = struct.unpack(">II", head[16:24])
     return height, width
 
@@ -62,9 +62,9 @@ def _pfm(path: Path) -> tuple[int, int]:
     head, size = _head(path, 256)
     match = _PFM.match(head)
     if match is None:
-        raise DatasetError(f"{path} is not a .pfm file of flow (starts with {head[:12]!r})")
+        raise DatasetError(f"{path} is not a .pfm flow file (starts with {head[:12]!r})")
     width, height = int(match[1]), int(match[2])
-    if size != match.end() + 8 * height * width:  # some programs leave the third channel out
+    if size != match.end() + 8 * height * width:  # some programs omit the third channel
         _check_length(path, match.end() + 12 * height * width, size)
     return height, width
 
@@ -72,7 +72,7 @@ def _pfm(path: Path) -> tuple[int, int]:
 def _ppm(path: Path) -> tuple[int, int]:
     head, size = _head(path, 256)
     match = _PPM.match(head)
-    if match is None:  # perhaps one of the rarer kinds
+    if match is None:  # possibly a less common variant
         whole = read_image(path)
         return whole.shape[0], whole.shape[1]
     width, height = int(match[1]), int(match[2])
@@ -84,20 +84,20 @@ def _ppm(path: Path) -> tuple[int, int]:
 def _flo5(path: Path) -> tuple[int, int]:
     h5py = import_h5py("reading")
     try:
-        with h5py.File(path, "r") as file:  # finds out by itself whether the file is cut off
+        with h5py.File(path, "r") as file:  # h5py itself detects truncated files
             height, width, _ = file["flow"].shape
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError) as err:
-        raise DatasetError(f"{path} is not a sound .flo5 file ({err})") from err
+        raise DatasetError(f"{path} is not a valid .flo5 file ({err})") from err
     return int(height), int(width)
 
 
 def _exr(path: Path) -> tuple[int, int]:
     try:
         with path.open("rb") as file:
-            # All parts of a file share the display window.
+            # All parts of a file share one display window.
             return read_parts(file)[0].display.size
     except DamagedError as err:
-        raise DatasetError(f"{path} is not a sound .exr file ({err})") from err
+        raise DatasetError(f"{path} is not a valid .exr file ({err})") from err
 
 
 def _head(path: Path, length: int) -> tuple[bytes, int]:
@@ -107,7 +107,7 @@ def _head(path: Path, length: int) -> tuple[bytes, int]:
 
 def _check_length(path: Path, wanted: int, actual: int) -> None:
     if wanted != actual:
-        raise DatasetError(f"{path} has {actual} bytes where {wanted} are wanted; it is cut off")
+        raise DatasetError(f"{path} is truncated: it has {actual} bytes, expected {wanted}")
 
 
 _READERS = {

@@ -1,11 +1,10 @@
-"""What each stage of the paper is trained on: data sets, their shares, their augmentation."""
+"""The training data of the paper's stages: data sets, repeats and augmentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gmaflow.data.augmentation import Augmentation, dense_augmentation, sparse_augmentation
-from gmaflow.data.dataset import FlowDataset
-from gmaflow.data.opening import open_dataset
+from gmaflow.data.dataset import FlowDataset, open_dataset
 from gmaflow.errors import DatasetError
 from gmaflow.io.paths import PathLike
 
@@ -16,9 +15,9 @@ class Ingredient:
 
     Attributes:
         dataset: its name.
-        augmentation: what happens to its pairs.
-        passes: the passes that are joined.
-        repeats: how often each pair comes in an epoch.
+        augmentation: the augmentation of its pairs.
+        passes: the passes to join.
+        repeats: how often each pair occurs in an epoch.
         split: the split.
     """
 
@@ -31,11 +30,11 @@ class Ingredient:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """What a stage is trained on.
+    """The training data of a stage.
 
     Attributes:
         name: the stage.
-        ingredients: the data sets and their shares.
+        ingredients: the data sets.
     """
 
     name: str
@@ -43,17 +42,17 @@ class Mixture:
 
     def __post_init__(self) -> None:
         if not self.ingredients:
-            raise DatasetError(f"the mixture {self.name} is empty; keep one data set at least")
+            raise DatasetError(f"the mixture {self.name} is empty; keep at least one data set")
         if len({part.augmentation.crop for part in self.ingredients}) > 1:
-            raise DatasetError(f"the mixture {self.name} has crops of several sizes; give one")
+            raise DatasetError(f"the mixture {self.name} has crops of different sizes; use one")
 
     @property
     def crop(self) -> tuple[int, int]:
-        """Height and width of what the network sees."""
+        """Height and width of the crops."""
         return self.ingredients[0].augmentation.crop
 
     def with_crop(self, crop: tuple[int, int]) -> "Mixture":
-        """Return the mixture with another size of crop."""
+        """Return the mixture with another crop size."""
         parts = (
             replace(part, augmentation=replace(part.augmentation, crop=crop))
             for part in self.ingredients
@@ -61,7 +60,7 @@ class Mixture:
         return replace(self, ingredients=tuple(parts))
 
     def without(self, *datasets: str) -> "Mixture":
-        """Return the mixture without some data sets, for who does not have them all."""
+        """Return the mixture without some data sets, for example those you do not have."""
         parts = (part for part in self.ingredients if part.dataset not in datasets)
         return replace(self, ingredients=tuple(parts))
 
@@ -72,14 +71,14 @@ def open_mixture(
     """Open the data sets of a mixture.
 
     Args:
-        mixture: the mixture; `MIXTURES` holds the paper's.
-        roots: folders of data sets by name; others are looked for as `open_dataset` does.
+        mixture: the mixture; `MIXTURES` contains the paper's.
+        roots: folders of data sets by name; for others see `open_dataset`.
 
     Returns:
         Each ingredient's pairs, repeated, and its augmentation.
 
     Raises:
-        DatasetError: a data set is not there.
+        DatasetError: a data set is missing.
     """
     opened = []
     for part in mixture.ingredients:
@@ -94,13 +93,13 @@ def open_mixture(
 
 
 def chairs_mixture() -> Mixture:
-    """FlyingChairs, the first stage."""
+    """Return the first stage: FlyingChairs."""
     part = Ingredient(dataset="chairs", augmentation=dense_augmentation((368, 496), (-0.1, 1.0)))
     return Mixture(name="chairs", ingredients=(part,))
 
 
 def things_mixture() -> Mixture:
-    """FlyingThings3D, both passes, the second stage."""
+    """Return the second stage: FlyingThings3D, both passes."""
     part = Ingredient(
         dataset="things",
         passes=("clean", "final"),
@@ -110,7 +109,7 @@ def things_mixture() -> Mixture:
 
 
 def sintel_mixture() -> Mixture:
-    """Sintel with KITTI, HD1K and FlyingThings3D, the third stage."""
+    """Return the third stage: Sintel with KITTI, HD1K and FlyingThings3D."""
     crop = (368, 768)
     dense = dense_augmentation(crop, (-0.2, 0.6))
     return Mixture(
@@ -133,7 +132,7 @@ def sintel_mixture() -> Mixture:
 
 
 def kitti_mixture() -> Mixture:
-    """KITTI 2015, the last stage; the road stays below and traffic on its side."""
+    """Return the last stage: KITTI 2015, without flips since roads and traffic have a direction."""
     part = Ingredient(
         dataset="kitti-2015",
         augmentation=sparse_augmentation((288, 960), (-0.2, 0.4), flip=False),

@@ -1,4 +1,4 @@
-"""One example: the paths of a pair, and the arrays that they hold."""
+"""A pair of frames: the paths of its files, and the arrays read from them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,28 +6,31 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
-from gmaflow.data.occlusion import split_occlusion
 from gmaflow.errors import DatasetError
-from gmaflow.io import read_flow, read_image
+from gmaflow.geometry import leaves_frame
+from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.sizes import check_same_size
 
-# Beyond it a dense truth is no motion but a mistake of the renderer; RAFT and GMA leave it out too.
+# Larger values in dense ground truth are renderer errors; RAFT and GMA ignore them too.
 _LARGEST_DENSE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowSample:
-    """A pair of images and what is known of the motion between them.
+    """A pair of images with optional ground truth, as a data set stores it.
+
+    Evaluation needs the original pixels and every mask; training uses `Batch`, which has tensors of
+    one size and a single occlusion mask.
 
     Attributes:
         image1: the first frame, RGB.
         image2: the second frame.
-        flow: the true flow from the first to the second, 0 where unknown.
-        valid: where it is known.
-        occluded_in: hidden in the second frame though its target lies inside.
-        occluded_out: its target lies outside the second frame.
-        unmatched: the data set's own mask of what is not visible in the second frame, as it is.
-        invalid: Sintel's mask of doubtful truth; the benchmark and the paper count those pixels.
+        flow: true flow from the first to the second frame, 0 where unknown.
+        valid: where the flow is known.
+        occluded_in: pixels hidden in the second frame whose target lies inside it.
+        occluded_out: pixels whose target lies outside the second frame.
+        unmatched: the data set's own mask of pixels not visible in the second frame.
+        invalid: Sintel's mask of unreliable flow; the benchmark and the paper count those pixels.
         foreground: KITTI 2015's mask of moving objects.
     """
 
@@ -43,7 +46,7 @@ class FlowSample:
 
     @property
     def occluded(self) -> Bool[np.ndarray, "h w"] | None:
-        """All that is known to be occluded, whichever way."""
+        """All pixels known to be occluded, inside the frame or outside."""
         if self.occluded_in is None or self.occluded_out is None:
             return self.occluded_out
         return self.occluded_in | self.occluded_out
@@ -51,21 +54,21 @@ class FlowSample:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowPair:
-    """Where a pair of frames and its truth lie.
+    """The files of a pair of frames and its ground truth.
 
     Attributes:
         dataset: the data set's name.
         scene: the sequence that the pair belongs to.
-        frame: the first frame within it, as its file names it.
+        frame: the first frame's number, as written in its file name.
         image1: the first frame.
         image2: the second frame.
-        flow: the truth, None where there is none.
-        visible_flow: the truth of non-occluded pixels alone (KITTI's flow_noc).
+        flow: the true flow, or None.
+        visible_flow: the true flow of non-occluded pixels only (KITTI's flow_noc).
         occlusion: a mask of occluded pixels.
-        invalid: a mask of pixels whose truth is doubtful.
+        invalid: a mask of pixels whose flow is unreliable.
         foreground: a mask of moving objects.
-        sparse: whether the truth has gaps all over, as a laser scanner's has.
-        flow_stride: rows and columns of the truth for each of the image; the first of them counts.
+        sparse: whether the flow has gaps everywhere, like that of a laser scanner.
+        flow_stride: rows and columns of flow per image pixel; the first one is used.
         camera: left or right.
         direction: forward in time or backward.
     """
@@ -86,13 +89,13 @@ class FlowPair:
     direction: str = "forward"
 
     def follows(self, before: "FlowPair") -> bool:
-        """Whether this pair begins where another ends, in the same sequence and direction."""
+        """Return whether this pair continues another, in the same sequence and direction."""
         own, other = ((p.scene, p.camera, p.direction) for p in (self, before))
         return own == other and before.image2 == self.image1
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files of the pair."""
+        """Return all files of the pair."""
         some = (
             self.image1,
             self.image2,
@@ -109,8 +112,8 @@ class FlowPair:
 
         Raises:
             ImageError: an image or mask is missing or broken.
-            FlowFileError: the truth is missing or broken.
-            DatasetError: the files disagree about the size.
+            FlowFileError: the flow file is missing or broken.
+            DatasetError: the files differ in size.
         """
         image1, image2 = read_image(self.image1), read_image(self.image2)
         self._check_same_size(image1.shape, self.image2, image2)
@@ -138,7 +141,7 @@ class FlowPair:
         self, path: Path, size: tuple[int, ...]
     ) -> tuple[Float32[np.ndarray, "h w 2"], Bool[np.ndarray, "h w"]]:
         step = self.flow_stride
-        flow = read_flow(path)
+        flow = read_flow_arrays(path)
         array, valid = flow.array[::step, ::step], flow.valid[::step, ::step]
         self._check_same_size(size, path, valid)
         return np.ascontiguousarray(array), np.ascontiguousarray(valid)
@@ -164,5 +167,24 @@ class FlowPair:
         check_same_size(
             {str(self.image1): size, str(path): array},
             error=DatasetError,
-            remedy="a pair and its truth must be of one size",
+            remedy="images, flow and masks of a pair must have the same size",
         )
+
+
+def split_occlusion(
+    occluded: Bool[np.ndarray, "h w"] | None,
+    flow: Float32[np.ndarray, "h w 2"],
+    valid: Bool[np.ndarray, "h w"],
+) -> tuple[Bool[np.ndarray, "h w"] | None, Bool[np.ndarray, "h w"]]:
+    """Separate pixels occluded inside the frame from those that leave it.
+
+    Args:
+        occluded: the data set's own mask, if it has one.
+        flow: the true flow.
+        valid: where it is known.
+
+    Returns:
+        Occluded inside the frame (None without a mask), and out of the frame.
+    """
+    outside = leaves_frame(flow) & valid
+    return (None if occluded is None else occluded & ~outside), outside

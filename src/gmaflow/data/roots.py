@@ -1,10 +1,10 @@
-"""Where the data sets lie on this computer: an option, the environment, or one config file.
+"""Where data sets are stored: an option, the environment, or the config file.
 
 ~/.config/gmaflow/data.toml:
 
-    data = "/data"                    # a folder of data sets
+    data = "/data"                    # a folder that contains data sets
     [roots]
-    sintel = "/other/MPI-Sintel"      # one of them elsewhere
+    sintel = "/other/MPI-Sintel"      # a data set stored elsewhere
 """
 
 import os
@@ -23,11 +23,11 @@ _CONFIG = "GMAFLOW_CONFIG"
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """What the config file says.
+    """The contents of the config file.
 
     Attributes:
-        data: a folder of data sets.
-        roots: single data sets, by name.
+        data: a folder that contains data sets.
+        roots: folders of single data sets, by name.
     """
 
     data: Path | None = None
@@ -35,12 +35,12 @@ class DataConfig:
 
 
 def root_variable(info: DatasetInfo) -> str:
-    """Return the environment variable that names a data set's root."""
+    """Return the environment variable for a data set's root."""
     return "GMAFLOW_" + info.name.upper().replace("-", "_")
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> Path:
-    """Return where the config file is looked for."""
+    """Return the path of the config file."""
     environ = os.environ if environ is None else environ
     if environ.get(_CONFIG):
         return Path(environ[_CONFIG]).expanduser()
@@ -55,27 +55,27 @@ def find_root(
 
     Args:
         info: the data set.
-        root: the folder, if the caller knows.
-        environ: the environment; the program's own if None.
+        root: the folder, if known.
+        environ: environment variables; by default `os.environ`.
 
     Raises:
-        DatasetError: nothing says where it is, or there is no such folder.
+        DatasetError: no folder is configured, or it does not exist.
     """
     environ = os.environ if environ is None else environ
     found = look_up_root(info, root, environ=environ)
     if found is None:
         tried = f"a folder {' or '.join(info.folders)} in {_PARENT}" if info.folders else _PARENT
         raise DatasetError(
-            f"no folder is set for {info.title}; name its root, or set {root_variable(info)}, "
+            f"no folder is set for {info.title}; give its root, or set {root_variable(info)}, "
             f"{tried}, or {info.name} under [roots] in {config_path(environ)}; "
-            f"it holds {info.looks_like}{info.had_from}"
+            f"it contains {info.example}{info.download_hint}"
         )
-    folder, told_by = found
+    folder, setting = found
     if not folder.is_dir():
-        told = "" if root is not None else f", but {told_by} names it as the root"
+        origin = "" if root is not None else f" ({setting} sets it as the root)"
         raise DatasetError(
-            f"{folder} is not a folder{told}; the root of {info.title} holds {info.looks_like}"
-            f"{info.had_from}"
+            f"{folder} is not a folder{origin}; the root of {info.title} contains {info.example}"
+            f"{info.download_hint}"
         )
     return folder
 
@@ -83,7 +83,7 @@ def find_root(
 def look_up_root(
     info: DatasetInfo, root: PathLike | None = None, *, environ: Mapping[str, str] | None = None
 ) -> tuple[Path, str] | None:
-    """Return the folder that is named for a data set, there or not, and what names it."""
+    """Return the configured folder of a data set, existing or not, and the setting it is from."""
     environ = os.environ if environ is None else environ
     variable = root_variable(info)
     if root is not None:
@@ -91,35 +91,38 @@ def look_up_root(
     if environ.get(variable):
         return Path(environ[variable]).expanduser(), variable
     if environ.get(_PARENT):
-        folder = find_inside(Path(environ[_PARENT]).expanduser(), info)
+        folder = find_subfolder(Path(environ[_PARENT]).expanduser(), info)
         if folder is not None:
             return folder, _PARENT
     config = read_config(config_path(environ))
     if info.name in config.roots:
         return config.roots[info.name], str(config_path(environ))
-    folder = None if config.data is None else find_inside(config.data, info)
+    folder = None if config.data is None else find_subfolder(config.data, info)
     return None if folder is None else (folder, str(config_path(environ)))
 
 
 def read_config(path: Path) -> DataConfig:
-    """Read the config file; an empty config if there is none.
+    """Read the config file; return an empty config if it does not exist.
 
     Raises:
-        DatasetError: it cannot be read, or says what it may not.
+        DatasetError: the file is unreadable or has unknown settings.
     """
     if not path.is_file():
         return DataConfig()
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
-        raise DatasetError(f"{path} cannot be read: {err}") from err
+        raise DatasetError(f"cannot read {path}: {err}") from err
     roots = content.get("roots", {})
     if not isinstance(roots, dict) or content.keys() - {"data", "roots"}:
-        raise DatasetError(f"{path} may hold `data = FOLDER` and a table [roots], nothing else")
+        raise DatasetError(
+            f"{path} has unknown settings; it may contain `data = FOLDER` and a table [roots]"
+        )
     unknown = sorted(roots.keys() - DATASETS.keys())
     if unknown:
         raise DatasetError(
-            f"{path} names a data set {unknown[0]!r} under [roots]; there are {', '.join(DATASETS)}"
+            f"{path} has an unknown data set {unknown[0]!r} under [roots]; "
+            f"choose from {', '.join(DATASETS)}"
         )
     folders = {name: _folder(path, name, value) for name, value in roots.items()}
     data = _folder(path, "data", content["data"]) if "data" in content else None
@@ -129,16 +132,16 @@ def read_config(path: Path) -> DataConfig:
 def _folder(config: Path, name: str, value: object) -> Path:
     if not isinstance(value, str):
         raise DatasetError(f"{config}: {name} is {value!r}; expected a folder in quotes")
-    return config.parent / Path(value).expanduser()  # an absolute one stays as it is
+    return config.parent / Path(value).expanduser()  # absolute paths stay unchanged
 
 
-def find_inside(parent: Path, info: DatasetInfo) -> Path | None:
-    """Find a data set by its name in a folder of several; None if it is not there."""
+def find_subfolder(parent: Path, info: DatasetInfo) -> Path | None:
+    """Return the subfolder of a data set inside a folder of data sets, if it exists."""
     folders = (parent / name for name in (info.name, *info.folders))
     return next((folder for folder in folders if folder.is_dir()), None)
 
 
-def suggest_inside(root: Path, info: DatasetInfo) -> str:
-    """Return what to say where a root holds nothing: that a folder in it may be meant."""
-    folder = find_inside(root, info)
-    return "" if folder is None else f"; perhaps {folder} is meant"
+def suggest_subfolder(root: Path, info: DatasetInfo) -> str:
+    """Return the end of an error message: a subfolder that may be the intended root."""
+    folder = find_subfolder(root, info)
+    return "" if folder is None else f"; did you mean {folder}?"

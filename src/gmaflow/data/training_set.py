@@ -1,47 +1,81 @@
-"""Augmented samples as tensors, for torch's DataLoader; broken files are skipped and told of."""
+"""Augmented training pairs for torch's DataLoader, in a reproducible order."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32
-from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
-from gmaflow.data.augmentation import Augmentation, AugmentedSample, augment
+from gmaflow.data.augmentation import Augmentation, augment
+from gmaflow.data.batch import Batch
 from gmaflow.data.dataset import FlowDataset
-from gmaflow.data.ordering import SampleKey
 from gmaflow.data.pairs import FlowPair
 from gmaflow.errors import DatasetError, FlowError
 
 log = logging.getLogger(__name__)
 
+# Separates the random numbers of the order from those of the augmentation.
+_ORDER = 0x0D
 
-class TrainingSample(NamedTuple):
-    """A sample, or a batch of them.
 
-    Attributes:
-        image1: the first frame, RGB in 0..1.
-        image2: the second frame.
-        flow: the truth in pixels, 0 where unknown.
-        valid: where it is known.
-        occluded: pixels known to be hidden in, or to have left, the second frame.
+class SampleKey(NamedTuple):
+    """Identifies a sample: the epoch, and its index in the data set."""
+
+    epoch: int
+    number: int
+
+
+class ShuffledEpochs(Sampler[SampleKey]):
+    """An endless sequence of sample keys, shuffled anew in each epoch.
+
+    With several processes, each takes every `world_size`-th key; together they visit the same
+    samples as a single process.
     """
 
-    image1: Float[Tensor, "*batch 3 h w"]
-    image2: Float[Tensor, "*batch 3 h w"]
-    flow: Float[Tensor, "*batch 2 h w"]
-    valid: Bool[Tensor, "*batch h w"]
-    occluded: Bool[Tensor, "*batch h w"]
+    def __init__(
+        self,
+        length: int,
+        *,
+        seed: int,
+        start: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """Set up the order.
+
+        Args:
+            length: the number of samples in an epoch.
+            seed: determines the order.
+            start: the number of samples that all processes together have already visited.
+            rank: the index of this process.
+            world_size: the number of processes.
+        """
+        if length < 1 or not 0 <= rank < world_size:
+            raise DatasetError(
+                f"cannot order {length} samples for process {rank} of {world_size}; "
+                "give at least one sample, and number the processes from 0"
+            )
+        self.length, self.seed, self.start = length, seed, start
+        self.rank, self.world_size = rank, world_size
+
+    def __iter__(self) -> Iterator[SampleKey]:
+        position = self.start + self.rank
+        while True:
+            epoch = position // self.length
+            order = np.random.default_rng([_ORDER, self.seed, epoch]).permutation(self.length)
+            while position // self.length == epoch:
+                yield SampleKey(epoch, int(order[position % self.length]))
+                position += self.world_size
 
 
-class AugmentedDataset(Dataset[TrainingSample]):
+class AugmentedDataset(Dataset[Batch]):
     """Pairs of one or more data sets, each with its own augmentation.
 
-    `dataset[epoch, index]` is the same whatever the number of workers and whatever was read before;
-    `dataset[index]` is that of epoch 0. A pair that cannot be read is replaced by the next one.
+    `dataset[epoch, index]` depends only on the seed, the epoch and the index, not on the number of
+    workers or earlier reads; `dataset[index]` is that of epoch 0. An unreadable pair is replaced by
+    the next one.
     """
 
     def __init__(
@@ -54,45 +88,46 @@ class AugmentedDataset(Dataset[TrainingSample]):
         """Join data sets.
 
         Args:
-            parts: data sets with their augmentations, such as `open_mixture` returns.
-            seed: another one gives other augmentations.
-            max_broken: the number of different pairs that may turn out broken before it gives up.
+            parts: data sets with their augmentations, as returned by `open_mixture`.
+            seed: determines the augmentation.
+            max_broken: the number of different unreadable pairs that are tolerated.
 
         Raises:
-            DatasetError: there is no pair, one has no truth, or crops or augmentations do not fit.
+            DatasetError: there are no pairs, a pair has no ground truth, crops differ in size, or
+                sparse ground truth has a dense augmentation.
         """
         _check_parts(parts)
         self.pairs = tuple(pair for dataset, _ in parts for pair in dataset)
         self.augmentations = tuple(augmentation for _, augmentation in parts)
         self.seed, self.max_broken = seed, max_broken
         self._part_ends = np.cumsum([len(dataset) for dataset, _ in parts])
-        # Repeated pairs are one object; each has one place in the list of the broken.
+        # A repeated pair is one object and has one entry in the list of broken pairs.
         numbers: dict[int, int] = {}
         self._numbers = np.array([numbers.setdefault(id(p), len(numbers)) for p in self.pairs])
-        # Shared, so that the workers of a loader count together.
+        # In shared memory, so that the workers of a loader count together.
         self._broken = torch.zeros(len(numbers), dtype=torch.bool).share_memory_()
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def __getitem__(self, key: int | tuple[int, int]) -> TrainingSample:
+    def __getitem__(self, key: int | tuple[int, int]) -> Batch:
         epoch, index = key if isinstance(key, tuple) else SampleKey(0, key)
         if not 0 <= index < len(self.pairs):
-            raise IndexError(f"there are {len(self.pairs)} samples, so none has number {index}")
+            raise IndexError(f"index {index} is out of range for {len(self.pairs)} samples")
         rng = np.random.default_rng([self.seed, epoch, index])
         for place in range(index, index + len(self.pairs)):
             sample = self._read(place % len(self.pairs), rng)
             if sample is not None:
-                return _to_tensors(sample)
+                return sample
         raise DatasetError(f"none of {len(self.pairs)} pairs can be read; {self._name_broken()}")
 
     @property
     def broken(self) -> tuple[FlowPair, ...]:
-        """The pairs that could not be read so far, by this process or a worker."""
+        """The unreadable pairs found so far, by this process or a worker."""
         places = np.unique(self._numbers, return_index=True)[1]
         return tuple(self.pairs[places[n]] for n in torch.nonzero(self._broken).flatten().tolist())
 
-    def _read(self, index: int, rng: np.random.Generator) -> AugmentedSample | None:
+    def _read(self, index: int, rng: np.random.Generator) -> Batch | None:
         number = int(self._numbers[index])
         if self._broken[number]:
             return None
@@ -101,7 +136,7 @@ class AugmentedDataset(Dataset[TrainingSample]):
             loaded = pair.load()
         except FlowError as err:
             self._broken[number] = True
-            log.warning("left out %s %s/%s: %s", pair.dataset, pair.scene, pair.frame, err)
+            log.warning("skipping %s %s/%s: %s", pair.dataset, pair.scene, pair.frame, err)
             if int(self._broken.sum()) > self.max_broken:
                 raise DatasetError(
                     f"more than {self.max_broken} pairs cannot be read; {self._name_broken()}"
@@ -112,37 +147,23 @@ class AugmentedDataset(Dataset[TrainingSample]):
 
     def _name_broken(self) -> str:
         names = ", ".join(str(pair.image1) for pair in self.broken)
-        return f"`gmaflow data check --deep` tells what is wrong with those of {names}"
+        return f"run `gmaflow data check --deep` for details; the first images are {names}"
 
 
 def _check_parts(parts: Sequence[tuple[FlowDataset, Augmentation]]) -> None:
     if not sum(len(dataset) for dataset, _ in parts):
-        raise DatasetError("there is no pair to train on; give a data set that has some")
+        raise DatasetError("there are no pairs to train on; give a data set that has some")
     crops = {augmentation.crop for _, augmentation in parts}
     if len(crops) > 1:
-        raise DatasetError(f"crops of several sizes cannot be one batch: {sorted(crops)}")
+        raise DatasetError(f"crops of a batch must have the same size, not {sorted(crops)}")
     for dataset, augmentation in parts:
         for pair in dataset:
             if pair.flow is None:
                 raise DatasetError(
-                    f"{dataset.name}: {pair.image1} has no truth to train on; take another split"
+                    f"{dataset.name}: {pair.image1} has no ground truth; use another split"
                 )
             if pair.sparse and not augmentation.sparse:
                 raise DatasetError(
-                    f"{dataset.name} is sparse, and interpolating it would make up motion; "
+                    f"{dataset.name} has sparse ground truth, which must not be interpolated; "
                     "use sparse_augmentation"
                 )
-
-
-def _to_tensors(sample: AugmentedSample) -> TrainingSample:
-    return TrainingSample(
-        _image(sample.image1),
-        _image(sample.image2),
-        torch.from_numpy(sample.flow.transpose(2, 0, 1).copy()),
-        torch.from_numpy(sample.valid),
-        torch.from_numpy(sample.occluded),
-    )
-
-
-def _image(image: Float32[np.ndarray, "h w 3"]) -> Float32[Tensor, "3 h w"]:
-    return torch.from_numpy(image.transpose(2, 0, 1) / np.float32(255))

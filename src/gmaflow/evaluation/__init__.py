@@ -1,8 +1,12 @@
-"""Estimates -> numbers, and what people make of them."""
+"""Evaluation of networks: `evaluate`, `compare`, `submit`, and the paper's tables.
 
-from gmaflow.evaluation.benchmarks import BENCHMARKS, Benchmark, find_benchmark
+`examples` lists the pairs, `metrics` defines errors and regions, `pair_evaluator` evaluates pairs
+and stores results in a `cache`, `evaluating` sums them up and `comparing` compares networks.
+`pages` and `figures` make the HTML reports. `submission` writes files for the benchmarks' servers,
+`paper_tables` fills the paper's tables, and `unsupervised` works without ground truth.
+"""
+
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, compare
-from gmaflow.evaluation.comparison_report import header_of, row_of, write_comparison
 from gmaflow.evaluation.evaluating import CSV, JSON, REPORT, Evaluation, evaluate
 from gmaflow.evaluation.examples import (
     SCENES,
@@ -14,14 +18,24 @@ from gmaflow.evaluation.examples import (
     spread,
     thin,
 )
-from gmaflow.evaluation.judging import Judge, Judged
-from gmaflow.evaluation.metrics import Averaging, ErrorSums, Figures, averaging_of, measure
-from gmaflow.evaluation.paper_rows import Run, measure_runs, open_trials
-from gmaflow.evaluation.paper_tables import PaperTable, make_tables
-from gmaflow.evaluation.regions import REGIONS, find_regions
-from gmaflow.evaluation.report import write_report, written
-from gmaflow.evaluation.submission import SubmissionReport, list_jobs, submit
-from gmaflow.evaluation.table_text import as_latex, as_markdown, as_plain, is_final
+from gmaflow.evaluation.metrics import (
+    REGIONS,
+    Averaging,
+    ErrorSums,
+    Figures,
+    averaging_of,
+    find_regions,
+    measure,
+)
+from gmaflow.evaluation.pages import write_comparison, write_report
+from gmaflow.evaluation.pair_evaluator import PairEvaluator, PairResult
+from gmaflow.evaluation.submission import (
+    BENCHMARKS,
+    Benchmark,
+    SubmissionReport,
+    find_benchmark,
+    submit,
+)
 
 __all__ = [
     "BENCHMARKS",
@@ -39,34 +53,21 @@ __all__ = [
     "Example",
     "ExampleSet",
     "Figures",
-    "Judge",
-    "Judged",
-    "PaperTable",
-    "Run",
+    "PairEvaluator",
+    "PairResult",
     "SubmissionReport",
-    "as_latex",
-    "as_markdown",
-    "as_plain",
     "averaging_of",
     "compare",
     "evaluate",
     "find_benchmark",
     "find_regions",
-    "header_of",
-    "is_final",
-    "list_jobs",
-    "make_tables",
     "measure",
-    "measure_runs",
     "open_examples",
-    "open_trials",
     "published_padding",
     "render_examples",
-    "row_of",
     "spread",
     "submit",
     "thin",
     "write_comparison",
     "write_report",
-    "written",
 ]

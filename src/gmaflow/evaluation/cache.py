@@ -1,57 +1,24 @@
-"""Results that outlive a run: one line for each pair, written as soon as it is judged.
+"""Results that outlive a run: one line for each pair, written as soon as it is computed.
 
-A result belongs to a key made of the weights, the settings and the identity of the pair. Whoever
-changes one of them asks for another key; nothing is ever overwritten, and a line that an interrupt
-tore is skipped.
+Results are found by a key made of the weights, the settings and the identity of the pair. Other
+weights or settings have other keys, so one folder can hold the results of many runs. That is why
+there is no record of the settings as in `gmaflow.io.resumable`, and nothing is ever overwritten.
 """
 
 import json
 import os
-import zipfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float32
-
 from gmaflow.errors import OutputError
-from gmaflow.evaluation.metrics import ErrorSums
-from gmaflow.inference import Flow
-from gmaflow.io import atomic_write
 
 Values = dict[str, Any]
-"""What JSON holds."""
-
-
-@dataclass(frozen=True, eq=False)
-class StoredResult:
-    """What is kept of a pair.
-
-    Attributes:
-        sums: its errors.
-        size: height and width.
-        seconds: how long the estimate took.
-    """
-
-    sums: ErrorSums
-    size: tuple[int, int]
-    seconds: float
-
-    def as_json(self) -> Values:
-        """Return plain values, from which `from_json` makes the same result."""
-        return {"size": self.size, "seconds": self.seconds, "sums": self.sums.as_json()}
-
-    @classmethod
-    def from_json(cls, values: Values) -> "StoredResult":
-        """Undo `as_json`."""
-        height, width = values["size"]
-        return cls(ErrorSums.from_json(values["sums"]), (height, width), values["seconds"])
+"""A JSON object."""
 
 
 class ResultStore:
-    """Results of pairs in a file, found by key; in memory there is only where each lies."""
+    """A file of results by key; memory holds only the position of each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +27,7 @@ class ResultStore:
             self._read_places()
 
     def get(self, key: str) -> Values | None:
-        """Return a result, or None if there is none yet."""
+        """Return a result, or None if it is not stored."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -70,7 +37,7 @@ class ResultStore:
         return values
 
     def put(self, key: str, values: Values) -> None:
-        """Append a result and see that it reaches the disk.
+        """Append a result and flush it to the disk.
 
         Raises:
             OutputError: the file cannot be written.
@@ -93,7 +60,7 @@ class ResultStore:
         place = 0
         with self.path.open("rb") as file:
             for line in file:
-                # A line that an interrupt tore is passed over: that pair is judged again.
+                # A line that an interrupt truncated is skipped; its pair is evaluated again.
                 with suppress(ValueError, KeyError, TypeError):
                     self._places[json.loads(line)["key"]] = place
                 place += len(line)
@@ -104,35 +71,3 @@ class ResultStore:
         with self.path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read(1) == b"\n"
-
-
-class LastFlow:
-    """The coarse flow of the pair before, on disk, so that a warm start survives an interrupt."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def save(self, key: str, flow: Flow) -> None:
-        """Keep the flow of a pair, in place of the one before."""
-        if flow.coarse is None:
-            return
-        with atomic_write(self.path) as temporary, temporary.open("wb") as file:
-            height, width = flow.array.shape[:2]
-            np.savez(file, key=np.array(key), coarse=flow.coarse, size=np.array((height, width)))
-
-    def load(self, key: str) -> Flow | None:
-        """Return the flow of a pair if it is the one that was kept; its fine part is empty."""
-        try:
-            with np.load(self.path, allow_pickle=False) as kept:
-                if str(kept["key"]) != key:
-                    return None
-                coarse: Float32[np.ndarray, "h w 2"] = kept["coarse"]
-                height, width = kept["size"].tolist()
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-            return None
-        # A warm start reads the coarse flow alone; the fine one only has to have its size.
-        return Flow(np.zeros((height, width, 2), np.float32), coarse=coarse)
-
-    def remove(self) -> None:
-        """Forget it."""
-        self.path.unlink(missing_ok=True)

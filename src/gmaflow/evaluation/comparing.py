@@ -1,9 +1,12 @@
-"""Two or more networks on the same pairs: who is better, where, and how surely."""
+"""Compares two or more networks on the same pairs, with bootstrap confidence intervals.
+
+Legend: n pairs, r regions, c columns of sums, t resamples.
+"""
 
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,28 +15,53 @@ import numpy as np
 from jaxtyping import Float64
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.evaluation.bootstrap import FEW, Improvement, improvements
 from gmaflow.evaluation.evaluating import Evaluation, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
-from gmaflow.evaluation.judging import Judged, Start
-from gmaflow.evaluation.metrics import Column
-from gmaflow.evaluation.regions import REGIONS
+from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
+from gmaflow.evaluation.pair_evaluator import PairResult, Start
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 Tables = Float64[np.ndarray, "n r c"]
+FEW = 10
+"""With fewer pairs than this an interval means little."""
+RESAMPLES = 2000
+_AT_ONCE = 200
+_PERCENT = 95.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """How much smaller an error is, in percent of the first network's error.
+
+    Attributes:
+        percent: positive is better; NaN if there are no pixels.
+        low: lower end of the 95 % bootstrap interval.
+        high: its upper end.
+        pairs: the number of pairs that have pixels in the region.
+    """
+
+    percent: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval excludes 0; never with only a few pairs."""
+        return self.pairs >= FEW and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contender:
-    """A network that takes part, and what it came to.
+    """A network of the comparison and its results.
 
     Attributes:
-        name: what to call it.
+        name: its name.
         estimator: the network.
         evaluation: its errors.
-        keys: of its results from a cold start, pair by pair.
+        keys: of its results with a cold start, pair by pair.
         tables: its sums, pair by pair, for each start.
     """
 
@@ -46,7 +74,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A region of a pass: the error of each network, and how the others improve on the first."""
+    """One region of a pass: the error of each network, and how the others improve on the first."""
 
     group: str
     start: Start
@@ -57,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """Several networks on the same pairs; the first is what the others are compared with."""
+    """Several networks on the same pairs; the first is the baseline."""
 
     data: ExampleSet
     contenders: tuple[Contender, ...]
@@ -65,23 +93,23 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know."""
+        """Remarks for the reader of the figures."""
         notes = list(self.contenders[0].evaluation.notes)
         groups = Counter(example.group for example in self.data.examples)
         notes += [
-            f"{group} has {counted(count, 'pair')}; intervals drawn from so few are guesses"
+            f"{group} has {counted(count, 'pair')}; intervals from so few pairs are unreliable"
             for group, count in groups.items()
             if count < FEW
         ]
         return notes
 
     def title(self, line: Line) -> str:
-        """Name the pass of a line, and its start where there are several."""
+        """Name the pass of a line, and its start if there are several."""
         several = len({line.start for line in self.lines}) > 1
         return f"{line.group}, {line.start}" if several else line.group
 
     def most_improved(self, count: int) -> list[tuple[int, Example]]:
-        """Return the pairs whose mean error the second network lowers most, with their places."""
+        """Return the pairs whose mean error the second network lowers most, with their indices."""
         before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
         gains = np.nan_to_num(before - after, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
@@ -91,7 +119,7 @@ class Comparison:
         """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME.
 
         Raises:
-            FlowError: there is no such pair.
+            FlowError: a name is unknown.
         """
         known: dict[str, int] = {}
         for i, example in enumerate(self.data.examples):
@@ -99,9 +127,7 @@ class Comparison:
             known[f"{example.group}/{example.scene}/{example.frame}"] = i
         for name in names:
             if name not in known:
-                raise FlowError(
-                    f"there is no pair {name!r}; give names such as {next(iter(known))}"
-                )
+                raise FlowError(f"no pair {name!r}; give names such as {next(iter(known))}")
         return [(known[name], self.data.examples[known[name]]) for name in names]
 
 
@@ -112,23 +138,23 @@ def compare(
     *,
     files: dict[str, str] | None = None,
     warm_start: bool = False,
-    progress: Callable[[str, Judged], None] = lambda _name, _judged: None,
+    progress: Callable[[str, PairResult], None] = lambda _name, _result: None,
 ) -> Comparison:
-    """Evaluate several networks on the same pairs, and compare them with the first.
+    """Evaluate several networks on the same pairs and compare them with the first.
 
     Args:
-        estimators: two or more, by name.
+        estimators: two or more networks by name.
         data: the pairs.
-        folder: where results go, those of each network in a folder of its name.
+        folder: where results go; each network has a subfolder of its name.
         files: where the weights came from, by name.
-        warm_start: compare a second time, each pair begun from the flow of the one before.
-        progress: is told of each pair.
+        warm_start: compare a second time with a warm start.
+        progress: called with each network's name and result.
 
     Raises:
-        FlowError: there are fewer than two, or a pair cannot be read.
+        FlowError: there are fewer than two networks, or a pair cannot be read.
     """
     if len(estimators) < 2:
-        raise FlowError("one network cannot be compared; give the weights of two or more")
+        raise FlowError("got one network; give the weights of two or more to compare")
     contenders = [
         _contend(
             name,
@@ -157,17 +183,17 @@ def _contend(
     *,
     weights: str,
     warm_start: bool,
-    progress: Callable[[Judged], None],
+    progress: Callable[[PairResult], None],
 ) -> Contender:
-    """Evaluate one network, and keep the sums of every pair."""
+    """Evaluate one network and keep the sums of every pair."""
     keys: list[str] = []
     tables: dict[Start, list[np.ndarray]] = {}
 
-    def note(judged: Judged) -> None:
-        if judged.start == "cold":
-            keys.append(judged.key)
-        tables.setdefault(judged.start, []).append(judged.result.sums.table)
-        progress(judged)
+    def note(result: PairResult) -> None:
+        if result.start == "cold":
+            keys.append(result.key)
+        tables.setdefault(result.start, []).append(result.sums.table)
+        progress(result)
 
     evaluation = evaluate(
         estimator, data, folder, weights=weights, warm_start=warm_start, progress=note
@@ -182,7 +208,7 @@ def _contend(
 
 
 def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
-    """Return the mean error of each pair; NaN where no pixel is known."""
+    """Return the mean error of each pair; NaN if it has no valid pixels."""
     whole = tables[:, list(REGIONS).index("all")]
     pixels = whole[:, Column.PIXELS]
     errors: np.ndarray = whole[:, Column.ERROR] / np.where(pixels > 0, pixels, np.nan)
@@ -190,12 +216,12 @@ def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
 
 
 def as_json(comparison: Comparison) -> dict[str, object]:
-    """Return a comparison as plain values; null where there is no pixel."""
+    """Return a comparison as plain values; null where there are no pixels."""
     return {
         "data": comparison.data.title,
         "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
         "notes": comparison.notes,
-        "intervals": "95 %, pairs drawn anew 2000 times, the same for all networks",
+        "intervals": "95 %, paired bootstrap over pairs, 2000 resamples",
         "lines": [
             {
                 "pass": line.group,
@@ -237,6 +263,63 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
             if region in found[0] and found[0][region].pixels
         ]
     return lines
+
+
+def improvements(
+    before: Float64[np.ndarray, "n r c"],
+    after: Float64[np.ndarray, "n r c"],
+    *,
+    averaging: Averaging,
+    seed: int = 0,
+) -> list[Improvement]:
+    """Compare the sums of the same pairs under two networks, region by region.
+
+    The interval is a paired bootstrap: pairs are resampled with replacement, the same ones for both
+    networks, so that the difficulty of a pair cancels out.
+    """
+    by_image = averaging == "images"
+    columns = [Column.MEANS, Column.IMAGES] if by_image else [Column.ERROR, Column.PIXELS]
+    first, second = before[..., columns], after[..., columns]
+    once = np.ones((1, len(before)))
+    found = _percent(once, first, second)[0]
+    drawn = np.concatenate(
+        [_percent(weights, first, second) for weights in _draw(len(before), seed)]
+    )
+    pairs = (first[..., -1] > 0).sum(axis=0)
+    return [
+        Improvement(percent=float(percent), low=low, high=high, pairs=int(count))
+        for percent, (low, high), count in zip(found, map(_interval, drawn.T), pairs, strict=True)
+    ]
+
+
+def _draw(count: int, seed: int) -> Iterator[Float64[np.ndarray, "t n"]]:
+    """Yield how often each pair is drawn in each resample."""
+    rng = np.random.default_rng(seed)
+    for _ in range(RESAMPLES // _AT_ONCE):
+        yield rng.multinomial(count, np.full(count, 1 / count), size=_AT_ONCE).astype(np.float64)
+
+
+def _percent(
+    weights: Float64[np.ndarray, "t n"],
+    first: Float64[np.ndarray, "n r 2"],
+    second: Float64[np.ndarray, "n r 2"],
+) -> Float64[np.ndarray, "t r"]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors = []
+        for sums in (first, second):
+            total, count = np.moveaxis(np.einsum("tn,nrk->trk", weights, sums), 2, 0)
+            errors.append(total / count)
+        result: np.ndarray = 100 * (errors[0] - errors[1]) / errors[0]
+    return result
+
+
+def _interval(values: Float64[np.ndarray, " t"]) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return float("nan"), float("nan")
+    outside = (100 - _PERCENT) / 2
+    low, high = np.percentile(known, [outside, 100 - outside])
+    return float(low), float(high)
 
 
 def _plain(value: float | int) -> float | int | None:

@@ -1,12 +1,11 @@
-"""What is evaluated: pairs with truth, from files or rendered, each with an identity."""
+"""The pairs that are evaluated: files with ground truth, or rendered scenes."""
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,47 +22,9 @@ SCENES = "scenes"
 SCENE_PASSES = ("final", "clean")
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Where a pair comes from."""
-
-    def load(self) -> FlowSample:
-        """Read or render it."""
-
-    def identity(self) -> str:
-        """Return what changes whenever the pair does."""
-
-
 @dataclass(frozen=True)
-class FileSource:
-    """A pair on disk; it is the same as long as its files keep path, size and time of change."""
-
-    pair: FlowPair
-
-    def load(self) -> FlowSample:
-        """Read the files."""
-        return self.pair.load()
-
-    def identity(self) -> str:
-        """Name the files, with their sizes and times."""
-        return identify_files(self.pair.files)
-
-
-def identify_files(paths: Iterable[Path]) -> str:
-    """Return what changes whenever one of the files is written again."""
-    files = []
-    for path in paths:
-        try:
-            about = path.stat()
-        except OSError as err:
-            raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
-        files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
-    return json.dumps(files)
-
-
-@dataclass(frozen=True)
-class SceneSource:
-    """A rendered pair; in one version it is the same for one preset, seed, size and number."""
+class RenderedPair:
+    """A pair that is rendered when it is loaded; `FlowPair` is its counterpart for files."""
 
     preset: str
     seed: int
@@ -72,7 +33,7 @@ class SceneSource:
     final: bool
 
     def load(self) -> FlowSample:
-        """Render it."""
+        """Render the pair."""
         batch = _renderer(self.preset, self.seed, self.size).render(start=self.number, count=1)
         (pair,) = pair_arrays(batch)
         return FlowSample(
@@ -84,46 +45,52 @@ class SceneSource:
             occluded_out=pair.occluded_out,
         )
 
-    def identity(self) -> str:
-        """Name what the renderer was told."""
-        told = (self.preset, self.seed, self.size, self.number, self.final)
-        return json.dumps([SCENES, __version__, *told])
-
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One pair to be judged.
+    """One pair to evaluate.
 
     Attributes:
-        group: the pass, which is reported by itself; the data set's name where it has but one.
+        group: the pass, which has its own figures; the data set's name if it has only one pass.
         scene: the sequence.
-        frame: the pair within it.
-        source: where it comes from.
-        follows: whether its first frame is the second of the example before, for a warm start.
+        frame: the pair within the sequence.
+        source: the pair itself; `load` reads or renders it.
+        follows: whether its first frame is the second frame of the previous example, so that a warm
+            start is possible.
     """
 
     group: str
     scene: str
     frame: str
-    source: Source
+    source: FlowPair | RenderedPair
     follows: bool = False
 
     @property
     def title(self) -> str:
-        """A name for people."""
+        """A readable name."""
         words = (self.group, self.scene, "" if self.frame == self.scene else self.frame)
         return " ".join(word for word in words if word)
+
+    def identity(self) -> str:
+        """Return a text that changes when the pair changes.
+
+        Files are identified by path, size and modification time, rendered pairs by their settings
+        and the version of the renderer.
+        """
+        if isinstance(self.source, FlowPair):
+            return identify_files(self.source.files)
+        return json.dumps([SCENES, __version__, *astuple(self.source)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSet:
-    """Pairs to be judged, of one data set.
+    """The pairs of one data set.
 
     Attributes:
         name: the data set's name.
-        title: what it is, for people.
-        examples: the pairs; sequences in their order.
-        notes: what a reader of the results should know.
+        title: a readable title.
+        examples: the pairs; sequences in order.
+        notes: remarks for the reader of the results.
     """
 
     name: str
@@ -133,8 +100,20 @@ class ExampleSet:
 
     @property
     def has_sequences(self) -> bool:
-        """Whether a warm start can change anything."""
+        """Whether a warm start can make a difference."""
         return any(example.follows for example in self.examples)
+
+
+def identify_files(paths: Iterable[Path]) -> str:
+    """Return a text that changes when one of the files is rewritten."""
+    files = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError as err:
+            raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
+        files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
+    return json.dumps(files)
 
 
 def published_padding(dataset: str) -> PaddingKind:
@@ -143,25 +122,25 @@ def published_padding(dataset: str) -> PaddingKind:
 
 
 def thin(data: ExampleSet, count: int) -> ExampleSet:
-    """Take at most so many pairs of each group, spread evenly over it."""
+    """Keep at most `count` pairs of each group, evenly spaced."""
     kept: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
         some = list(group)
         kept += [replace(some[place], follows=False) for place in spread(len(some), count)]
     if len(kept) == len(data.examples):
         return data
-    note = f"{len(kept)} of {counted(len(data.examples), 'pair')}, spread over each pass"
+    note = f"{len(kept)} of {counted(len(data.examples), 'pair')}, evenly spaced in each pass"
     return replace(data, examples=tuple(kept), notes=(*data.notes, note))
 
 
 def spread(total: int, count: int) -> list[int]:
-    """Return at most so many places of `total`, spread evenly, the first and the last included.
+    """Return at most `count` evenly spaced indices below `total`, including the first and last.
 
     Raises:
-        DatasetError: none is asked for.
+        DatasetError: `count` is below 1.
     """
     if count < 1:
-        raise DatasetError(f"{count} pairs were asked for; give at least 1")
+        raise DatasetError(f"{count} pairs were requested; give at least 1")
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int)).tolist()
 
 
@@ -172,28 +151,29 @@ def open_examples(
     split: str | None = None,
     passes: Sequence[str] = (),
 ) -> ExampleSet:
-    """List the pairs of a data set that have a truth, each pass as a group.
+    """List the pairs of a data set that have ground truth; each pass is a group.
 
     Raises:
-        DatasetError: there is no such data set, or it has no truth to judge by.
+        DatasetError: the data set is unknown or not found, or has no ground truth.
     """
     info = dataset_info(name)
     examples: list[Example] = []
     without = 0
     for variant in passes or info.variants[:1]:
         dataset = open_dataset(name, root, split=split, passes=variant)
-        judged = [pair for pair in dataset if pair.flow is not None]
-        without += len(dataset) - len(judged)
-        examples += as_examples(judged, group=variant or name)
+        known = [pair for pair in dataset if pair.flow is not None]
+        without += len(dataset) - len(known)
+        examples += as_examples(known, group=variant or name)
+    chosen = split or info.splits[0]
     if not examples:
         raise DatasetError(
-            f"{info.title} has no truth in {split or info.splits[0]}, so nothing can be judged by "
-            "it; `gmaflow submit` writes what the benchmarks' servers judge, and `gmaflow evaluate "
-            "--unsupervised` judges by the frames alone"
+            f"{info.title} {chosen} has no ground truth, so it cannot be evaluated; use `gmaflow "
+            "submit` for the benchmarks' servers, or `gmaflow evaluate --unsupervised`"
         )
-    notes = (f"left out for want of a truth: {counted(without, 'pair')}",) if without else ()
-    chosen = " ".join([info.title, split or info.splits[0]])
-    return ExampleSet(name=name, title=chosen, examples=tuple(examples), notes=notes)
+    notes = (f"left out, without ground truth: {counted(without, 'pair')}",) if without else ()
+    return ExampleSet(
+        name=name, title=f"{info.title} {chosen}", examples=tuple(examples), notes=notes
+    )
 
 
 def render_examples(
@@ -202,20 +182,20 @@ def render_examples(
     """List rendered pairs; they are rendered when they are loaded.
 
     Raises:
-        FlowError: there is no such preset or pass, or no pair was asked for.
+        FlowError: the preset or pass is unknown, or `count` is below 1.
     """
     check_preset(preset)
     if count < 1:
-        raise DatasetError(f"{count} scenes were asked for; give at least 1")
+        raise DatasetError(f"{count} scenes were requested; give at least 1")
     wrong = [name for name in passes if name not in SCENE_PASSES]
     if wrong:
-        raise DatasetError(f"scenes have no pass {wrong[0]!r}; there are final and clean")
+        raise DatasetError(f"scenes have no pass {wrong[0]!r}; give final or clean")
     examples = tuple(
         Example(
             group=variant,
             scene=preset,
             frame=str(number),
-            source=SceneSource(preset, seed, size, number, variant == "final"),
+            source=RenderedPair(preset, seed, size, number, variant == "final"),
         )
         for variant in passes or SCENE_PASSES[:1]
         for number in range(count)
@@ -226,13 +206,13 @@ def render_examples(
 
 @lru_cache(maxsize=1)
 def _renderer(preset: str, seed: int, size: tuple[int, int]) -> SceneRenderer:
-    # Made when the first pair is rendered: its textures take seconds, and a run whose results are
-    # all there needs none.
+    # Made only when a pair is rendered: its textures take seconds, and a run whose results are all
+    # cached needs none.
     return SceneRenderer(preset, size=size, seed=seed)
 
 
 def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
-    """Give pairs on disk the names of their pass and sequences."""
+    """Turn pairs of files into examples of one group."""
     examples = []
     previous: FlowPair | None = None
     several = len({(pair.camera, pair.direction) for pair in pairs}) > 1
@@ -243,7 +223,7 @@ def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
                 group=group,
                 scene=scene,
                 frame=pair.frame,
-                source=FileSource(pair),
+                source=pair,
                 follows=previous is not None and pair.follows(previous),
             )
         )

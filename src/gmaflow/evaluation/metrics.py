@@ -1,4 +1,4 @@
-"""Errors as sums that add up: those of two halves of the data are those of the whole.
+"""End-point errors by image region, as sums that can be added over pairs.
 
 Legend: r regions, c columns, k bins of the histogram.
 """
@@ -8,19 +8,43 @@ from enum import IntEnum
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Bool, Float32, Float64
 
 from gmaflow.data import FlowSample
 from gmaflow.errors import DatasetError
-from gmaflow.evaluation.regions import REGIONS, find_regions
 from gmaflow.io.sizes import check_same_size
 
 Averaging = Literal["pixels", "images"]
-"""`pixels`: all pixels of all pairs count alike (Sintel). `images`: the mean of the pairs' means
-(KITTI). Shares of outliers are over all pixels in either case."""
+"""`pixels`: the mean over all pixels of all pairs (Sintel). `images`: the mean of the pairs' means
+(KITTI). Outlier rates are over all pixels in either case."""
+Mask = Bool[np.ndarray, "h w"]
+
+REGIONS = {
+    "all": "every pixel with ground truth",
+    "noc": "visible in the second frame",
+    "occ": "occluded in the second frame, or outside it",
+    "occ-in": "occluded in the second frame, inside it",
+    "occ-out": "outside the second frame",
+    "matched": "visible according to the data set's own mask",
+    "unmatched": "not visible according to the data set's own mask",
+    "s0-10": "moving less than 10 px",
+    "s10-40": "moving 10 to 40 px",
+    "s40+": "moving 40 px or more",
+    "d0-10": "visible, less than 10 px from an occlusion boundary",
+    "d10-60": "visible, 10 to 60 px from an occlusion boundary",
+    "d60-140": "visible, 60 to 140 px from an occlusion boundary",
+    "fg": "moving objects (KITTI's foreground)",
+    "bg": "everything except moving objects",
+}
+"""Names of the regions and their definitions."""
+
+NEED_OCCLUSION = ("noc", "occ", "occ-in", "d0-10", "d10-60", "d60-140")
+NEED_FOREGROUND = ("fg", "bg")
+_SPEEDS = {"s0-10": (0, 10), "s10-40": (10, 40), "s40+": (40, np.inf)}
+_DISTANCES = {"d0-10": (0, 10), "d10-60": (10, 60), "d60-140": (60, 140)}
 
 HISTOGRAM_EDGES = (0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100)
-"""Errors in pixels between which the histogram counts; below the first and above the last too."""
+"""Bin edges of the error histogram in pixels; the first and last bin are open."""
 
 _ROWS = {name: row for row, name in enumerate(REGIONS)}
 _BY_IMAGE = ("kitti-2012", "kitti-2015", "hd1k", "middlebury")
@@ -29,10 +53,10 @@ _BY_IMAGE = ("kitti-2012", "kitti-2015", "hd1k", "middlebury")
 class Column(IntEnum):
     """What is summed up for each region."""
 
-    TOLD = 0
-    """Pairs for which the region can be told."""
+    DEFINED = 0
+    """Pairs whose masks define the region."""
     IMAGES = 1
-    """Pairs that have pixels there."""
+    """Pairs that have pixels in it."""
     PIXELS = 2
     ERROR = 3
     OVER_1 = 4
@@ -46,40 +70,40 @@ class Column(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ErrorSums:
-    """Errors of any number of pairs; `+` joins them."""
+    """Errors of any number of pairs; `+` adds them up."""
 
     table: Float64[np.ndarray, "r c"]
     histogram: Float64[np.ndarray, " k"]
 
     @classmethod
     def none(cls) -> "ErrorSums":
-        """Return the sums over no pair at all."""
+        """Return the sums over no pairs."""
         return cls(np.zeros((len(REGIONS), len(Column))), np.zeros(len(HISTOGRAM_EDGES) + 1))
 
     def __add__(self, other: "ErrorSums") -> "ErrorSums":
         return ErrorSums(self.table + other.table, self.histogram + other.histogram)
 
     def figures(self, averaging: Averaging) -> dict[str, "Figures"]:
-        """Return the figures of each region that could be told of any pair."""
+        """Return the figures of each region that is defined for at least one pair."""
         return {
             name: Figures.from_sums(self.table[row], averaging)
             for name, row in _ROWS.items()
-            if self.table[row, Column.TOLD]
+            if self.table[row, Column.DEFINED]
         }
 
-    def told(self, region: str) -> int:
-        """Return for how many pairs a region could be told."""
-        return int(self.table[_ROWS[region], Column.TOLD])
+    def num_pairs(self, region: str) -> int:
+        """Return for how many pairs a region is defined."""
+        return int(self.table[_ROWS[region], Column.DEFINED])
 
     def as_json(self) -> dict[str, list[float]]:
-        """Return the sums as plain values, from which `from_json` makes the same ones."""
+        """Return plain values from which `from_json` restores the sums."""
         rows = {name: self.table[row].tolist() for name, row in _ROWS.items()}
-        told = {name: row for name, row in rows.items() if row[Column.TOLD]}
-        return {**told, "histogram": self.histogram.tolist()}
+        defined = {name: row for name, row in rows.items() if row[Column.DEFINED]}
+        return {**defined, "histogram": self.histogram.tolist()}
 
     @classmethod
     def from_json(cls, values: dict[str, list[float]]) -> "ErrorSums":
-        """Undo `as_json`."""
+        """Restore sums from `as_json`."""
         sums = cls.none()
         for name, row in _ROWS.items():
             if name in values:
@@ -90,7 +114,7 @@ class ErrorSums:
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What is reported for a region; NaN where it has no pixel. Shares are in percent."""
+    """The figures of a region; NaN if it has no pixels. Outlier rates are in percent."""
 
     epe: float
     """Mean end-point error, in pixels."""
@@ -103,7 +127,7 @@ class Figures:
 
     @classmethod
     def from_sums(cls, row: Float64[np.ndarray, " c"], averaging: Averaging) -> "Figures":
-        """Divide the sums of a region."""
+        """Divide the sums of a region by its pixels or images."""
         pixels, images = row[Column.PIXELS], row[Column.IMAGES]
         by_image = (row[Column.MEANS], images)
         total, count = by_image if averaging == "images" else (row[Column.ERROR], pixels)
@@ -123,23 +147,25 @@ class Figures:
 
 
 def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> ErrorSums:
-    """Sum up the errors of an estimate, region by region.
+    """Measure the end-point errors of an estimate in each region.
 
-    Sintel's mask of doubtful truth is not looked at: the benchmark and the paper count what it
-    marks.
+    Sintel's mask of invalid pixels is ignored, as the benchmark and the paper do.
 
     Raises:
-        DatasetError: the sample has no truth, or is of another size, or the estimate is not finite.
+        DatasetError: the sample has no ground truth, its size differs from the estimate's, or the
+            estimate is not finite.
     """
     if sample.flow is None or sample.valid is None:
-        raise DatasetError("a pair without truth cannot be judged; `gmaflow submit` is for those")
+        raise DatasetError(
+            "a pair without ground truth cannot be evaluated; use `gmaflow submit` for test sets"
+        )
     check_same_size(
         {"the estimate": estimate, "the truth": sample.flow},
         error=DatasetError,
         remedy="they must be of one size",
     )
     if not np.isfinite(estimate[sample.valid]).all():
-        raise DatasetError("the estimate is not finite everywhere; a motion is a number of pixels")
+        raise DatasetError("the estimate contains values that are not finite")
     truth = sample.flow.astype(np.float64)
     error = np.hypot(*np.moveaxis(estimate - truth, 2, 0))
     outlier = (error > 3) & (error > 0.05 * np.hypot(*np.moveaxis(truth, 2, 0)))
@@ -147,7 +173,7 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     for name, mask in find_regions(sample).items():
         here = error[mask]
         row = sums.table[_ROWS[name]]
-        row[Column.TOLD] = 1
+        row[Column.DEFINED] = 1
         row[Column.PIXELS] = here.size
         row[Column.ERROR] = here.sum()
         for column, limit in ((Column.OVER_1, 1), (Column.OVER_3, 3), (Column.OVER_5, 5)):
@@ -162,8 +188,75 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
 
 
 def averaging_of(dataset: str) -> Averaging:
-    """Return how a benchmark averages the end-point error."""
+    """Return how a data set's benchmark averages the end-point error."""
     return "images" if dataset in _BY_IMAGE else "pixels"
+
+
+def find_regions(sample: FlowSample) -> dict[str, Mask]:
+    """Return the masks of all regions that the ground truth and masks of a pair define.
+
+    Without an occlusion mask there are no `NEED_OCCLUSION`; `occ-out` needs only the flow.
+    """
+    assert sample.flow is not None
+    assert sample.valid is not None
+    valid = sample.valid
+    speed = np.hypot(*np.moveaxis(sample.flow.astype(np.float64), 2, 0))
+    regions = {"all": valid}
+    for name, (least, below) in _SPEEDS.items():
+        regions[name] = valid & (speed >= least) & (speed < below)
+    if sample.occluded_out is not None:
+        regions["occ-out"] = valid & sample.occluded_out
+    if sample.occluded_in is not None and sample.occluded is not None:
+        regions["noc"] = valid & ~sample.occluded
+        regions["occ"] = valid & sample.occluded
+        regions["occ-in"] = valid & sample.occluded_in
+        distance = distance_to(boundary_of(sample.occluded), limit=140)
+        for name, (least, below) in _DISTANCES.items():
+            # Counting only visible pixels is our reading: Sintel's own code is not published.
+            regions[name] = regions["noc"] & (distance >= least) & (distance < below)
+    if sample.unmatched is not None:
+        regions["matched"] = valid & ~sample.unmatched
+        regions["unmatched"] = valid & sample.unmatched
+    if sample.foreground is not None:
+        regions["fg"] = valid & sample.foreground
+        regions["bg"] = valid & ~sample.foreground
+    return regions
+
+
+def distance_to(mask: Mask, *, limit: int) -> Float32[np.ndarray, "h w"]:
+    """Return the exact Euclidean distance to the nearest pixel of the mask.
+
+    Squared distances add up over the two axes, so each axis is searched separately: columns with
+    running maxima, then rows with shifts up to the limit.
+
+    Args:
+        mask: the pixels to measure from.
+        limit: larger distances are infinite.
+    """
+    height, width = mask.shape
+    far = limit + 1
+    rows = np.arange(height, dtype=np.int32)[:, None]
+    above = np.maximum.accumulate(np.where(mask, rows, -far), axis=0)
+    below = np.minimum.accumulate(np.where(mask, rows, height + far)[::-1], axis=0)[::-1]
+    vertical = np.minimum(np.minimum(rows - above, below - rows), far).astype(np.int32) ** 2
+    nearest = vertical.copy()
+    for shift in range(1, min(limit, width - 1) + 1):
+        shifted = vertical + np.int32(shift * shift)
+        np.minimum(nearest[:, shift:], shifted[:, :-shift], out=nearest[:, shift:])
+        np.minimum(nearest[:, :-shift], shifted[:, shift:], out=nearest[:, :-shift])
+    distance = np.sqrt(nearest.astype(np.float32))
+    distance[nearest > limit * limit] = np.inf
+    return distance
+
+
+def boundary_of(mask: Mask) -> Mask:
+    """Return the pixels of a mask that have one of their four neighbours outside it."""
+    inner = mask.copy()
+    inner[1:] &= mask[:-1]
+    inner[:-1] &= mask[1:]
+    inner[:, 1:] &= mask[:, :-1]
+    inner[:, :-1] &= mask[:, 1:]
+    return mask & ~inner
 
 
 def _divide(total: float, count: float) -> float:

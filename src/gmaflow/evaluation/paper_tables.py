@@ -1,31 +1,184 @@
-"""The paper's tables of variants (2) and ablations (3), with our runs beside its figures."""
+"""The paper's tables of variants (2) and ablations (3), with measured networks next to its figures.
+
+The paper is Jiang et al., "Learning to Estimate Hidden Motions with Global Motion Aggregation"
+(ICCV 2021). "C+T" networks are trained on Chairs and Things, "C+T+S/K" networks also on Sintel or
+KITTI, so that they have seen the data they are evaluated on. Figures compare only on whole training
+sets.
+"""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
 from typing import Literal
 
-from gmaflow.evaluation.examples import SCENES, ExampleSet
-from gmaflow.evaluation.paper import TABLE_2, TABLE_3
-from gmaflow.evaluation.paper_rows import FINAL_COMPONENTS, Measured, Run
+from gmaflow.data import dataset_info, look_up_root
+from gmaflow.errors import DatasetError, FlowError
+from gmaflow.evaluation.evaluating import evaluate
+from gmaflow.evaluation.examples import (
+    SCENES,
+    ExampleSet,
+    open_examples,
+    published_padding,
+    thin,
+)
+from gmaflow.evaluation.metrics import Figures
+from gmaflow.evaluation.pair_evaluator import PairResult
+from gmaflow.inference import FlowEstimator, PaddingKind
+from gmaflow.io.paths import PathLike
+from gmaflow.model import MODELS
+from gmaflow.weights import Checkpoint, describe
 
-PAPER, ABLATED_ON = "paper", "C+T"
-SEEN = "C+T+S/K"
-"""Networks so trained have seen what they are judged on; the paper puts them in parentheses."""
+TABLE_1 = {
+    "clean": {
+        "noc": (0.32, 0.29),
+        "occ": (5.36, 4.25),
+        "occ-in": (4.45, 3.81),
+        "occ-out": (7.01, 5.03),
+        "all": (0.74, 0.62),
+    },
+    "final": {
+        "noc": (0.66, 0.59),
+        "occ": (7.09, 6.22),
+        "occ-in": (6.21, 5.30),
+        "occ-out": (8.71, 7.90),
+        "all": (1.19, 1.06),
+    },
+    "albedo": {
+        "noc": (0.34, 0.32),
+        "occ": (6.35, 5.58),
+        "occ-in": (5.83, 5.23),
+        "occ-out": (7.29, 6.20),
+        "all": (0.84, 0.76),
+    },
+}
+"""By pass and region: the errors of RAFT and of GMA, both trained on C+T+S/K."""
+
+PAPER, ABLATED_ON, SEEN, OTHER_DATA = "paper", "C+T", "C+T+S/K", "other data"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network's line.
+
+    Attributes:
+        block: rows of one block are compared with each other.
+        label: the method or the component.
+        training: what the network was trained on.
+        values: a figure for each column; None if it was not measured.
+        source: `paper`, or the name of a run.
+    """
+
+    block: str
+    label: str
+    training: str
+    values: tuple[float | None, ...]
+    source: str = PAPER
+
+    @property
+    def of_final_model(self) -> bool:
+        """Whether the label is a setting of the final model, which the paper underlines."""
+        return self.label in FINAL_COMPONENTS
+
+    @property
+    def has_seen(self) -> bool:
+        """Whether the network was trained on some of the data it is evaluated on."""
+        return self.training == SEEN
+
+
+FINAL_COMPONENTS = ("alpha", "concatenate", "w/ residual")
+"""The rows of table 3 that are the final model itself."""
+_FINAL_MODEL = (0.79, 3.14, 2.80, 1.30, 2.74)
+
+TABLE_2 = (
+    Row("C+T", "RAFT", "C+T", (1.43, 2.71, 5.04, 17.4)),
+    Row("C+T", "GMA (p only)", "C+T", (1.48, 2.88, 5.01, 16.9)),
+    Row("C+T", "GMA (+p)", "C+T", (1.33, 2.87, 4.83, 16.6)),
+    Row("C+T", "GMA", "C+T", (1.30, 2.74, 4.69, 17.1)),
+    Row(SEEN, "RAFT", SEEN, (0.76, 1.22, 0.63, 1.5)),
+    Row(SEEN, "GMA (p only)", SEEN, (0.64, 1.08, 0.56, 1.2)),
+    Row(SEEN, "GMA (+p)", SEEN, (0.65, 1.11, 0.58, 1.3)),
+    Row(SEEN, "GMA", SEEN, (0.62, 1.06, 0.57, 1.2)),
+)
+"""Errors on Sintel clean, Sintel final and KITTI 2015, and Fl on KITTI 2015 in percent."""
+TABLE_3 = (
+    Row("scale", "1", ABLATED_ON, (0.82, 3.10, 2.78, 1.35, 2.82)),
+    Row("scale", "alpha", ABLATED_ON, _FINAL_MODEL),
+    Row("combination", "replace", ABLATED_ON, (0.88, 3.16, 2.94, 1.41, 2.79)),
+    Row("combination", "concatenate", ABLATED_ON, _FINAL_MODEL),
+    Row("residual", "w/o residual", ABLATED_ON, (0.88, 3.13, 2.83, 1.40, 2.75)),
+    Row("residual", "w/ residual", ABLATED_ON, _FINAL_MODEL),
+)
+"""Errors on Chairs, Things clean, Things final, Sintel clean and Sintel final."""
+
+METHODS = {
+    "RAFT": MODELS["raft"],
+    "GMA (p only)": MODELS["gma-p-only"],
+    "GMA (+p)": MODELS["gma-p"],
+    "GMA": MODELS["gma"],
+}
+"""The methods of table 2 that gmaflow can train."""
+_ABLATED = {
+    "1": replace(MODELS["gma"], learned_alpha=False),
+    "replace": replace(MODELS["gma"], combination="replace"),
+    "w/o residual": replace(MODELS["gma"], residual=False),
+}
+_STAGES = {"chairs": "C", "things": "C+T", "sintel": SEEN, "kitti": SEEN}
+_LEARNED_FROM = ("sintel", "kitti-2015")
+_LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$"})
+
+Measured = Mapping[tuple[str, str], Figures]
+"""Figures of whole frames, by data set and pass."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """A network to put into the tables.
+
+    Attributes:
+        name: its name.
+        checkpoint: its weights and their description.
+    """
+
+    name: str
+    checkpoint: Checkpoint
+
+    @property
+    def method(self) -> str | None:
+        """Its method in table 2; None if it has no row there."""
+        config = self.checkpoint.config
+        return next((name for name, known in METHODS.items() if known == config), None)
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Its rows in table 3: those of the final model, the one it ablates, or none."""
+        if self.checkpoint.config == MODELS["gma"]:
+            return FINAL_COMPONENTS
+        return tuple(n for n, config in _ABLATED.items() if config == self.checkpoint.config)
+
+    @property
+    def training(self) -> str:
+        """What it was trained on, as table 2 groups it."""
+        stage = self.checkpoint.card.trained_on
+        if self.checkpoint.origin == "published":
+            # The authors' files say it only in their names, such as gma-things.pth.
+            stage = f"stage:{self.checkpoint.card.title.rpartition('-')[2]}"
+        return _STAGES.get(stage.removeprefix("stage:"), OTHER_DATA)
+
+    @property
+    def about(self) -> str:
+        """A note about the network."""
+        about = f"{self.name} is {describe(self.checkpoint.config)}"
+        if self.method is None and not self.components:
+            return f"{about}, which has no row in either table, so it was not measured"
+        other = self.training == OTHER_DATA
+        return f"{about}, trained on {self.checkpoint.card.trained_on if other else self.training}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure of a data set.
-
-    Attributes:
-        over: the data set, as the paper calls it.
-        what: the pass or the figure, where there are several.
-        split: the part of the data set.
-        dataset: its name here.
-        group: the pass here.
-        figure: what is reported.
-    """
+    """A figure of a data set: its name in the paper in three parts, and where it is found here."""
 
     over: str
     what: str
@@ -36,96 +189,14 @@ class Column:
 
     @property
     def title(self) -> str:
-        """All of its name."""
+        """The full name."""
         return " ".join(filter(None, (self.over, self.what, self.split)))
 
-    @property
-    def digits(self) -> int:
-        """Decimals, as in the paper."""
-        return 1 if self.figure == "fl" else 2
-
     def of(self, measured: Measured) -> float | None:
-        """Return the figure of a run, None where it was not measured or has no pixel."""
+        """Return the figure of a run; None if it was not measured or has no pixels."""
         found = measured.get((self.dataset, self.group))
         value = math.nan if found is None else getattr(found, self.figure)
         return None if math.isnan(value) else value
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A network's line.
-
-    Attributes:
-        block: rows that are compared with each other.
-        label: the method, or the component.
-        source: `paper`, or the name of a run.
-        values: a figure for each column, None where there is none.
-        training: what the network learned from, as table 2 groups it.
-        underlined: whether the final model has this setting.
-    """
-
-    block: str
-    label: str
-    source: str
-    values: tuple[float | None, ...]
-    training: str
-    underlined: bool = False
-
-    @property
-    def has_seen(self) -> bool:
-        """Whether the network learned from some of what it is judged on."""
-        return self.training == SEEN
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperTable:
-    """A table of the paper.
-
-    Attributes:
-        number: its number there.
-        title: what it shows.
-        labels: titles of the columns before the figures.
-        columns: the figures.
-        rows: the lines, those of a block together.
-    """
-
-    number: int
-    title: str
-    labels: tuple[str, ...]
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-
-    def lines(self) -> Iterator[tuple[Row, list[str]]]:
-        """Give each row the cells before its figures; what the row above says is not repeated."""
-        block = label = None
-        for row in self.rows:
-            new_block, new_label = row.block != block, (row.block, row.label) != (block, label)
-            cells = [row.block if new_block else "", row.label if new_label else "", row.source]
-            yield row, cells[-len(self.labels) :]
-            block, label = row.block, row.label
-
-    def text(self, row: Row, index: int) -> str:
-        """Return a figure as it is printed; in parentheses where the data had been seen."""
-        value, column = row.values[index], self.columns[index]
-        if value is None:
-            return "-"
-        seen = row.has_seen and column.dataset in _LEARNED_FROM
-        told = f"{value:.{column.digits}f}"
-        return f"({told})" if seen else told
-
-    def is_best(self, row: Row, index: int) -> bool:
-        """Whether a figure is the lowest of its block.
-
-        The paper's and ours are compared each by themselves, and so are networks that have seen
-        what they are judged on.
-        """
-
-        def rivals(of: Row) -> tuple[str, bool, bool]:
-            return of.block, of.source == PAPER, of.has_seen
-
-        others = [other.values[index] for other in self.rows if rivals(other) == rivals(row)]
-        known = [value for value in others if value is not None]
-        return len(known) > 1 and row.values[index] == min(known)
 
 
 _SINTEL = (
@@ -141,93 +212,308 @@ _CHAIRS_THINGS = (
     Column("Things", "clean", "(test)", "things", "clean"),
     Column("Things", "final", "(test)", "things", "final"),
 )
-_LEARNED_FROM = ("sintel", "kitti-2015")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable:
+    """A table of the paper.
+
+    Attributes:
+        number: its number in the paper.
+        title: what it shows.
+        labels: titles of the columns before the figures.
+        columns: the figures.
+        rows: the lines; those of a block are consecutive.
+    """
+
+    number: int
+    title: str
+    labels: tuple[str, ...]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    def lines(self) -> Iterator[tuple[Row, list[str]]]:
+        """Yield each row with the cells before its figures; repeated labels are left empty."""
+        block = label = None
+        for row in self.rows:
+            new_block, new_label = row.block != block, (row.block, row.label) != (block, label)
+            cells = [row.block if new_block else "", row.label if new_label else "", row.source]
+            yield row, cells[-len(self.labels) :]
+            block, label = row.block, row.label
+
+    def cells(self, row: Row) -> Iterator[tuple[str, bool]]:
+        """Yield each figure as text, and whether it is the best of its block.
+
+        Figures on data that the network was trained on are in parentheses. The paper's figures and
+        measured ones are compared separately, and so are networks that have seen the data.
+        """
+
+        def rivals(of: Row) -> tuple[str, bool, bool]:
+            return of.block, of.source == PAPER, of.has_seen
+
+        block = [other for other in self.rows if rivals(other) == rivals(row)]
+        for index, (value, column) in enumerate(zip(row.values, self.columns, strict=True)):
+            if value is None:
+                yield "-", False
+                continue
+            text = f"{value:.{1 if column.figure == 'fl' else 2}f}"
+            seen = row.has_seen and column.dataset in _LEARNED_FROM
+            known = [other.values[index] for other in block if other.values[index] is not None]
+            best = len(known) > 1 and value == min(figure for figure in known if figure is not None)
+            yield f"({text})" if seen else text, best
 
 
 def make_tables(
     runs: Sequence[Run], measured: Mapping[str, Measured], trials: Sequence[ExampleSet]
 ) -> tuple[PaperTable, ...]:
-    """Lay the runs into tables 2 and 3; one in which no run has a row is left out."""
+    """Put the runs into tables 2 and 3; a table without any run is left out."""
     extra = tuple(
         Column("Scenes", group, "", SCENES, group)
         for data in trials
         if data.name == SCENES
         for group in dict.fromkeys(example.group for example in data.examples)
     )
-    tables = (_variants(runs, measured, extra), _ablations(runs, measured, extra))
+    none = (None,) * len(extra)
+
+    def rows_like(
+        paper: Sequence[Row], columns: tuple[Column, ...], members: Sequence[Run]
+    ) -> list[Row]:
+        """The paper's rows of one label, and below them the runs that belong there."""
+        rows = [replace(row, values=(*row.values, *none)) for row in paper]
+        return rows + [
+            replace(
+                paper[0],
+                training=run.training,
+                source=run.name,
+                values=tuple(column.of(measured[run.name]) for column in columns),
+            )
+            for run in members
+        ]
+
+    variants, columns = [], (*_SINTEL, *_KITTI, *extra)
+    trainings = [row.training for row in TABLE_2] + [run.training for run in runs if run.method]
+    for training in dict.fromkeys(trainings):
+        for method in METHODS:
+            paper = [row for row in TABLE_2 if (row.training, row.label) == (training, method)]
+            members = [run for run in runs if (run.training, run.method) == (training, method)]
+            like = rows_like(paper or [Row(training, method, training, ())], columns, members)
+            variants += [row for row in like if paper or row.source != PAPER]
+    ablations, ablated_columns = [], (*_CHAIRS_THINGS, *_SINTEL, *extra)
+    for row in TABLE_3:
+        members = [run for run in runs if row.label in run.components]
+        ablations += rows_like([row], ablated_columns, members)
+    tables = (
+        PaperTable(
+            number=2,
+            title="Variants on Sintel and KITTI 2015",
+            labels=("Trained on", "Method", ""),
+            columns=columns,
+            rows=tuple(variants),
+        ),
+        PaperTable(
+            number=3,
+            title="Ablations",
+            labels=("Component", ""),
+            columns=ablated_columns,
+            rows=tuple(ablations),
+        ),
+    )
     return tuple(t for t in tables if any(row.source != PAPER for row in t.rows))
 
 
-def _variants(
-    runs: Sequence[Run], measured: Mapping[str, Measured], extra: tuple[Column, ...]
-) -> PaperTable:
-    columns = (*_SINTEL, *_KITTI, *extra)
-    none = (None,) * len(extra)
-    rows = []
-    methods = list(dict.fromkeys(row.method for row in TABLE_2))
-    trainings = [row.training for row in TABLE_2] + [run.training for run in runs if run.method]
-    for training in dict.fromkeys(trainings):
-        for method in methods:
-            rows += [
-                Row(
-                    block=training,
-                    label=method,
-                    source=PAPER,
-                    values=(one.clean, one.final, one.kitti, one.kitti_fl, *none),
-                    training=training,
-                )
-                for one in TABLE_2
-                if (one.training, one.method) == (training, method)
-            ]
-            rows += [
-                Row(
-                    block=training,
-                    label=method,
-                    source=run.name,
-                    values=tuple(column.of(measured[run.name]) for column in columns),
-                    training=training,
-                )
-                for run in runs
-                if (run.training, run.method) == (training, method)
-            ]
-    return PaperTable(
-        number=2,
-        title="Variants on Sintel and KITTI 2015",
-        labels=("Trained on", "Method", ""),
-        columns=columns,
-        rows=tuple(rows),
-    )
+@dataclass(frozen=True)
+class Trial:
+    """A data set that the tables have columns for.
+
+    `instead` is the split to use, with a note, if the pairs of `split` cannot be determined.
+    """
+
+    dataset: str
+    split: str
+    passes: tuple[str, ...]
+    instead: str = ""
 
 
-def _ablations(
-    runs: Sequence[Run], measured: Mapping[str, Measured], extra: tuple[Column, ...]
-) -> PaperTable:
-    columns = (*_CHAIRS_THINGS, *_SINTEL, *extra)
-    rows = []
-    for one in TABLE_3:
-        theirs = (one.chairs, one.things_clean, one.things_final, one.clean, one.final)
-        final = one.component in FINAL_COMPONENTS
-        sources = [(PAPER, ABLATED_ON, (*theirs, *(None,) * len(extra)))]
-        sources += [
-            (run.name, run.training, tuple(column.of(measured[run.name]) for column in columns))
-            for run in runs
-            if one.component in run.components
-        ]
-        rows += [
-            Row(
-                block=one.block,
-                label=one.component,
-                source=source,
-                values=values,
-                training=training,
-                underlined=final,
+TRIALS = (
+    Trial("sintel", "training", ("clean", "final")),
+    Trial("kitti-2015", "training", ("occ",)),
+    Trial("chairs", "validation", ("",)),
+    Trial("things", "validation", ("clean", "final"), instead="test"),
+)
+
+
+def open_trials(
+    roots: Mapping[str, PathLike], *, limit: int | None = None
+) -> tuple[list[ExampleSet], list[str]]:
+    """Open those data sets of the tables that are present.
+
+    Args:
+        roots: folders by data set; the others are looked up in the environment and config file.
+        limit: use at most this many pairs of each pass, evenly spaced.
+
+    Returns:
+        The sets, and a note for each that is missing or incomplete.
+
+    Raises:
+        DatasetError: a data set is not in the folder that was given.
+    """
+    opened, notes = [], []
+    for trial in TRIALS:
+        root, info = roots.get(trial.dataset), dataset_info(trial.dataset)
+        if look_up_root(info, root) is None:
+            notes.append(f"{info.title} is not set up; see `gmaflow data list`")
+            continue
+        try:
+            data, note = open_trial(trial, root)
+        except DatasetError as err:
+            if root is not None:
+                raise
+            notes.append(f"{info.title} is left out: {err}")
+            continue
+        data = data if limit is None else thin(data, limit)
+        published = sum(
+            part.count or 0
+            for part in info.parts
+            if part.split == trial.split and part.variant in trial.passes
+        )
+        if note:
+            notes.append(note)
+        elif len(data.examples) != published:
+            notes.append(
+                f"{info.title} {trial.split}: {len(data.examples)} of the {published} published "
+                "pairs, so its figures do not compare with the paper's"
             )
-            for source, training, values in sources
+        opened.append(data)
+    return opened, notes
+
+
+def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:
+    """Open the paper's pairs, or the replacement with a note.
+
+    Raises:
+        DatasetError: neither is present.
+    """
+    try:
+        return open_examples(trial.dataset, root, split=trial.split, passes=trial.passes), ""
+    except DatasetError as err:
+        if not trial.instead:
+            raise
+        data = open_examples(trial.dataset, root, split=trial.instead, passes=trial.passes)
+        return data, f"{data.title}: its figures do not compare with the paper's, since {err}"
+
+
+def measure_runs(
+    runs: Sequence[Run],
+    trials: Sequence[ExampleSet],
+    folder: Path,
+    *,
+    open_estimator: Callable[[Checkpoint, PaddingKind], FlowEstimator],
+    progress: Callable[[PairResult], None] = lambda _result: None,
+) -> dict[str, Measured]:
+    """Evaluate each run that has a row on each set; results are stored as `evaluate` does.
+
+    Raises:
+        FlowError: no run has a row, there is no set, or a pair cannot be read.
+    """
+    wanted = [run for run in runs if run.method or run.components]
+    if not wanted:
+        raise FlowError(f"no run fits the tables: {'; '.join(run.about for run in runs)}")
+    if not trials:
+        raise FlowError(
+            "none of the tables' data sets was found; give the folder of one (--sintel FOLDER), or "
+            "use rendered scenes (--scenes 50)"
+        )
+    measured: dict[str, Measured] = {}
+    for run in wanted:
+        figures: dict[tuple[str, str], Figures] = {}
+        for data in trials:
+            evaluation = evaluate(
+                open_estimator(run.checkpoint, published_padding(data.name)),
+                data,
+                folder / run.name / data.name,
+                weights=run.name,
+                progress=progress,
+            )
+            for (group, _), sums in evaluation.summary.totals.items():
+                figures[data.name, group] = sums.figures(evaluation.averaging)["all"]
+        measured[run.name] = figures
+    return measured
+
+
+def as_markdown(tables: Sequence[PaperTable], notes: Sequence[str]) -> str:
+    """Write the tables as Markdown; the best of a block is bold, the final model underlined."""
+    parts = []
+    for table in tables:
+        header = [*table.labels, *(column.title for column in table.columns)]
+        marks = ["---"] * len(table.labels) + ["---:"] * len(table.columns)
+        lines = [header, marks]
+        for row, heads in table.lines():
+            marked = [f"<u>{head}</u>" if is_underlined(row, head) else head for head in heads]
+            cells = [f"**{text}**" if best else text for text, best in table.cells(row)]
+            lines.append(marked + cells)
+        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        parts.append(f"## Table {table.number}: {table.title}\n\n{body}\n")
+    return "\n".join(parts) + "".join(f"\n- {note}" for note in notes) + "\n"
+
+
+def as_latex(tables: Sequence[PaperTable], notes: Sequence[str]) -> str:
+    """Write the tables as LaTeX; they need the package booktabs."""
+    parts = [f"% {note}" for note in notes]
+    for table in tables:
+        kinds = "l" * len(table.labels) + "r" * len(table.columns)
+        header = [*table.labels, *(column.title for column in table.columns)]
+        blocks = [
+            "\n".join(_latex_row(table, row, heads) for row, heads in lines)
+            for _, lines in groupby(table.lines(), lambda line: line[0].block)
         ]
-    return PaperTable(
-        number=3,
-        title="Ablations",
-        labels=("Component", ""),
-        columns=columns,
-        rows=tuple(rows),
-    )
+        parts += [
+            rf"% Table {table.number}: {table.title}",
+            rf"\begin{{tabular}}{{{kinds}}}",
+            r"\toprule",
+            " & ".join(title.translate(_LATEX) for title in header) + r" \\",
+            r"\midrule",
+            "\n\\midrule\n".join(blocks),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    return "\n".join(parts) + "\n"
+
+
+def as_plain(tables: Sequence[PaperTable], notes: Sequence[str]) -> dict[str, object]:
+    """Return the tables as plain values; null where there is no figure."""
+    return {
+        "tables": [
+            {
+                "number": table.number,
+                "title": table.title,
+                "rows": [
+                    {
+                        "block": row.block,
+                        "label": row.label,
+                        "source": row.source,
+                        "figures": {
+                            column.title: value
+                            for column, value in zip(table.columns, row.values, strict=True)
+                        },
+                    }
+                    for row in table.rows
+                ],
+            }
+            for table in tables
+        ],
+        "notes": list(notes),
+    }
+
+
+def is_underlined(row: Row, head: str) -> bool:
+    """Whether a cell names a setting of the final model."""
+    return row.of_final_model and head == row.label
+
+
+def _latex_row(table: PaperTable, row: Row, heads: list[str]) -> str:
+    cells = []
+    for head in heads:
+        escaped = r"$\alpha$" if head == "alpha" else head.translate(_LATEX)
+        cells.append(rf"\underline{{{escaped}}}" if is_underlined(row, head) else escaped)
+    cells += [rf"\textbf{{{text}}}" if best else text for text, best in table.cells(row)]
+    return " & ".join(cells) + r" \\"

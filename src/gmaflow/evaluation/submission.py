@@ -1,7 +1,7 @@
-"""Writing what a benchmark's server wants, and checking it before it is called done."""
+"""Submissions for the benchmarks' servers: what each server wants, writing it, and checking it."""
 
-import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -10,38 +10,168 @@ import numpy as np
 
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
-from gmaflow.errors import FlowError, OutputError
-from gmaflow.evaluation.benchmarks import Benchmark
-from gmaflow.evaluation.cache import LastFlow
-from gmaflow.evaluation.judging import LAST_FLOW, digest, identify
+from gmaflow.errors import FlowError, OutputError, suggest
+from gmaflow.evaluation.pair_evaluator import LAST_FLOW, digest, identify
 from gmaflow.evaluation.warm_chain import WarmChain
-from gmaflow.inference import Flow, FlowEstimator
-from gmaflow.io import atomic_write, read_flow, write_flow
+from gmaflow.inference import Flow, FlowEstimator, LastFlows, PaddingKind
+from gmaflow.io import read_flow_arrays, write_flow
+from gmaflow.io.resumable import ResultRecord
 
 MANIFEST = "submission.json"
 Progress = Callable[[int, int], None]
-"""Is told how many files are done, and of how many."""
+"""Called with the number of finished files and their total."""
+
+# 16 bits in steps of 1/64 around zero; the code 0 means unknown.
+_KITTI_LARGEST = (2**15 - 1) / 64
+_SHORT = {"forward": "FW", "backward": "BW"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What a server wants.
+
+    Attributes:
+        name: its name here.
+        dataset: the data set whose test split it evaluates.
+        passes: the passes it wants.
+        iters: refinements, as in the paper's submissions.
+        warm_start: whether sequences are estimated with a warm start, as in the paper.
+        padding: how images are padded.
+        largest: the largest motion that the file format can hold in either direction, in pixels.
+        place: from a pass and a pair to the file's path in the submission.
+        instructions: what to do with the folder, which replaces `{folder}`.
+    """
+
+    name: str
+    dataset: str
+    passes: tuple[str, ...] = ("",)
+    iters: int
+    warm_start: bool = False
+    padding: PaddingKind = "sintel"
+    largest: float | None = None
+    place: Callable[[str, FlowPair], Path]
+    instructions: str
+
+
+def _sintel_place(variant: str, pair: FlowPair) -> Path:
+    return Path(variant, pair.scene, f"frame_{pair.frame}.flo")
+
+
+def _kitti_place(_variant: str, pair: FlowPair) -> Path:
+    return Path("flow", f"{pair.scene}_{pair.frame}.png")
+
+
+def _spring_place(_variant: str, pair: FlowPair) -> Path:
+    kind = f"flow_{_SHORT[pair.direction]}_{pair.camera}"
+    return Path(pair.scene, kind, f"{kind}_{pair.frame}.flo5")
+
+
+def _kitti(name: str, *, year: int, pack: str) -> Benchmark:
+    return Benchmark(
+        name=name,
+        dataset=f"kitti-{year}",
+        passes=("occ",),
+        iters=24,
+        padding="kitti",
+        largest=_KITTI_LARGEST,
+        place=_kitti_place,
+        instructions=(
+            f"{pack}2. Upload {name}.zip at https://www.cvlibs.net/datasets/kitti (requires an\n"
+            f"   account), under Flow {year}. The server limits submissions; do not tune on it."
+        ),
+    )
+
+
+_ALL = (
+    Benchmark(
+        name="sintel",
+        dataset="sintel",
+        passes=("clean", "final"),
+        iters=32,
+        warm_start=True,
+        place=_sintel_place,
+        instructions=(
+            "1. Pack both passes with the bundler that comes with the data set (bundler/):\n"
+            "     bundler {folder}/clean {folder}/final sintel.lzma\n"
+            "2. Upload sintel.lzma at http://sintel.is.tue.mpg.de (requires an account)."
+        ),
+    ),
+    _kitti(
+        "kitti",
+        year=2015,
+        pack="1. Pack the folder flow, including its name:\n"
+        "     cd {folder} && zip -r kitti.zip flow\n",
+    ),
+    _kitti(
+        "kitti-2012",
+        year=2012,
+        pack="1. Pack the files of the folder flow, without the folder:\n"
+        "     cd {folder}/flow && zip ../kitti-2012.zip *.png\n",
+    ),
+    Benchmark(
+        name="spring",
+        dataset="spring",
+        iters=32,
+        place=_spring_place,
+        instructions=(
+            "1. Get the flow subsampling tool from https://spring-benchmark.org and run it on\n"
+            "     {folder}\n"
+            "2. Upload the resulting file at https://spring-benchmark.org."
+        ),
+    ),
+)
+BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
+"""All benchmarks that accept submissions, by name."""
+
+
+def find_benchmark(name: str) -> Benchmark:
+    """Find a benchmark by name.
+
+    Raises:
+        FlowError: the name is unknown.
+    """
+    if name not in BENCHMARKS:
+        raise FlowError(f"unknown benchmark {name!r}; {suggest(name, BENCHMARKS)}")
+    return BENCHMARKS[name]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One file of a submission."""
+class SubmissionFile:
+    """One file of a submission.
+
+    `follows` tells whether its pair starts where the previous one ends.
+    """
 
     pair: FlowPair
     path: Path
     follows: bool
-    """Whether the pair goes on where the one before ended."""
+
+    def problem(self) -> str | None:
+        """Say what is wrong with the file; None if it is complete and of the right size."""
+        try:
+            flow = read_flow_arrays(self.path)
+            wanted = measure_size(self.pair.image1)
+        except FlowError as err:
+            return str(err)
+        if flow.valid.shape != wanted:
+            return (
+                f"{self.path} is {flow.valid.shape[0]} x {flow.valid.shape[1]} but its image is "
+                f"{wanted[0]} x {wanted[1]} (height x width)"
+            )
+        if not flow.valid.all():
+            return f"{self.path} has {np.count_nonzero(~flow.valid)} pixels without flow"
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionReport:
-    """What a submission came to.
+    """The outcome of a submission.
 
     Attributes:
         written: files that were estimated in this run.
-        kept: files that were there already and are sound.
-        published: how many files the server wants.
-        problems: a sentence for everything that is not as it should be.
+        kept: files that existed and were valid.
+        published: the number of files that the server wants.
+        problems: a sentence for each problem.
     """
 
     written: int
@@ -51,27 +181,27 @@ class SubmissionReport:
 
     @property
     def complete(self) -> bool:
-        """Whether it can be handed in."""
+        """Whether it can be uploaded."""
         return not self.problems
 
 
-def list_jobs(benchmark: Benchmark, root: Path | None, folder: Path) -> list[Job]:
-    """List the files of a submission, sequences in their order.
+def list_files(benchmark: Benchmark, root: Path | None, folder: Path) -> list[SubmissionFile]:
+    """List the files of a submission, sequences in order.
 
     Raises:
-        DatasetError: the test data is not there.
+        DatasetError: the test data is not found.
     """
     if root is not None and root.name in ("test", "testing"):
         root = root.parent
-    jobs: list[Job] = []
+    files: list[SubmissionFile] = []
     for variant in benchmark.passes:
         pairs = open_dataset(benchmark.dataset, root, split="test", passes=variant).pairs
         follows = [False, *(pair.follows(before) for before, pair in pairwise(pairs))]
-        jobs += [
-            Job(pair, folder / benchmark.place(variant, pair), after)
+        files += [
+            SubmissionFile(pair, folder / benchmark.place(variant, pair), after)
             for pair, after in zip(pairs, follows, strict=True)
         ]
-    return jobs
+    return files
 
 
 def submit(
@@ -82,80 +212,63 @@ def submit(
     root: Path | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> SubmissionReport:
-    """Estimate the test pairs, write them as the server wants, and check all of it.
+    """Estimate the test pairs, write the files that the server wants, and check them.
 
-    Files that are there already and sound are kept.
+    Existing files that are valid are kept, so that an interrupted run resumes.
 
     Raises:
         FlowError: the data cannot be read, or the folder holds a submission of other weights.
     """
-    jobs = list_jobs(benchmark, root, folder)
+    files = list_files(benchmark, root, folder)
     key = digest(benchmark.name, identify(estimator))
-    _claim(folder, benchmark, key)
-    last = LastFlow(folder / LAST_FLOW)
+    _check_record(folder, benchmark, key)
+    last = LastFlows(folder / LAST_FLOW)
     chain, written = WarmChain(estimator, last), 0
-    for done, job in enumerate(jobs, 1):
-        if not job.follows:
+    for done, file in enumerate(files, 1):
+        if not file.follows:
             chain.restart()
         flow: Flow | None = None
-        if fault(job) is not None:
-            sample = job.pair.load()
+        if file.problem() is not None:
+            sample = file.pair.load()
             previous = chain.previous() if benchmark.warm_start else None
             flow = estimator(sample.image1, sample.image2, previous=previous)
-            write_flow(job.path, _fit(flow, benchmark))
+            write_flow(file.path, _fit(flow, benchmark))
             written += 1
         if benchmark.warm_start:
-            chain.advance(digest(key, str(job.path)), job.pair.load, flow)
-        progress(done, len(jobs))
+            chain.advance(digest(key, str(file.path)), file.pair.load, flow)
+        progress(done, len(files))
     last.remove()
     return SubmissionReport(
         written=written,
-        kept=len(jobs) - written,
+        kept=len(files) - written,
         published=count_published(benchmark),
-        problems=tuple(find_problems(benchmark, jobs, folder)),
+        problems=tuple(find_problems(benchmark, files, folder)),
     )
 
 
-def find_problems(benchmark: Benchmark, jobs: list[Job], folder: Path) -> Iterator[str]:
-    """Read every file back, and say what is missing, broken or too much."""
-    for job in jobs:
-        wrong = fault(job)
+def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Path) -> Iterator[str]:
+    """Read every file back and report missing, broken and extra files."""
+    for file in files:
+        wrong = file.problem()
         if wrong is not None:
             yield wrong
     published = count_published(benchmark)
-    if len(jobs) != published:
+    if len(files) != published:
         title = dataset_info(benchmark.dataset).title
         yield (
-            f"the server wants {published} files but the test data has {len(jobs)} pairs; "
-            f"`gmaflow data check {benchmark.dataset}` tells what {title} lacks"
+            f"the server wants {published} files but the test data has {len(files)} pairs; "
+            f"`gmaflow data check {benchmark.dataset}` lists what {title} lacks"
         )
-    expected = {job.path for job in jobs}
-    tops = {folder / job.path.relative_to(folder).parts[0] for job in jobs}
+    expected = {file.path for file in files}
+    tops = {folder / file.path.relative_to(folder).parts[0] for file in files}
     for top in sorted(tops):
         for path in sorted(top.rglob("*")):
             if path.is_file() and path not in expected:
                 yield f"{path} does not belong to the submission; move it away"
 
 
-def fault(job: Job) -> str | None:
-    """Say what is wrong with a file, None if it is there and sound."""
-    try:
-        flow = read_flow(job.path)
-        wanted = measure_size(job.pair.image1)
-    except FlowError as err:
-        return str(err)
-    if flow.valid.shape != wanted:
-        return (
-            f"{job.path} is {flow.valid.shape[0]} x {flow.valid.shape[1]} but its image is "
-            f"{wanted[0]} x {wanted[1]} (height x width)"
-        )
-    if not flow.valid.all():
-        return f"{job.path} has {np.count_nonzero(~flow.valid)} pixels without flow"
-    return None
-
-
 def count_published(benchmark: Benchmark) -> int:
-    """Return how many files the server wants."""
+    """Return the number of files that the server wants."""
     parts = dataset_info(benchmark.dataset).parts
     return sum(
         part.count or 0
@@ -171,19 +284,16 @@ def _fit(flow: Flow, benchmark: Benchmark) -> np.ndarray:
     return flow.array.clip(-limit, limit)
 
 
-def _claim(folder: Path, benchmark: Benchmark, key: str) -> None:
-    """Write down whose submission this is; refuse the folder if it is another's."""
-    path = folder / MANIFEST
-    if path.exists():
-        try:
-            found = json.loads(path.read_text())["key"]
-        except (ValueError, KeyError, TypeError):
-            found = None
-        if found != key:
-            raise OutputError(
-                f"{folder} holds a submission of other weights or settings; choose another folder, "
-                "or remove it"
-            )
+def _check_record(folder: Path, benchmark: Benchmark, key: str) -> None:
+    """Record the weights and settings; refuse a folder that was started with others."""
+    record = ResultRecord(folder, MANIFEST, what="a submission", required="key")
+    if not record.exists():
+        record.write({"benchmark": benchmark.name, "key": key})
         return
-    with atomic_write(path) as temporary:
-        temporary.write_text(json.dumps({"benchmark": benchmark.name, "key": key}) + "\n")
+    with suppress(OutputError):  # a damaged record is refused like a different one
+        if record.read()["key"] == key:
+            return
+    raise OutputError(
+        f"{folder} holds a submission of other weights or settings; choose another folder, or "
+        "delete it"
+    )

@@ -1,7 +1,7 @@
-"""How far flow can be trusted where nobody knows the truth.
+"""Evaluation without ground truth, from the frames themselves.
 
-Three questions that the frames answer by themselves: does the flow bring the second frame back onto
-the first, do both directions agree, and does it rest where the picture does.
+Three checks: does the flow warp the second frame back onto the first, do the forward and backward
+flow agree, and is the flow zero where the image does not change.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,36 +15,36 @@ from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
 from gmaflow.evaluation.cache import ResultStore
 from gmaflow.evaluation.examples import identify_files
-from gmaflow.evaluation.judging import can_be_kept, digest, identify
+from gmaflow.evaluation.pair_evaluator import digest, identify, is_reproducible
 from gmaflow.inference import BidirectionalFlow, FlowEstimator
 from gmaflow.io import read_image
 
-# Levels of 255 that a sensor's noise and compression move a pixel by, and where nothing moves.
+# Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
 _AROUND = 7
-# So few resting pixels are there by chance, on a moving edge or a straight line.
+# A smaller share of static pixels can be a coincidence, such as a straight moving edge.
 _TOO_FEW = 0.02
-# Another number makes all kept results void: raise it when the figures change.
+# Increase it when the figures change: all stored results become invalid.
 _VERSION = "1"
 RESULTS = "unsupervised.jsonl"
 STATIC_SHARE = 0.5
-"""From this share of resting pixels on, the camera counts as static."""
+"""With at least this share of static pixels, the camera counts as static."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """What a pair says about its flow. NaN where no pixel can tell.
+class SelfCheck:
+    """What the frames of a pair say about its flow. NaN if no pixel can tell.
 
     Attributes:
-        photometric: mean difference between the first frame and the second brought back onto it,
-            in levels of 255, over the pixels that both show.
-        photometric_unmoved: the same with no motion at all, for comparison.
-        inconsistency: median distance in pixels between a pixel and where going forward and back
-            again leads it.
-        occluded: share of pixels, in percent, that the second frame is found not to show.
-        resting: share of pixels, in percent, around which the two frames are the same.
-        drift: mean length in pixels of the flow on those, which should be zero; NaN if too few
-            rest.
+        photometric: mean difference between the first frame and the warped second frame, in levels
+            of 255, over the pixels visible in both.
+        photometric_unmoved: the same without any flow, for comparison.
+        inconsistency: median distance in pixels between a pixel and where the forward and then the
+            backward flow lead it.
+        occluded: percentage of pixels that are found occluded in the second frame.
+        resting: percentage of pixels around which the two frames are the same.
+        drift: mean length in pixels of the flow on those, which should be zero; NaN if there are
+            too few.
     """
 
     photometric: float
@@ -56,17 +56,26 @@ class Judgement:
 
     @property
     def static_camera(self) -> bool:
-        """Whether most of the picture rests."""
+        """Whether most of the image does not change."""
         return self.resting >= 100 * STATIC_SHARE
 
 
-NAMES = tuple(field.name for field in fields(Judgement))
+NAMES = tuple(field.name for field in fields(SelfCheck))
+MEANING = {
+    "photometric": ("levels of 255", "difference between frame 1 and the warped frame 2"),
+    "photometric_unmoved": ("levels of 255", "the same without any flow"),
+    "inconsistency": ("px", "median error after going forward and back"),
+    "occluded": ("% of pixels", "found occluded in the second frame"),
+    "resting": ("% of pixels", "the same in both frames; half or more: a static camera"),
+    "drift": ("px", "mean flow on those pixels, which should be zero"),
+}
+"""Unit and meaning of each figure."""
 
 
-def judge_pair(
+def check_pair(
     image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"], both: BidirectionalFlow
-) -> Judgement:
-    """Ask a pair's own frames about its flow in both directions."""
+) -> SelfCheck:
+    """Check the flow of a pair, in both directions, against its frames."""
     seen = ~both.occluded
     flow = both.forward.array
     height, width = flow.shape[:2]
@@ -74,7 +83,7 @@ def judge_pair(
     y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
     returned = flow + viz.sample_bilinear(both.backward.array, x, y)
     rest = resting_pixels(image1, image2)
-    return Judgement(
+    return SelfCheck(
         photometric=_mean(_difference(image1, viz.sample_bilinear(image2, x, y)), seen),
         photometric_unmoved=_mean(_difference(image1, image2), seen),
         inconsistency=_median(np.hypot(returned[..., 0], returned[..., 1]), ~both.occluded_out),
@@ -87,9 +96,9 @@ def judge_pair(
 def resting_pixels(
     image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"]
 ) -> Bool[np.ndarray, "h w"]:
-    """Tell which pixels show the same in both frames, and have something around them to tell by.
+    """Return the pixels around which both frames are the same.
 
-    A plain wall looks the same however it moves, so pixels without any structure near them do not
+    A uniform area looks the same however it moves, so pixels without any structure nearby do not
     count.
     """
     change = np.abs(image1.astype(np.int16) - image2).max(axis=2)
@@ -100,55 +109,55 @@ def resting_pixels(
 
 
 @dataclass(frozen=True)
-class JudgedPair:
-    """A pair of frames, what they say, and the key under which that is kept."""
+class CheckedPair:
+    """A pair of frames, its figures, and the key under which they are stored."""
 
     pair: FlowPair
-    found: Judgement
+    found: SelfCheck
     key: str
 
 
-def judge_footage(
+def check_footage(
     estimator: FlowEstimator,
     dataset: FlowDataset,
     folder: Path,
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> list[JudgedPair]:
-    """Judge consecutive frames, pair by pair; truth is neither needed nor looked at.
+) -> list[CheckedPair]:
+    """Check consecutive frames, pair by pair; ground truth is not used.
 
     Args:
         estimator: the network.
         dataset: the frames.
-        folder: where results are kept; those that are there already are not computed again.
-        progress: is told how many pairs are done, and of how many.
+        folder: where results go; stored results are not computed again.
+        progress: called with the number of finished pairs and their total.
     """
     store, base = ResultStore(folder / RESULTS), identify(estimator)
-    judged = []
+    checked = []
     for done, pair in enumerate(dataset, 1):
         key = digest(base, _VERSION, identify_files((pair.image1, pair.image2)))
-        kept = store.get(key)
-        if kept is None:
+        stored = store.get(key)
+        if stored is None:
             image1, image2 = read_image(pair.image1), read_image(pair.image2)
             both = estimator.bidirectional(image1, image2)
-            found = judge_pair(image1, image2, both)
-            if can_be_kept(both.forward, estimator):
+            found = check_pair(image1, image2, both)
+            if is_reproducible(both.forward, estimator):
                 store.put(key, asdict(found))
         else:
-            found = Judgement(**{name: kept[name] for name in NAMES})
-        judged.append(JudgedPair(pair, found, key))
+            found = SelfCheck(**{name: stored[name] for name in NAMES})
+        checked.append(CheckedPair(pair, found, key))
         progress(done, len(dataset))
-    return judged
+    return checked
 
 
-def average(judgements: Iterable[Judgement]) -> Judgement:
+def average(checks: Iterable[SelfCheck]) -> SelfCheck:
     """Return the mean of each figure over the pairs that have it."""
-    values = np.array([list(asdict(one).values()) for one in judgements], dtype=np.float64)
+    values = np.array([list(asdict(one).values()) for one in checks], dtype=np.float64)
     known = np.isfinite(values)
     counts = known.sum(axis=0)
     sums = np.where(known, values, 0).sum(axis=0)
     means = [float(s / c) if c else float("nan") for s, c in zip(sums, counts, strict=True)]
-    return Judgement(**dict(zip(NAMES, means, strict=True)))
+    return SelfCheck(**dict(zip(NAMES, means, strict=True)))
 
 
 def _difference(one: UInt8[np.ndarray, "h w 3"], other: np.ndarray) -> Float32[np.ndarray, "h w"]:
@@ -156,7 +165,7 @@ def _difference(one: UInt8[np.ndarray, "h w 3"], other: np.ndarray) -> Float32[n
 
 
 def _widest(values: np.ndarray) -> np.ndarray:
-    """Return the largest value around each pixel."""
+    """Return the largest value in a window around each pixel."""
     reach = _AROUND // 2
     padded = np.pad(values, reach, mode="edge")
     for axis in (0, 1):

@@ -1,44 +1,51 @@
-"""The warm estimates of a sequence, so that one can go on in the middle of it."""
+"""The warm estimates of a sequence of pairs, which can continue in the middle of it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from gmaflow.data import FlowSample
-from gmaflow.evaluation.cache import LastFlow
-from gmaflow.inference import Flow, FlowEstimator
+from gmaflow.errors import OutputError
+from gmaflow.inference import Flow, FlowEstimator, LastFlows
 
 
 class WarmChain:
-    """The pairs of a sequence so far, and the flow of the last one wherever it can be had.
+    """The pairs of a sequence so far, and the flow of the last one.
+
+    Pairs are estimated from their images, not from frames encoded once as in
+    `gmaflow.inference.sequence`: the two differ by rounding, and a benchmark measures pairs.
 
     Args:
-        estimator: the network.
-        last: where the last flow is kept on disk.
+        estimator: The estimator.
+        last: The file that keeps the last flow.
     """
 
-    def __init__(self, estimator: FlowEstimator, last: LastFlow) -> None:
+    def __init__(self, estimator: FlowEstimator, last: LastFlows) -> None:
         self.estimator = estimator
         self.last = last
         self.restart()
 
     def restart(self) -> None:
-        """Begin another sequence."""
+        """Start another sequence."""
         self.key = ""
         self._flow: Flow | None = None
         self._pairs: list[Callable[[], FlowSample]] = []
 
     def advance(self, key: str, load: Callable[[], FlowSample], flow: Flow | None) -> None:
-        """Go one pair on; `flow` is None where the pair was finished in an earlier run."""
+        """Go to the next pair; `flow` is None if an earlier run finished this pair."""
         self.key, self._flow = key, flow
         self._pairs.append(load)
         if flow is not None:
             self.last.save(key, flow)
 
     def previous(self) -> Flow | None:
-        """Return the flow of the pair before, from memory, from disk, or made again.
+        """Return the flow of the previous pair: from memory, from disk, or estimated again.
 
         It is None for the first pair of a sequence.
         """
-        flow = self._flow or (self.last.load(self.key) if self._pairs else None)
+        flow = self._flow
+        if flow is None and self._pairs:
+            with suppress(OutputError):  # a damaged file costs time, not the run
+                flow = self.last.load(self.key)
         if flow is None:
             for load in self._pairs:
                 sample = load()

@@ -1,4 +1,7 @@
-"""The network as a file that other programs run: ONNX, or a program of torch.export.
+"""Exports networks as files that run without gmaflow: ONNX, or a program of torch.export.
+
+`program` is the network with scaling and padding inside, `formats` writes and runs the files,
+`exporting` puts it together and verifies the result, and `export_report` describes it.
 
 from gmaflow.export import ExportConfig, export
 from gmaflow.weights import find_checkpoint
@@ -7,9 +10,8 @@ report = export(find_checkpoint("gma"), "gma.onnx", ExportConfig(size="440x1024"
 print(report.largest_difference)
 """
 
-from gmaflow.export.config import ExportConfig
-from gmaflow.export.report import Difference, ExportReport, Port, as_json, as_text
-from gmaflow.export.running import check_output, export
+from gmaflow.export.export_report import Difference, ExportReport, Port, as_json, as_text
+from gmaflow.export.exporting import ExportConfig, check_output, export
 
 __all__ = [
     "Difference",

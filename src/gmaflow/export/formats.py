@@ -1,4 +1,4 @@
-"""The two kinds of file: how each is written, and run again by what knows nothing of gmaflow."""
+"""The two file formats: how each is written, and run without gmaflow."""
 
 import io
 import json
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,25 +18,25 @@ from jaxtyping import Float32, UInt8
 from torch.export import ExportedProgram
 
 from gmaflow.errors import FlowError, OutputError
-from gmaflow.export.config import ExportPrecision
-from gmaflow.export.report import Port
+from gmaflow.export.export_report import Port
 from gmaflow.version import __version__
 
 OPSET = 18
-"""ONNX operators of 2022: new enough for the exporter, old enough for most runtimes."""
+"""ONNX operators of 2022: supported by the exporter and by most runtimes."""
 ABOUT_FILE = "about.json"
-"""The extra file of a .pt2 that tells what it is."""
+"""The extra file of a .pt2 with its metadata."""
 
+ExportPrecision = Literal["fp32", "fp16"]
 Images = UInt8[np.ndarray, "b 3 H W"]
 FlowMap = Float32[np.ndarray, "b 2 H W"]
 Inputs = Sequence[Images | FlowMap]
-"""Two images and, for a warm start, the flow of the pair before."""
+"""Two images and, for a warm start, the flow of the previous pair."""
 Run = Callable[[Inputs], FlowMap]
 
 
 @dataclass(frozen=True)
 class Contract:
-    """What a file tells of itself."""
+    """Inputs, outputs and metadata of a file."""
 
     inputs: Sequence[Port]
     outputs: Sequence[Port]
@@ -44,17 +45,17 @@ class Contract:
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file."""
+    """A file format."""
 
     name: str
     encode: Callable[[ExportedProgram, Contract], bytes]
     load: Callable[[Path], Run]
     runtime: str
-    """The distribution that runs it."""
+    """The package that runs it."""
     needs: tuple[str, ...] = ()
-    """What the base install does not bring."""
+    """Packages that the base install lacks."""
     precisions: tuple[ExportPrecision, ...] = ("fp32",)
-    """In which it can be run, and so checked, on a CPU."""
+    """Precisions in which it can be run, and so checked, on a CPU."""
 
 
 def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
@@ -75,12 +76,12 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
         (*contract.inputs, *contract.outputs),
         strict=True,
     ):
-        value.doc_string = port.told()
+        value.doc_string = port.describe()
         for dimension, side in zip(value.type.tensor_type.shape.dim, port.shape, strict=True):
             if isinstance(side, str):
                 dimension.dim_param = side
-    # Sides in between go by the tracer's own names, and every runtime infers them again. What the
-    # exporter tells of each node is as long as a small network, and names files of this machine.
+    # Runtimes infer intermediate shapes again. The exporter's notes on each node are as large as a
+    # small network and name files of this machine.
     del model.graph.value_info[:], model.graph.metadata_props[:]
     for node in model.graph.node:
         del node.metadata_props[:]
@@ -92,11 +93,11 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
 
 
 def load_onnx(path: Path) -> Run:
-    """Let ONNX Runtime run a file."""
+    """Load a file with ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # Errors alone: of half precision it says that a CPU computes some of it in float32.
+    # Only errors: with half precision it warns that a CPU computes parts in float32.
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
@@ -108,8 +109,8 @@ def load_onnx(path: Path) -> Run:
 
 
 def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
-    """Return a program as torch.export saves it."""
-    ports = {port.name: port.told() for port in (*contract.inputs, *contract.outputs)}
+    """Return a program in the format of torch.export."""
+    ports = {port.name: port.describe() for port in (*contract.inputs, *contract.outputs)}
     content = io.BytesIO()
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names files of this machine
@@ -120,7 +121,7 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
 
 
 def load_torch(path: Path) -> Run:
-    """Let torch run a file."""
+    """Load a file with torch."""
     with quiet_exporters():
         module = torch.export.load(path).module()
 
@@ -142,24 +143,24 @@ FORMATS = {
     ),
     ".pt2": Format("torch.export", encode_torch, load_torch, "torch"),
 }
-"""By the suffix of the file."""
+"""Formats by file suffix."""
 
 
 def format_of(path: Path, precision: ExportPrecision) -> Format:
-    """Return the format that a file's name asks for.
+    """Return the format of a file by its name.
 
     Raises:
-        FlowError: There is none of that name or none in that precision, or packages for it are
+        FlowError: the suffix is unknown, the format does not support the precision, or packages are
             missing.
     """
     if path.suffix.lower() not in FORMATS:
-        raise OutputError(f"{path}: networks are exported as .onnx or .pt2; choose one")
+        raise OutputError(f"{path}: unknown format; give a name that ends in .onnx or .pt2")
     wanted = FORMATS[path.suffix.lower()]
     if precision not in wanted.precisions:
         # torch has no fast half convolutions for CPUs: a check would take minutes to hours.
         raise FlowError(
-            f"{path}: {precision} cannot be checked in this format, since torch is far too slow at "
-            "it on a CPU; give an .onnx file, or fp32"
+            f"{path}: {precision} is supported only for .onnx, since torch is too slow at it on a "
+            "CPU for a check; give an .onnx file, or fp32"
         )
     for module in wanted.needs:
         try:
@@ -173,13 +174,13 @@ def format_of(path: Path, precision: ExportPrecision) -> Format:
 
 
 def runtime_of(wanted: Format) -> str:
-    """Name what runs a format, with its version."""
+    """Return the name and version of a format's runtime."""
     return f"{wanted.runtime} {version(wanted.runtime)}"
 
 
 @contextmanager
 def quiet_exporters() -> Iterator[None]:
-    """Silence what exporters tell of their own insides; what goes wrong is still raised."""
+    """Silence warnings and log messages of the exporters; errors are still raised."""
     exporter = logging.getLogger("torch.onnx")
     before = exporter.level
     exporter.setLevel(logging.ERROR)

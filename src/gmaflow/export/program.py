@@ -1,6 +1,7 @@
-"""What is exported: images as cameras and files give them in, flow in their pixels out.
+"""The exported program: uint8 images in, flow in pixels out.
 
-Legend: b batch, H W rows and columns of the images, of any number.
+Legend: b batch, H W rows and columns of the images of any size, h w rows and columns at 1/8,
+n = h * w.
 """
 
 import torch
@@ -8,22 +9,23 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from gmaflow.export.carrying import carry
 from gmaflow.inference.padding import Padding
 from gmaflow.inference.warm_start import coarsen
-from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork
+from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, pixel_grid
 
 SMALLEST_FREE = 128
-"""Smallest side of images whose size is left open: smaller ones have fewer pyramid levels, and the
-number of levels is part of the program."""
+"""Smallest side of images of dynamic size: smaller ones have fewer pyramid levels, and their number
+is part of the program."""
 TRACED_SIZE = (136, 200)
-"""What a program of open size is traced with; any size that is not special in some way."""
+"""The size that a dynamic size is traced with; any size that is not special in some way."""
 TRACED_BATCH = 2
-"""What a program of open batch is traced with; a batch of one would be taken for all there is."""
+"""The batch that a dynamic batch is traced with; a batch of 1 would be specialized."""
+FAR = 1e6
+"""Where vectors are moved that must not be found, in cells of the 1/8 grid."""
 
 
 class FlowProgram(nn.Module):
-    """A network, with all that callers would have to know of it inside."""
+    """A network with scaling, padding and cropping inside."""
 
     def __init__(self, network: FlowNetwork, *, iters: int) -> None:
         super().__init__()
@@ -38,31 +40,31 @@ class FlowProgram(nn.Module):
     ) -> Float32[Tensor, "b 2 H W"]:
         """Estimate the flow from `image1` to `image2`, RGB in 0..255.
 
-        With the flow of the pair before it is a warm start; a flow of zeros is none.
+        The flow of the previous pair gives a warm start; a flow of zeros gives none.
         """
         height, width = image1.shape[-2:]
         padding = Padding.to_stride(height, width)
-        # Padding and cropping are written as picking rows and columns: the sizes of a pad or a
-        # slice could not be left open.
+        # Padding and cropping are written as index selections: the sizes of a pad or a slice could
+        # not be dynamic.
         rows = positions_in_padded(height, padding.top)
         columns = positions_in_padded(width, padding.left)
-        # To floats first of all: some runtimes know nothing else to do with bytes. Joined, so that
-        # inputs of two sizes are refused where the program has no other way to say so.
+        # Convert to float first: some runtimes support no other operation on bytes. Concatenate, so
+        # that inputs of different sizes are refused.
         inputs = [image1.float() / 255, image2.float() / 255]
         if previous is not None:
             inputs.append(previous)
         joined = pick(torch.cat(inputs, dim=1), rows, columns)
         padded1, padded2, *before = joined.split([part.shape[1] for part in inputs], dim=1)
-        # Both images at once; not by `chunk`, since ONNX cannot split a batch that is left open.
+        # Both images at once; without `chunk`, since ONNX cannot split a dynamic batch.
         features = self.network.encode(torch.cat([padded1, padded2])).unflatten(0, (2, -1))
         first = EncodedFrame(features[0], *self.network.encode_context(padded1))
-        start = carry(coarsen(before[0])) if before else None
+        start = traceable_warm_start(coarsen(before[0])) if before else None
         flow = self.network.match(first, features[1], iters=self.iters, flow_init=start).flow
         return pick(flow, torch.arange(height) + padding.top, torch.arange(width) + padding.left)
 
 
 def positions_in_padded(side: int, before: int) -> Int64[Tensor, " n"]:
-    """Return which row or column each of the padded ones repeats; `before` are put in front."""
+    """Return the index that each padded row or column repeats; `before` are added in front."""
     padded = STRIDE * ((side + STRIDE - 1) // STRIDE)
     return (torch.arange(padded) - before).clamp(0, side - 1)
 
@@ -72,6 +74,26 @@ def pick(
 ) -> Float32[Tensor, "b c y x"]:
     """Return the given rows and columns of an image."""
     return image.index_select(-2, rows).index_select(-1, columns)
+
+
+def traceable_warm_start(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b 2 h w"]:
+    """Move every vector to where it points; each pixel takes the vector that landed nearest.
+
+    This is `forward_project` with shapes that do not depend on the values, as tracing needs:
+    vectors that leave the frame are moved far away instead of being dropped, and all distances are
+    computed at once.
+    """
+    height, width = flow.shape[-2:]
+    grid = pixel_grid(flow)
+    x, y = (grid + flow).flatten(2).unbind(1)
+    kept = (x > 0) & (x < width) & (y > 0) & (y < height)
+    x = torch.where(kept, x, FAR)
+    # If all are far away, the one that is found must be zero.
+    vectors = torch.where(kept[:, None], flow.flatten(2), 0)
+    grid_x, grid_y = grid.flatten(2)[..., None].unbind(1)  # [1, n, 1]
+    distance = (grid_x - x[:, None]) ** 2 + (grid_y - y[:, None]) ** 2  # [b, n, n]
+    nearest = distance.argmin(dim=2)[:, None].expand(-1, 2, -1)
+    return vectors.gather(2, nearest).unflatten(2, (height, width))
 
 
 def trace(
@@ -86,8 +108,8 @@ def trace(
     Args:
         program: What to trace.
         batch: Pairs at a time; None for any number.
-        size: Height and width of the images; None for any from `SMALLEST_FREE` on.
-        warm_start: Whether it takes the flow of the pair before.
+        size: Height and width of the images; None for any from `SMALLEST_FREE` up.
+        warm_start: Whether it takes the flow of the previous pair.
     """
     traced_batch = TRACED_BATCH if batch is None else batch
     images = torch.zeros(2, traced_batch, 3, *(size or TRACED_SIZE), dtype=torch.uint8).unbind()

@@ -9,8 +9,16 @@ from gmaflow.inference.frames import Frame
 from gmaflow.inference.images import ImageLike, load_image
 from gmaflow.inference.padding import PaddingKind
 from gmaflow.inference.refinement import Refinement, Watcher
-from gmaflow.inference.shot_cuts import CUT_THRESHOLD, cut_score
-from gmaflow.inference.video import VideoStep, estimate_video
+from gmaflow.inference.sequence import (
+    CUT_THRESHOLD,
+    PairEstimate,
+    SequenceFrame,
+    VideoStep,
+    cut_score,
+    estimate_pairs,
+    estimate_video,
+)
+from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
 
 __all__ = [
@@ -24,15 +32,19 @@ __all__ = [
     "Frame",
     "FrameAttention",
     "ImageLike",
+    "LastFlows",
     "PaddingKind",
+    "PairEstimate",
     "Precision",
     "Refinement",
+    "SequenceFrame",
     "VideoStep",
     "Watcher",
     "as_backend",
     "as_precision",
     "cut_score",
     "estimate",
+    "estimate_pairs",
     "estimate_video",
     "load_image",
     "read_flow",

@@ -16,7 +16,7 @@ from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.backend import Backend, make_runner
 from gmaflow.inference.engine import BatchEstimate, Engine, check_iters
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.frames import Footage, Frame, FrameLike, each_image
+from gmaflow.inference.frames import Footage, Frame, FrameLike
 from gmaflow.inference.images import (
     ImageArray,
     ImageLike,
@@ -27,6 +27,7 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
 from gmaflow.inference.refinement import Watch, Watcher
+from gmaflow.inference.sequence import estimate_sequence
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
@@ -227,13 +228,7 @@ class FlowEstimator:
             frames: Any number of images, or a folder of them, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
-        last, flow = None, None
-        for image in each_image(frames):
-            frame = self.encode(image)
-            if last is not None:
-                flow = self(last, frame, previous=flow if warm_start else None)
-                yield flow
-            last = frame
+        return estimate_sequence(self, frames, warm_start=warm_start)
 
     @torch.inference_mode()
     def encode(self, image: ImageLike) -> Frame:

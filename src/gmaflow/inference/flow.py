@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io import encode_png, write_flow, write_image
-from gmaflow.io import read_flow as read_flow_arrays
+from gmaflow.io import encode_png, read_flow_arrays, write_flow, write_image
 from gmaflow.io.sizes import check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 

@@ -1,16 +1,20 @@
-"""Warm start: carry the last pair's flow along itself, as a first guess for the next pair.
+"""Warm start: the flow of the previous pair, moved along itself, is the first guess for the next.
 
 Legend: b batch, h w rows and columns at 1/8.
 """
+
+import os
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.padding import Padding
+from gmaflow.io import atomic_write
 from gmaflow.io.sizes import check_same_size
 from gmaflow.model import STRIDE, pixel_grid
 
@@ -21,10 +25,10 @@ CHUNK = 2**24
 def start_from(
     previous: Flow, shape: tuple[int, ...], padding: Padding, device: torch.device
 ) -> Float[Tensor, "1 2 h w"]:
-    """Return the first guess that the flow of the pair before gives for images of this shape.
+    """Return the first guess that the flow of the previous pair gives for images of this shape.
 
     Raises:
-        FlowError: It is no flow, or of another size.
+        FlowError: `previous` is not a flow, or of another size.
     """
     if not isinstance(previous, Flow):
         raise FlowError(
@@ -46,14 +50,14 @@ def start_from(
 def check_start(
     start: Float[Tensor, "b 2 h w"], images: Float[Tensor, "b 3 H W"]
 ) -> Float[Tensor, "b 2 h w"]:
-    """Refuse a first guess that does not fit padded images; else return it, where they are."""
+    """Refuse a first guess that does not fit padded images; return it on their device."""
     if not isinstance(start, Tensor):
         raise FlowError(f"the first guess is a {type(start).__name__}; give a tensor")
     wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
     if list(start.shape) != wanted:
         raise FlowError(
-            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, as "
-            "the coarse flow of another estimate has it"
+            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, the "
+            "shape of the coarse flow of another estimate"
         )
     return start.to(images)
 
@@ -79,7 +83,7 @@ def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
     if len(landed) == 0:
         return torch.zeros_like(flow)
     nearest = [
-        # Not by matrix products: their rounding picks wrong neighbours.
+        # Not with matrix products: their rounding picks wrong neighbours.
         torch.cdist(part, landed, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
         for part in grid.split(max(1, CHUNK // len(landed)))
     ]
@@ -89,3 +93,80 @@ def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
 def coarsen(flow: Float[Tensor, "b 2 H W"]) -> Float[Tensor, "b 2 h w"]:
     """Return a full-size flow on the 1/8 grid, in that grid's pixels."""
     return torch.nn.functional.avg_pool2d(flow, STRIDE) / STRIDE
+
+
+class LastFlows:
+    """The flows of the last pairs in a file, from which an interrupted warm start continues.
+
+    Flow files do not suffice: a warm start begins from the network's own flow on its 1/8 grid,
+    which none of the formats holds.
+    """
+
+    KEPT = 2
+    """The last flow, and the one before: a flow is saved before the files of its pair are written,
+    and if they are never written, a resumed run starts at that pair."""
+
+    def __init__(self, path: Path) -> None:
+        """Use a file, which need not exist."""
+        self.path = path
+        self._flows: dict[str, Flow] | None = None
+
+    def save(self, name: str, flow: Flow) -> None:
+        """Save the flow of a pair, before the pair's own files are written."""
+        flows = dict(self._flows or {})
+        flows.pop(name, None)
+        self._flows = dict([*flows.items(), (name, flow)][-self.KEPT :])
+        write_coarse_flows(self.path, self._flows)
+
+    def load(self, name: str) -> Flow | None:
+        """Return the flow of a pair if it was saved; only its coarse flow is known.
+
+        Raises:
+            OutputError: The file is damaged.
+        """
+        if self._flows is None:
+            self._flows = read_coarse_flows(self.path) if self.path.is_file() else {}
+        return self._flows.get(name)
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._flows = {}
+        self.path.unlink(missing_ok=True)
+
+
+def write_coarse_flows(path: Path, flows: dict[str, Flow]) -> None:
+    """Write the coarse flow of some pairs by name, and the size of their frames."""
+    from safetensors.numpy import save
+
+    arrays = {}
+    for number, (name, flow) in enumerate(flows.items()):  # the file sorts, and order matters
+        if flow.coarse is not None:
+            key = os.fsencode(name).hex()  # not every file name is text
+            arrays[f"{number}/coarse/{key}"] = np.ascontiguousarray(flow.coarse)
+            arrays[f"{number}/size/{key}"] = np.array(flow.array.shape[:2])
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(save(arrays))
+
+
+def read_coarse_flows(path: Path) -> dict[str, Flow]:
+    """Read what `write_coarse_flows` wrote; the full-size flow is NaN.
+
+    Raises:
+        OutputError: The file is damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        arrays = load(path.read_bytes())
+        parts = sorted(name.split("/", 2) for name in arrays)
+        return {
+            os.fsdecode(bytes.fromhex(key)): Flow(
+                np.full((*arrays[f"{number}/size/{key}"], 2), np.nan, np.float32),
+                coarse=arrays[f"{number}/coarse/{key}"],
+            )
+            for number, part, key in parts
+            if part == "size"
+        }
+    except (SafetensorError, LookupError, ValueError, TypeError) as err:
+        raise OutputError(f"{path} is damaged; add --overwrite to start over") from err

@@ -1,8 +1,18 @@
-"""Bytes <-> arrays: pictures, flow files and video. Nothing here knows of torch."""
+"""Files <-> arrays, without torch.
 
-from gmaflow.io.atomic import atomic_write, ensure_can_fill, ensure_can_write
-from gmaflow.io.flow_arrays import FlowArrays
-from gmaflow.io.flow_files import FLOW_SUFFIXES, ensure_can_encode, read_flow, write_flow
+Images (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`, `exr_header`), video
+(`video_reader`, `video_writer`), folders in natural order (`folders`), paths and atomic writes
+(`paths`), sizes and limits (`sizes`), reading and writing in threads (`overlap`), and folders of
+results that can be resumed (`resumable`).
+"""
+
+from gmaflow.io.flow_files import (
+    FLOW_SUFFIXES,
+    FlowArrays,
+    ensure_can_encode,
+    read_flow_arrays,
+    write_flow,
+)
 from gmaflow.io.folders import KITTI_ENDING, find_breaks, list_flows, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
@@ -15,16 +25,16 @@ from gmaflow.io.images import (
     write_image,
 )
 from gmaflow.io.overlap import read_ahead, write_behind
-from gmaflow.io.sound import Sound, has_sound
-from gmaflow.io.video import (
+from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write
+from gmaflow.io.video_reader import (
+    TimedFrame,
     VideoInfo,
+    VideoReader,
     check_video_size,
     probe_video,
     read_frames,
 )
-from gmaflow.io.video_formats import VIDEO_OUTPUTS
-from gmaflow.io.video_reader import TimedFrame, VideoReader
-from gmaflow.io.video_writer import VideoWriter
+from gmaflow.io.video_writer import VIDEO_OUTPUTS, Sound, VideoWriter, has_sound
 
 __all__ = [
     "FLOW_SUFFIXES",
@@ -52,7 +62,7 @@ __all__ = [
     "list_images",
     "probe_video",
     "read_ahead",
-    "read_flow",
+    "read_flow_arrays",
     "read_frames",
     "read_image",
     "scale_image",

@@ -1,7 +1,7 @@
-"""The head of an OpenEXR file: its parts, channels and windows, and whether all of it is there.
+"""The header of an OpenEXR file: its parts, channels and windows, and whether it is complete.
 
-Parsed here, not by the library: that allocates by what a header claims, and tells what it finds
-wrong with a file to the terminal.
+It is parsed here, not by the library, which allocates what a header claims and prints its
+complaints to the terminal.
 """
 
 import struct
@@ -16,18 +16,18 @@ _FLAGS = _TILED | _LONG_NAMES | _NO_PICTURE | _SEVERAL_PARTS
 _VERSION = 2
 _LONGEST_NAME = 255
 _LARGEST_TILE = 2**20
-_MOST = 4096  # channels or parts, a hundred times more than are in use
+_MOST = 4096  # channels or parts, a hundred times more than in practice
 _USED = ("channels", "compression", "dataWindow", "displayWindow", "type", "tiles", "chunkCount")
-# How many lines are packed together, by compression. Of the newest kinds the library must tell.
+# How many lines are packed together, by compression. Newer kinds are not listed.
 _LINES = {0: 1, 1: 1, 2: 1, 3: 16, 4: 32, 5: 16, 6: 32, 7: 32, 8: 32, 9: 256, 10: 256, 11: 32}
 
 
 class DamagedError(ValueError):
-    """An OpenEXR file is not as it should be; the reason, to be put behind the file's name."""
+    """An OpenEXR file is damaged; the reason, to be put after the file's name."""
 
 
 class Window(NamedTuple):
-    """A rectangle of pixels, the last ones included."""
+    """A rectangle of pixels, including the last row and column."""
 
     left: int
     top: int
@@ -41,21 +41,21 @@ class Window(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """How many there are."""
+        """Number of pixels."""
         return self.size[0] * self.size[1]
 
 
 class Part(NamedTuple):
-    """One of the pictures of a file; most files have one.
+    """One of the images in a file; most files have one.
 
     Attributes:
-        number: its place in the file.
-        channels: the names of those that have a value for each pixel.
-        thinned: the names of those that have one for several pixels.
-        data: the pixels that are stored.
-        display: the pixels that make up the picture.
-        compression: the number by which the format knows it.
-        deep: whether pixels have any number of values, one behind the other.
+        number: Its index in the file.
+        channels: Names of the channels with a value for each pixel.
+        thinned: Names of the channels with one value for several pixels.
+        data: The pixels that are stored.
+        display: The pixels that make up the image.
+        compression: Its number in the format.
+        deep: Whether pixels hold any number of values, one behind the other.
     """
 
     number: int
@@ -68,18 +68,18 @@ class Part(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """How many values there are in all channels, one for each pixel."""
+        """Number of values in all channels, counting one for each pixel."""
         return self.data.pixels * (len(self.channels) + len(self.thinned))
 
 
 class _Head(NamedTuple):
     part: Part
     tile: tuple[int, int] | None
-    chunks: int | None  # None if it is not told
+    chunks: int | None  # None if the header does not say
 
     @property
     def first_chunks(self) -> int | None:
-        """The chunks of the whole picture, without the smaller copies that come after it."""
+        """The chunks of the full image, without the smaller copies (mip maps) after it."""
         height, width = self.part.data.size
         if self.tile is not None:
             return -(-height // self.tile[0]) * -(-width // self.tile[1])
@@ -87,27 +87,19 @@ class _Head(NamedTuple):
         return self.chunks if lines is None else -(-height // lines)
 
 
-def is_exr(file: IOBase) -> bool:
-    """Tell by its first bytes whether an open file is OpenEXR."""
-    file.seek(0)
-    found: bytes = file.read(len(MAGIC))
-    file.seek(0)
-    return found == MAGIC
-
-
 def read_parts(file: IOBase) -> list[Part]:
-    """Read what a file says of its parts, and check that none of their chunks is missing.
+    """Read what a file says about its parts, and check that no chunk is missing.
 
     Raises:
-        DamagedError: it is cut off, not finished, broken or no OpenEXR file.
+        DamagedError: It is truncated, unfinished, damaged or not OpenEXR.
     """
     size = file.seek(0, SEEK_END)
     file.seek(0)
     if file.read(4) != MAGIC:
-        raise DamagedError("it does not start as OpenEXR files do")
+        raise DamagedError("it does not start like an OpenEXR file")
     flags = _numbers("<I", _take(file, 4))[0]
     if flags & 0xFF != _VERSION or (flags & ~0xFF) & ~_FLAGS:
-        raise DamagedError("it is of a newer version, or its head is broken")
+        raise DamagedError("it is of a newer version, or its header is damaged")
     heads: list[_Head] = []
     while attributes := _attributes(file, size):
         heads.append(_head(len(heads), attributes, tiled=bool(flags & _TILED)))
@@ -120,13 +112,13 @@ def read_parts(file: IOBase) -> list[Part]:
 
 
 def _attributes(file: IOBase, size: int) -> dict[str, bytes]:
-    """Read the attributes of one part as far as they are used; none are left after the last."""
+    """Read the attributes of one part that are used; empty after the last part."""
     found = {}
     while name := _name(file):
-        _name(file)  # its type, which goes without saying
+        _name(file)  # its type, which is known
         length = _numbers("<i", _take(file, 4))[0]
         if not 0 <= length <= size:
-            raise DamagedError("its head is broken" if length < 0 else "it is cut off")
+            raise DamagedError("its header is damaged" if length < 0 else "it is truncated")
         if name in _USED:
             found[name] = _take(file, length)
         else:
@@ -137,7 +129,7 @@ def _attributes(file: IOBase, size: int) -> dict[str, bytes]:
 def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
     missing = {"channels", "compression", "dataWindow", "displayWindow"} - attributes.keys()
     if missing:
-        raise DamagedError(f"its head lacks {min(missing)}")
+        raise DamagedError(f"its header lacks {min(missing)}")
     kind = attributes.get("type", b"tiledimage" if tiled else b"scanlineimage").rstrip(b"\0")
     names = _channels(attributes["channels"])
     part = Part(
@@ -152,7 +144,7 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
     tile = None
     if kind in (b"tiledimage", b"deeptile"):
         width, height, _ = _numbers("<IIB", attributes.get("tiles", b""))
-        # The library allocates by their size, whatever is in them.
+        # The library allocates by their size, whatever they hold.
         if not 0 < width * height <= max(_LARGEST_TILE, part.data.pixels):
             raise DamagedError(f"its tiles are of {height} x {width} pixels")
         tile = (height, width)
@@ -161,13 +153,13 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
 
 
 def _channels(raw: bytes) -> dict[str, bool]:
-    """Return the names of the channels, and whether they leave pixels out."""
+    """Return the names of the channels, and whether they skip pixels."""
     found: dict[str, bool] = {}
     place = 0
     while raw[place : place + 1] not in (b"\0", b""):
         end = raw.find(b"\0", place)
         if end < 0 or len(found) == _MOST:
-            raise DamagedError("its list of channels is broken")
+            raise DamagedError("its list of channels is damaged")
         *_, across, down = _numbers("<iB3xii", raw[end + 1 : end + 17])
         found[raw[place:end].decode("utf-8", "replace")] = (across, down) != (1, 1)
         place = end + 17
@@ -177,12 +169,12 @@ def _channels(raw: bytes) -> dict[str, bool]:
 def _window(raw: bytes) -> Window:
     window = Window(*_numbers("<4i", raw))
     if min(window.size) < 1:
-        raise DamagedError(f"its head gives a size of {window.size[0]} x {window.size[1]}")
+        raise DamagedError(f"its header gives a size of {window.size[0]} x {window.size[1]}")
     return window
 
 
 def _check_chunks(file: IOBase, heads: list[_Head], size: int, *, several: bool) -> None:
-    """Refuse a file whose table of chunks is not filled, or whose last chunk is not whole."""
+    """Refuse a file whose table of chunks is not filled, or whose last chunk is incomplete."""
     table = file.tell()
     for head in heads:
         count = head.first_chunks
@@ -190,7 +182,7 @@ def _check_chunks(file: IOBase, heads: list[_Head], size: int, *, several: bool)
             return
         entries = count if head.chunks is None else head.chunks
         if not 0 < count <= entries <= size // 8:
-            raise DamagedError("it is cut off")
+            raise DamagedError("it is truncated")
         file.seek(table)
         places = np.frombuffer(_take(file, 8 * count), "<u8")
         table += 8 * entries
@@ -198,11 +190,11 @@ def _check_chunks(file: IOBase, heads: list[_Head], size: int, *, several: bool)
             raise DamagedError("parts of it were never written")
         last = int(places.max())
         if last >= size or last + _chunk_length(file, head, last, several) > size:
-            raise DamagedError("it is cut off")
+            raise DamagedError("it is truncated")
 
 
 def _chunk_length(file: IOBase, head: _Head, place: int, several: bool) -> int:
-    # The number of the part, the place in the picture, then one length, or two of a deep part.
+    # The number of the part, the place in the image, then one length, or two of a deep part.
     before = 4 * several + (4 if head.tile is None else 16)
     lengths = struct.Struct("<QQQ" if head.part.deep else "<I")
     file.seek(place + before)
@@ -215,18 +207,18 @@ def _name(file: IOBase) -> str:
     while (letter := _take(file, 1)) != b"\0":
         name += letter
         if len(name) > _LONGEST_NAME:
-            raise DamagedError("its head is broken")
+            raise DamagedError("its header is damaged")
     return name.decode("utf-8", "replace")
 
 
 def _take(file: IOBase, length: int) -> bytes:
     found: bytes = file.read(length)
     if len(found) != length:
-        raise DamagedError("it is cut off")
+        raise DamagedError("it is truncated")
     return found
 
 
 def _numbers(form: str, raw: bytes) -> tuple[int, ...]:
     if len(raw) != struct.calcsize(form):
-        raise DamagedError("its head is broken")
+        raise DamagedError("its header is damaged")
     return struct.unpack(form, raw)

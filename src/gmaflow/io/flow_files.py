@@ -1,50 +1,78 @@
-"""Flow files: the suffix chooses the format."""
+"""Flow files: .flo, KITTI's .png, .pfm, .npy, .npz, .flo5 and .exr. The suffix picks the format.
 
+Headers are not trusted: sizes and lengths are checked before memory is allocated.
+"""
+
+import re
+import struct
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.atomic import atomic_write
-from gmaflow.io.exr import import_openexr
-from gmaflow.io.exr_flow import read_exr, write_exr
-from gmaflow.io.flo import read_flo, write_flo
-from gmaflow.io.flo5 import import_h5py, read_flo5, write_flo5
-from gmaflow.io.flow_arrays import FlowArrays, known_part
-from gmaflow.io.kitti import read_kitti, write_kitti
-from gmaflow.io.npy import read_npy, read_npz, write_npy, write_npz
-from gmaflow.io.paths import PathLike, require_file
-from gmaflow.io.pfm import read_pfm, write_pfm
+from gmaflow.io import exr
+from gmaflow.io.paths import PathLike, atomic_write, require_file
+from gmaflow.io.png16 import encode_png16, read_png16
+from gmaflow.io.sizes import check_header_size, check_length, check_ratio
 
 
-class _Format(NamedTuple):
-    read: Callable[[Path], FlowArrays]
-    write: Callable[[Path, FlowArrays], None]
-    need: Callable[[], object] = lambda: None
-    """Imports the package that writing takes, or says how to get it."""
+class FlowArrays(NamedTuple):
+    """A flow and where it is known.
+
+    Attributes:
+        array: x and y displacement in pixels; 0 where unknown.
+        valid: True where the flow is known.
+        backward: Whether it leads to the previous frame instead of the next. Only .exr stores this;
+            flow from other formats counts as forward.
+    """
+
+    array: Float32[np.ndarray, "h w 2"]
+    valid: Bool[np.ndarray, "h w"]
+    backward: bool = False
+
+    def marked(self, unknown: float = np.nan) -> Float32[np.ndarray, "h w 2"]:
+        """Return the flow with a mark where it is unknown, for formats without a mask."""
+        return np.where(self.valid[..., None], self.array, np.float32(unknown))
 
 
-_FORMATS = {
-    ".flo": _Format(read_flo, write_flo),
-    ".png": _Format(read_kitti, write_kitti),
-    ".pfm": _Format(read_pfm, write_pfm),
-    ".npy": _Format(read_npy, write_npy),
-    ".npz": _Format(read_npz, write_npz),
-    ".flo5": _Format(read_flo5, write_flo5, partial(import_h5py, "writing")),
-    ".exr": _Format(read_exr, write_exr, partial(import_openexr, "writing", FlowFileError)),
-}
-FLOW_SUFFIXES = frozenset(_FORMATS)
+def known_part(
+    array: Float[np.ndarray, "h w 2"],
+    valid: Bool[np.ndarray, "h w"] | None = None,
+    *,
+    limit: float = np.inf,
+) -> FlowArrays:
+    """Make a flow with zeros where it is unknown.
+
+    Args:
+        array: The flow; NaN and infinity mean unknown.
+        valid: Where else the flow is unknown (False); None: nowhere.
+        limit: Magnitudes above it mean unknown.
+    """
+    with np.errstate(over="ignore"):
+        flow = array.astype(np.float32)  # always a copy
+    # NaN fails the comparison, and infinity is below no finite limit.
+    largest = np.minimum(limit, np.finfo(np.float32).max).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        within = np.abs(flow) <= largest
+    known = within[..., 0] & within[..., 1]
+    if valid is not None:
+        known &= valid
+    flow[~known] = 0
+    return FlowArrays(flow, known)
 
 
-def read_flow(path: PathLike) -> FlowArrays:
-    """Read a flow file: .flo, KITTI's .png, .pfm, .npy, .npz, .flo5 or .exr.
+def read_flow_arrays(path: PathLike) -> FlowArrays:
+    """Read a flow file as plain arrays; `gmaflow.read_flow` returns a `Flow`.
 
     Raises:
-        FlowFileError: there is no such file, or it is broken or of another kind.
+        FlowFileError: The file does not exist, is damaged, or is not a flow file.
     """
     reader = _format_of(Path(path)).read
     path = require_file(path, FlowFileError, "a flow file")
@@ -64,27 +92,27 @@ def write_flow(
 ) -> None:
     """Write a flow file; a .png is written in KITTI's format.
 
-    Every format but KITTI's, which rounds to 1/64 pixel, keeps float32 exactly.
+    KITTI's format rounds to 1/64 pixel; all others keep float32 exactly.
 
     Args:
-        path: where to; an existing file is replaced.
-        array: the flow in pixels. NaN and infinity are written as unknown; in .flo so is whatever
-            exceeds 1e9.
-        valid: where the flow is known; everywhere if None.
-        backward: whether it leads to the frame before, not to the next; in .exr the channels are
-            named by it, other formats do not tell.
-        beside: other arrays to keep in the file, by name; .npz alone can hold them.
+        path: Where to; an existing file is replaced.
+        array: The flow in pixels. NaN and infinity are written as unknown; in .flo, so are values
+            above 1e9.
+        valid: Where the flow is known; None: everywhere.
+        backward: Whether it leads to the previous frame; .exr stores it in the channel names,
+            other formats do not store it.
+        beside: Other arrays to keep in the file, by name; .npz only.
 
     Raises:
-        FlowFileError: the format is not known, or cannot hold this flow or what is beside it.
-        OutputError: the place cannot be written to.
+        FlowFileError: The format is unknown, or cannot hold this flow or the other arrays.
+        OutputError: The place cannot be written to.
     """
     path = Path(path)
     writer = _format_of(path).write
     if beside:
         if path.suffix.lower() != ".npz":
-            raise FlowFileError(f"{path}: {path.suffix} holds flow alone; use .npz")
-        writer = partial(write_npz, beside=beside)
+            raise FlowFileError(f"{path}: {path.suffix} holds only flow; use .npz")
+        writer = partial(_write_npz, beside=beside)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)._replace(backward=backward)
     with atomic_write(path) as temporary:
@@ -95,16 +123,16 @@ def write_flow(
 
 
 def ensure_can_encode(path: PathLike) -> None:
-    """Find out before the work whether a format can be written here.
+    """Check before the work whether a format can be written here.
 
     Raises:
-        FlowFileError: the format is not known, or takes a package that is not installed.
+        FlowFileError: The format is unknown, or needs a package that is not installed.
     """
-    _format_of(Path(path)).need()
+    _format_of(Path(path)).require()
 
 
 def check_arrays(path: Path, array: np.ndarray, valid: np.ndarray | None) -> None:
-    """Refuse arrays that are no flow, which the formats would take for one of another shape."""
+    """Refuse arrays that are not flow, which the formats would take for flow of another shape."""
     if array.ndim != 3 or array.shape[2] != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise FlowFileError(
             f"{path}: got an array of {array.dtype} and shape {array.shape}; "
@@ -117,10 +145,335 @@ def check_arrays(path: Path, array: np.ndarray, valid: np.ndarray | None) -> Non
         )
 
 
+# --- Middlebury's .flo: b"PIEH", width, height, then x and y of every pixel; little endian --------
+
+_FLO_HEADER = struct.Struct("<4sii")
+_FLO_MAGIC = b"PIEH"  # 202021.25 as a float, which reveals a wrong byte order
+# Both from flowIO.cpp of the Middlebury benchmark.
+_FLO_UNKNOWN = 1e10
+_FLO_UNKNOWN_ABOVE = 1e9
+
+
+def _read_flo(path: Path) -> FlowArrays:
+    with path.open("rb") as file:
+        head = file.read(_FLO_HEADER.size)
+        if len(head) < _FLO_HEADER.size or head[:4] != _FLO_MAGIC:
+            raise FlowFileError(
+                f"{path}: not a Middlebury .flo file (starts with {head[:4]!r}, "
+                f"expected {_FLO_MAGIC!r})"
+            )
+        _, width, height = _FLO_HEADER.unpack(head)
+        check_header_size(path, height, width)
+        check_length(path, height * width * 8, path.stat().st_size - _FLO_HEADER.size)
+        array = np.fromfile(file, "<f4").reshape(height, width, 2)
+    return known_part(array, limit=_FLO_UNKNOWN_ABOVE)
+
+
+def _write_flo(path: Path, flow: FlowArrays) -> None:
+    height, width = flow.valid.shape
+    array = flow.marked(_FLO_UNKNOWN).astype("<f4")
+    with path.open("wb") as file:
+        file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
+        file.write(array.tobytes())
+
+
+# --- KITTI's .png: red and green are 64 * flow + 2^15 in 16 bits, blue says where it is known -----
+
+_KITTI_STEPS_PER_PIXEL = 64.0
+_KITTI_ZERO = 2**15
+
+
+def _read_kitti(path: Path) -> FlowArrays:
+    codes = read_png16(path)
+    flow = (codes[..., :2].astype(np.float32) - _KITTI_ZERO) / np.float32(_KITTI_STEPS_PER_PIXEL)
+    return known_part(flow, codes[..., 2] > 0)
+
+
+def _write_kitti(path: Path, flow: FlowArrays) -> None:
+    codes = np.rint(flow.array.astype(np.float64) * _KITTI_STEPS_PER_PIXEL + _KITTI_ZERO)
+    if ((codes < 1) | (codes > 65535)).any():  # unknown pixels are zero, hence inside
+        largest = float(np.abs(flow.array).max())
+        raise FlowFileError(
+            f"a flow of {largest:.1f} pixels does not fit KITTI's format, which ends below 512; "
+            "write .flo instead"
+        )
+    image = np.ones((*flow.valid.shape, 3), np.uint16)
+    image[..., :2] = codes
+    image[~flow.valid] = 0
+    path.write_bytes(encode_png16(image))
+
+
+# --- Portable float maps, .pfm: x, y and an unused third value; rows from the bottom up -----------
+# FlyingThings3D and Monkaa use it. Some programs leave the third channel out under the same header,
+# so the number of channels is taken from the length of the file.
+
+_PFM_HEADER = re.compile(
+    rb"PF\s+(\d{1,9})\s+(\d{1,9})\s+([-+]?[0-9.]+(?:[eE][-+]?\d{1,3})?)[ \t]*\r?\n"
+)
+_PFM_LONGEST_HEADER = 256
+
+
+def _read_pfm(path: Path) -> FlowArrays:
+    with path.open("rb") as file:
+        head = file.read(_PFM_LONGEST_HEADER)
+        if head[:2] == b"Pf":
+            raise FlowFileError(f"{path}: a one-channel .pfm (depth or disparity), not flow")
+        match = _PFM_HEADER.match(head)
+        if match is None:
+            raise FlowFileError(
+                f"{path}: not a .pfm file (starts with {head[:12]!r}, expected b'PF', size, scale)"
+            )
+        width, height = int(match[1]), int(match[2])
+        check_header_size(path, height, width)
+        byte_order = _pfm_byte_order(path, match[3])
+        length = path.stat().st_size - match.end()
+        channels = 2 if length == height * width * 8 else 3
+        check_length(path, height * width * channels * 4, length)
+        file.seek(match.end())
+        array = np.fromfile(file, f"{byte_order}f4").reshape(height, width, channels)
+    return known_part(array[::-1, :, :2])
+
+
+def _write_pfm(path: Path, flow: FlowArrays) -> None:
+    height, width = flow.valid.shape
+    array = np.zeros((height, width, 3), "<f4")
+    array[..., :2] = flow.marked()
+    with path.open("wb") as file:
+        file.write(f"PF\n{width} {height}\n-1.0\n".encode())
+        file.write(array[::-1].tobytes())
+
+
+def _pfm_byte_order(path: Path, scale: bytes) -> str:
+    # Only the sign of the scale is used; its size is a unit that flow does not have.
+    try:
+        value = float(scale)
+    except ValueError:
+        value = 0.0
+    if value == 0:
+        raise FlowFileError(f"{path}: its scale is {scale!r}; expected a number other than 0")
+    return "<" if value < 0 else ">"
+
+
+# --- numpy's .npy, and .npz with `flow` and perhaps `valid`; NaN where the flow is unknown --------
+# Headers are parsed here, not by numpy, which evaluates them as Python and allocates by shape.
+
+_Read = Callable[[int], bytes]  # of an open file or of a member of an archive
+
+_NPY_MAGIC = b"\x93NUMPY"
+_NPY_LONGEST_HEADER = 4096
+_NPY_DTYPE = re.compile(rb"'descr':\s*'([<>|=]?[fbu]\d{1,2})'")
+_NPY_ORDER = re.compile(rb"'fortran_order':\s*(True|False)")
+_NPY_SHAPE = re.compile(rb"'shape':\s*\(([\dL, ]{1,64})\)")
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_BROKEN_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    RuntimeError,  # encrypted; NotImplementedError is one too
+    OverflowError,
+)
+
+
+class _NpyHeader(NamedTuple):
+    dtype: np.dtype[Any]
+    order: str
+    shape: tuple[int, ...]
+    length: int
+
+
+def _read_npy(path: Path) -> FlowArrays:
+    with path.open("rb") as file:
+        return known_part(_read_flow_array(path, file.read, path.stat().st_size))
+
+
+def _write_npy(path: Path, flow: FlowArrays) -> None:
+    with path.open("wb") as file:
+        np.save(file, flow.marked(), allow_pickle=False)
+
+
+def _read_npz(path: Path) -> FlowArrays:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            flow = _zip_member(path, archive, "flow.npy")
+            with archive.open(flow) as file:
+                array = _read_flow_array(path, file.read, flow.file_size)
+            if "valid.npy" not in archive.namelist():
+                return known_part(array)
+            member = _zip_member(path, archive, "valid.npy")
+            with archive.open(member) as file:
+                valid = _read_array(path, file.read, member.file_size, array.shape[:2])
+    except FlowFileError:
+        raise
+    except _BROKEN_ZIP as err:
+        raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
+    return known_part(array, valid != 0)
+
+
+def _write_npz(
+    path: Path, flow: FlowArrays, beside: Mapping[str, np.ndarray] | None = None
+) -> None:
+    arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def _zip_member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    if name not in archive.namelist():
+        found = ", ".join(archive.namelist()[:8]) or "nothing"
+        raise FlowFileError(f"{path}: holds no array called {name[:-4]!r}, but {found}")
+    info = archive.getinfo(name)
+    # Other methods compress without bound, so a claimed size could not be checked.
+    if info.compress_type not in _ZIP_METHODS:
+        raise FlowFileError(
+            f"{path}: compressed by an unusual method; save it with numpy's savez_compressed"
+        )
+    check_ratio(path, info.file_size, min(info.compress_size, path.stat().st_size))
+    return info
+
+
+def _read_flow_array(path: Path, read: _Read, length: int) -> Float[np.ndarray, "h w 2"]:
+    array = _read_array(path, read, length, None)
+    if array.dtype.kind != "f":
+        raise FlowFileError(f"{path}: an array of {array.dtype}; flow is floating point")
+    return array
+
+
+def _read_array(path: Path, read: _Read, length: int, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Read an array of the given shape, or of any height x width x 2 if None."""
+    header = _read_npy_header(path, read)
+    wanted = "height x width x 2" if shape is None else " x ".join(map(str, shape))
+    fits = (
+        len(header.shape) == 3 and header.shape[2] == 2 if shape is None else header.shape == shape
+    )
+    if not fits:
+        raise FlowFileError(f"{path}: an array of shape {header.shape}; expected {wanted}")
+    check_header_size(path, *header.shape[:2])
+    size = int(np.prod(header.shape, dtype=np.int64)) * header.dtype.itemsize
+    check_length(path, size, length - header.length)
+    data = read(size)
+    check_length(path, size, len(data))
+    return np.frombuffer(data, header.dtype).reshape(header.shape, order=header.order)  # type: ignore[call-overload]
+
+
+def _read_npy_header(path: Path, read: _Read) -> _NpyHeader:
+    start = read(8)
+    if len(start) < 8 or start[:6] != _NPY_MAGIC or start[6] not in (1, 2, 3):
+        raise FlowFileError(f"{path}: not a numpy array (starts with {start[:6]!r})")
+    size = struct.Struct("<H" if start[6] == 1 else "<I")
+    count = read(size.size)
+    length = size.unpack(count)[0] if len(count) == size.size else 0
+    text = read(length) if length <= _NPY_LONGEST_HEADER else b""
+    dtype, order, shape = (pattern.search(text) for pattern in (_NPY_DTYPE, _NPY_ORDER, _NPY_SHAPE))
+    if dtype is None or order is None or shape is None:
+        raise FlowFileError(f"{path}: not an array of plain numbers, or its header is damaged")
+    try:
+        return _NpyHeader(
+            np.dtype(dtype[1].decode()),
+            "F" if order[1] == b"True" else "C",
+            tuple(int(part) for part in shape[1].replace(b"L", b"").split(b",") if part.strip()),
+            8 + size.size + length,
+        )
+    except (TypeError, ValueError) as err:
+        raise FlowFileError(f"{path}: its header is damaged ({err})") from err
+
+
+# --- Spring's .flo5: HDF5 with one dataset, "flow"; NaN where the flow is unknown -----------------
+
+_BROKEN_HDF5 = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+)
+
+
+def import_h5py(doing: str) -> ModuleType:
+    """Import h5py, or say how to install it."""
+    try:
+        import h5py
+    except ModuleNotFoundError as err:
+        raise FlowFileError(f"{doing} .flo5 needs h5py: pip install 'gmaflow[data]'") from err
+    module: ModuleType = h5py
+    return module
+
+
+def _read_flo5(path: Path) -> FlowArrays:
+    h5py = import_h5py("reading")
+    try:
+        with h5py.File(path, "r") as file:
+            return known_part(_read_dataset(path, file, h5py))
+    except FlowFileError:
+        raise
+    except _BROKEN_HDF5 as err:
+        raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
+
+
+def _write_flo5(path: Path, flow: FlowArrays) -> None:
+    h5py = import_h5py("writing")
+    with h5py.File(path, "w") as file:  # compressed as Spring's files are
+        file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
+
+
+def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, "h w 2"]:  # noqa: ANN401
+    # A link or a virtual dataset could lead to other files of this machine.
+    if not isinstance(file.get("flow", getlink=True), h5py.HardLink):
+        raise FlowFileError(f"{path}: holds no dataset called 'flow'")
+    data = file["flow"]
+    if not isinstance(data, h5py.Dataset) or data.is_virtual or data.external:
+        raise FlowFileError(f"{path}: its 'flow' is not a plain dataset")
+    if data.dtype.kind != "f" or data.ndim != 3 or data.shape[2] != 2:
+        raise FlowFileError(
+            f"{path}: its 'flow' is {data.dtype} of shape {data.shape}; "
+            "expected floating point of height x width x 2"
+        )
+    check_header_size(path, *data.shape[:2])
+    check_ratio(path, data.size * data.dtype.itemsize, path.stat().st_size)
+    array: np.ndarray = data[()]
+    return array
+
+
+# --- OpenEXR: see exr.py --------------------------------------------------------------------------
+
+
+def _read_exr(path: Path) -> FlowArrays:
+    array, valid, backward = exr.read_exr_flow(path)
+    return known_part(array, valid)._replace(backward=backward)
+
+
+def _write_exr(path: Path, flow: FlowArrays) -> None:
+    exr.write_exr_flow(path, flow.array, flow.valid, backward=flow.backward)
+
+
+class _Format(NamedTuple):
+    read: Callable[[Path], FlowArrays]
+    write: Callable[[Path, FlowArrays], None]
+    require: Callable[[], object] = lambda: None
+    """Imports the package that writing needs, or says how to install it."""
+
+
+_FORMATS = {
+    ".flo": _Format(_read_flo, _write_flo),
+    ".png": _Format(_read_kitti, _write_kitti),
+    ".pfm": _Format(_read_pfm, _write_pfm),
+    ".npy": _Format(_read_npy, _write_npy),
+    ".npz": _Format(_read_npz, _write_npz),
+    ".flo5": _Format(_read_flo5, _write_flo5, partial(import_h5py, "writing")),
+    ".exr": _Format(_read_exr, _write_exr, partial(exr.import_openexr, "writing", FlowFileError)),
+}
+FLOW_SUFFIXES = frozenset(_FORMATS)
+
+
 def _format_of(path: Path) -> _Format:
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
         raise FlowFileError(
-            f"{path}: no flow format is called {path.suffix!r}; use one of {', '.join(_FORMATS)}"
+            f"{path}: {path.suffix!r} is not a flow format; use one of {', '.join(_FORMATS)}"
         )
     return found

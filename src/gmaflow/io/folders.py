@@ -1,4 +1,4 @@
-"""Folders of pictures or flow, in the order in which people count."""
+"""Folders of images or flow files, in natural order."""
 
 import re
 from collections.abc import Sequence, Set
@@ -12,16 +12,16 @@ from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import PathLike
 
 KITTI_ENDING = ".kitti.png"
-"""Ending that tells KITTI's 16-bit flow from a picture."""
+"""Ending that distinguishes KITTI's 16-bit flow from a picture."""
 
 
 def list_images(folder: PathLike) -> list[Path]:
-    """List the pictures of a folder, frame2 before frame10; hidden files are left out.
+    """List the images of a folder, frame2 before frame10; hidden files are left out.
 
-    OpenEXR files count where there is nothing else: beside other pictures they hold depth or masks.
+    OpenEXR files count only if there are no others: next to other images they hold depth or masks.
 
     Raises:
-        ImageError: there is no such folder, or no picture in it.
+        ImageError: The folder does not exist, or holds no images.
     """
     images = _list_files(folder, IMAGE_SUFFIXES, what="images", error=ImageError)
     return [path for path in images if path.suffix.lower() != ".exr"] or images
@@ -30,11 +30,11 @@ def list_images(folder: PathLike) -> list[Path]:
 def list_flows(folder: PathLike) -> list[Path]:
     """List the flow files of a folder, flow2 before flow10; hidden files are left out.
 
-    A .png counts where there is nothing else, or if it is called .kitti.png: beside other files it
-    is a picture.
+    A .png counts only if there are no other flow files, or if it ends in .kitti.png: next to other
+    flow files it is a picture.
 
     Raises:
-        FlowFileError: there is no such folder, or no flow in it.
+        FlowFileError: The folder does not exist, or holds no flow files.
     """
     flows = _list_files(folder, FLOW_SUFFIXES, what="flow files", error=FlowFileError)
     sure = [
@@ -46,10 +46,10 @@ def list_flows(folder: PathLike) -> list[Path]:
 
 
 def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Find neighbours whose names do not follow one another: other words, or numbers left out.
+    """Find consecutive files whose names do not follow one another: other words, or a gap.
 
-    Numbers may go up by any step, as those of every tenth frame or times do, as long as it is about
-    the usual one. Names without a number tell nothing.
+    Numbers may rise by any step, as for every tenth frame or for times, if the step is about the
+    usual one. Names without a number are never a break.
     """
     counted = [_words_and_number(path.stem) for path in frames]
     steps = [
@@ -73,7 +73,7 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
 
 
 def _words_and_number(stem: str) -> tuple[str, float]:
-    """Part the last number of a name, which may be a time in seconds, from what is around it."""
+    """Split the last number of a name, which may be a time in seconds, from the rest."""
     found = re.fullmatch(r"(.*?)(\d+(?:\.\d+)?)(\D*)", stem.casefold())
     return (f"{found[1]}#{found[3]}", float(found[2])) if found else ("", 0.0)
 
@@ -90,7 +90,7 @@ def _list_files(
         raise error(f"{folder} cannot be listed: {err.strerror}") from err
     if not files:
         known = ", ".join(sorted(suffixes))
-        raise error(f"{folder} holds no {what}; files ending in {known} are looked for")
+        raise error(f"{folder} holds no {what}; files must end in {known}")
     return sorted(files, key=lambda path: natural_key(path.name))
 
 

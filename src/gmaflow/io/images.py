@@ -1,4 +1,4 @@
-"""Pictures: files <-> uint8 arrays."""
+"""Images: files <-> uint8 arrays."""
 
 import logging
 import struct
@@ -11,11 +11,10 @@ import numpy as np
 from jaxtyping import Int, UInt8, UInt16
 
 from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
-from gmaflow.io.atomic import atomic_write
-from gmaflow.io.exr_header import is_exr
-from gmaflow.io.exr_images import decode_exr
-from gmaflow.io.paths import PathLike, require_file
-from gmaflow.io.pixel_limits import TOO_LARGE, check_pixels
+from gmaflow.io.exr import decode_exr
+from gmaflow.io.exr_header import MAGIC as EXR_MAGIC
+from gmaflow.io.paths import PathLike, atomic_write, require_file
+from gmaflow.io.sizes import TOO_LARGE, check_pixels
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -29,7 +28,7 @@ IMAGE_SUFFIXES = frozenset(
     | {".exr"}
 )
 
-# GIF is not among them: 256 colours would change the picture without a word.
+# Not GIF: 256 colours would silently change the picture.
 _ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".png": ("PNG", {}),
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -42,7 +41,7 @@ _ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 PICTURE_SUFFIXES = frozenset(_ENCODERS)
-"""What pictures can be written as."""
+"""Formats that pictures can be written in."""
 
 BROKEN = (
     OSError,
@@ -58,26 +57,25 @@ BROKEN = (
     zlib.error,
     Warning,
 )
-"""What Pillow raises on broken files, found by feeding it some. Warnings: they are raised where the
-program's filters say so."""
+"""What Pillow raises on damaged files, found by trying some. Warnings are raised if the filters of
+the program say so."""
 
 _ORIENTATION = 0x0112  # the EXIF tag
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
-_told_folders: set[Path] = set()
+_warned_folders: set[Path] = set()
 
 
 def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
-    """Read a picture as upright 8-bit RGB.
+    """Read an image as upright 8-bit RGB.
 
     Grey is repeated, palettes are looked up and the EXIF orientation is applied. Alpha is dropped,
-    not composited: the colours under it are kept as they are. 16-bit grey is scaled by 1/257 and
-    rounded; of 16-bit colour Pillow keeps the high byte, which differs from that by at most one.
-    16-bit pictures whose upper bits are empty are warned of, once for each folder. Of an animation
-    the first frame is read. OpenEXR is brought onto the sRGB curve and clipped (see `decode_exr`).
-    The format is known by content, not by suffix.
+    not composited. 16-bit grey is scaled by 1/257 and rounded; of 16-bit colour Pillow keeps the
+    high byte, which differs by at most one. 16-bit images with empty upper bits cause a warning,
+    once per folder. Of an animation the first frame is read. OpenEXR goes through the sRGB curve
+    and is clipped (see `decode_exr`). The format is detected by content, not by suffix.
 
     Raises:
-        ImageError: there is no such picture, it is broken, or it is too large to be safe.
+        ImageError: The image does not exist, is damaged, or is too large to be safe.
     """
     path = require_file(path, ImageError, "an image file")
     with path.open("rb") as file:
@@ -87,22 +85,25 @@ def read_image(path: PathLike) -> UInt8[np.ndarray, "h w 3"]:
 def decode_image(
     file: IOBase, *, name: str = "the image", max_pixels: int | None = None
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Read a picture from an open file, as `read_image` does.
+    """Read an image from an open file, as `read_image` does.
 
     Args:
-        file: where the picture is, from the start on; it must be able to seek.
-        name: how errors call it.
-        max_pixels: refuse larger ones before anything is decoded; Pillow's own limit holds besides.
+        file: A seekable file with the image at its start.
+        name: Its name in errors.
+        max_pixels: Refuse larger images before they are decoded; Pillow's own limit also applies.
 
     Raises:
-        ImageTooLargeError: it has more pixels.
-        ImageError: it is broken, or none that can be read.
+        ImageTooLargeError: It has more pixels.
+        ImageError: It is damaged, or of an unknown format.
     """
     from PIL import Image, UnidentifiedImageError
 
     if file.seek(0, SEEK_END) == 0:
         raise ImageError(f"{name} is empty; give an image file")
-    if is_exr(file):
+    file.seek(0)
+    magic = file.read(len(EXR_MAGIC))
+    file.seek(0)
+    if magic == EXR_MAGIC:
         return decode_exr(file, name=name, max_pixels=max_pixels)
     try:
         with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
@@ -111,7 +112,7 @@ def decode_image(
             image.load()
             rgb = _to_rgb(image, Path(name))
             if has_16_bits and 0 < rgb.max() <= _TOP_OF_12_BITS:
-                _warn_of_empty_bits(name)
+                _warn_about_empty_bits(name)
             return _upright(rgb, _orientation(image))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning, MemoryError) as err:
         raise ImageTooLargeError(TOO_LARGE.format(name=name)) from err
@@ -119,7 +120,7 @@ def decode_image(
         raise
     except UnidentifiedImageError as err:
         raise ImageError(
-            f"{name} is not an image that can be read; give one of {', '.join(DECODERS)}, EXR"
+            f"{name} is not an image in a supported format; give one of {', '.join(DECODERS)}, EXR"
         ) from err
     except BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
@@ -131,7 +132,7 @@ def image_to_array(
     """Return a PIL image as upright 8-bit RGB, as `read_image` would.
 
     Raises:
-        ImageError: it holds values that are no colours.
+        ImageError: It holds values that are not colours.
     """
     try:
         return _upright(_to_rgb(image, Path(name)), _orientation(image))
@@ -142,13 +143,13 @@ def image_to_array(
 
 
 def scale_image(image: UInt8[np.ndarray, "h1 w1 3"], scale: float) -> UInt8[np.ndarray, "h2 w2 3"]:
-    """Return a picture made larger or, below 1, smaller."""
+    """Return an image scaled up or, below 1, down."""
     from PIL import Image
 
     if scale == 1:
         return image
     height, width = (max(1, round(scale * side)) for side in image.shape[:2])
-    # Two steps, a coarse one first, are a few times faster and hardly to be told apart.
+    # Two steps, a coarse one first, are a few times faster and look the same.
     sized = Image.fromarray(image).resize(
         (width, height), Image.Resampling.LANCZOS, reducing_gap=3.0
     )
@@ -164,7 +165,7 @@ def write_image(
     All formats but JPEG keep every value. Alpha goes into PNG only.
 
     Raises:
-        OutputError: the suffix is unknown, the picture does not fit the format, or the place cannot
+        OutputError: The suffix is unknown, the picture does not fit the format, or the place cannot
             be written to.
     """
     from PIL import Image
@@ -173,7 +174,7 @@ def write_image(
     encoder, options = _ENCODERS.get(path.suffix.lower(), ("", {}))
     if not encoder:
         raise OutputError(
-            f"{path}: no image format is called {path.suffix!r}; use one of {', '.join(_ENCODERS)}"
+            f"{path}: {path.suffix!r} is not an image format; use one of {', '.join(_ENCODERS)}"
         )
     check_picture(path, image, alpha=encoder == "PNG")
     with atomic_write(path) as temporary:
@@ -182,13 +183,13 @@ def write_image(
         except (ValueError, struct.error) as err:
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
         except OSError as err:
-            if err.errno is not None:  # the disk's complaint, which atomic_write words
+            if err.errno is not None:  # an error of the disk, which atomic_write reports
                 raise
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
 
 
 def encode_png(image: UInt8[np.ndarray, "h w *channels"]) -> bytes:
-    """Return a picture as the bytes of a PNG: made to be sent at once, quick rather than small."""
+    """Return a picture as the bytes of a PNG, encoded for speed rather than size."""
     from PIL import Image
 
     check_picture(Path("the picture"), image, alpha=True)
@@ -198,7 +199,7 @@ def encode_png(image: UInt8[np.ndarray, "h w *channels"]) -> bytes:
 
 
 def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
-    """Refuse arrays that are no picture, or have an alpha that the format would drop."""
+    """Refuse arrays that are not pictures, or whose alpha the format would drop."""
     shaped = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
     if image.dtype != np.uint8 or not shaped or 0 in image.shape:
         raise OutputError(
@@ -215,20 +216,20 @@ def _to_rgb(image: "PIL.Image.Image", path: Path) -> UInt8[np.ndarray, "h w 3"]:
     if image.mode == "I" or image.mode.startswith("I;16"):
         return np.repeat(_to_8_bit(np.asarray(image), path)[..., None], 3, axis=2)
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        # By way of RGBA, since Pillow's direct way to RGB warns of palettes with alpha.
+        # By way of RGBA, since Pillow's direct conversion warns about palettes with alpha.
         return np.asarray(image.convert("RGBA"))[..., :3].copy()
-    # A copy, because the picture's own memory is read-only.
+    # A copy, because Pillow's memory is read-only.
     return np.array(image.convert("RGB"))
 
 
-def _warn_of_empty_bits(name: str) -> None:
-    # Once for each folder: the other frames of a sequence are no different.
+def _warn_about_empty_bits(name: str) -> None:
+    # Once for each folder: the other frames of a sequence are the same.
     folder = Path(name).parent
-    if folder not in _told_folders:
-        _told_folders.add(folder)
+    if folder not in _warned_folders:
+        _warned_folders.add(folder)
         log.warning(
-            "%s has 16 bits, but its brightest value needs no more than 12; as 8 bits, few levels "
-            "are left of it: scale all frames alike to the whole range before",
+            "%s has 16 bits, but its brightest value needs only 12; as 8 bits, few levels remain: "
+            "scale all frames by one factor to the full range first",
             name,
         )
 
@@ -248,7 +249,7 @@ def _orientation(image: "PIL.Image.Image") -> int:
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
     except BROKEN:
-        return 1  # a broken note beside a sound picture is no reason to refuse the picture
+        return 1  # damaged EXIF data is no reason to refuse the image
 
 
 def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.ndarray, "h2 w2 3"]:

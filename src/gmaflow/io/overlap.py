@@ -1,6 +1,6 @@
-"""Reading, computing and writing at the same time, with little waiting in between.
+"""Reading, computing and writing at the same time, in threads.
 
-What a thread raises is raised where its work is taken or given, as if it had been done there.
+Errors in a thread are raised in the caller, as if the work had been done there.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -13,15 +13,15 @@ Item = TypeVar("Item")
 Work = Callable[[], None]
 
 DEPTH = 3
-"""How many items wait at most: enough to even out, few enough for large frames."""
+"""How many items wait at most: enough to smooth out delays, few enough for large frames."""
 
 
 def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
-    """Give the same items, the next ones being fetched by a thread meanwhile.
+    """Yield the same items, while a thread fetches the next ones.
 
     Args:
-        items: anything that takes time to iterate over.
-        depth: how many items are fetched before they are wanted.
+        items: Anything that takes time to iterate over.
+        depth: How many items are fetched ahead.
     """
     source = iter(items)
     ready: SimpleQueue[tuple[bool, Item | None, BaseException | None]] = SimpleQueue()
@@ -39,10 +39,10 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
                 except StopIteration:
                     ready.put((False, None, None))
                     break
-        except BaseException as err:  # noqa: BLE001 - it is raised again, on the other side
+        except BaseException as err:  # noqa: BLE001 - it is raised in the caller
             ready.put((False, None, err))
         finally:
-            # Generators hold files open, and are closed by the thread that runs them.
+            # Generators hold files open, and must be closed by the thread that runs them.
             if hasattr(source, "close"):
                 source.close()
 
@@ -57,7 +57,7 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
                 return
             free.release()
             yield item  # type: ignore[misc]  # an Item, since there is more
-            del item  # not kept alive while the next one is waited for
+            del item  # do not keep it alive while waiting for the next one
     finally:
         stopped = True
         free.release()
@@ -66,10 +66,10 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
 
 @contextmanager
 def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
-    """Give a function that lets a thread do some work, in order; it waits if too much is undone.
+    """Give a function that queues work for a thread, done in order; it blocks if the queue is full.
 
-    When the block ends, in whatever way, the work given so far is done first. After an error the
-    rest is left undone, and the next call, or the end of the block, raises it.
+    When the block ends, even by an error, the queued work is done first. After an error in the work
+    the rest is dropped, and the next call or the end of the block raises the error.
     """
     todo: SimpleQueue[Work | None] = SimpleQueue()
     free = Semaphore(depth)
@@ -80,7 +80,7 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
             try:
                 if not errors:
                     one()
-            except BaseException as err:  # noqa: BLE001 - it is raised again, on the other side
+            except BaseException as err:  # noqa: BLE001 - it is raised in the caller
                 errors.append(err)
             finally:
                 del one
@@ -99,7 +99,7 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
         yield later
     finally:
         todo.put(None)
-        # Whoever presses Ctrl-C twice must not close a file that the thread still writes to.
+        # A second Ctrl-C must not close a file that the thread still writes to.
         while thread.is_alive():
             with suppress(KeyboardInterrupt):
                 thread.join()

@@ -1,11 +1,19 @@
-"""What may be handed in as a path, and the first look at it that every reader takes."""
+"""Paths: checks before reading or writing, and atomic writes."""
 
+import errno
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, OutputError
 
 PathLike = str | os.PathLike[str]
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""Errors of the disk. Other OSErrors inside `atomic_write` may come from anywhere and are left as
+they are."""
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
@@ -14,13 +22,14 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     A folder, a pipe or a device would fail later, block, or never end.
 
     Args:
-        path: where the file should be.
-        error: the class of error to raise.
-        what: the thing wanted, with its article, such as "an image".
+        path: The file to read.
+        error: The class of error to raise.
+        what: What is wanted, with its article, such as "an image".
 
     Returns:
         The path as a `Path`.
     """
+    text = os.fspath(path)
     path = Path(path)
     try:
         if path.is_file():
@@ -30,5 +39,100 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
         if path.exists():
             raise error(f"{path} is not a regular file; give {what}")
     except OSError as err:
-        raise error(f"{path} cannot be looked at ({err.strerror}); give {what}") from err
+        raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
+    if text.startswith(("http://", "https://", "http:/", "https:/")):
+        raise error(f"{text}: URLs are not supported; download the file first")
     raise error(f"{path} does not exist; give {what}")
+
+
+def ensure_can_write(path: PathLike, overwrite: bool) -> None:
+    """Refuse an output that must not be replaced, before any work is done for it.
+
+    Raises:
+        OutputError: `path` exists and `overwrite` is false, it is not a file, or its folder is not
+            writable.
+    """
+    path = Path(path)
+    _refuse_non_file(path)
+    if path.exists() and not overwrite:
+        raise OutputError(f"{path} exists; add --overwrite to replace it")
+    if reason := why_unwritable(path.parent):
+        raise OutputError(f"{path} cannot be written: {reason}; choose another place")
+
+
+def ensure_can_fill(folder: Path) -> None:
+    """Refuse a folder that cannot be written to; it need not exist yet.
+
+    Raises:
+        OutputError: It or its nearest existing parent is a file, or not writable.
+    """
+    if reason := why_unwritable(folder):
+        raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Return why a folder, existing or not, cannot be written to; None if it can."""
+    existing = folder
+    try:
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+    except OSError as err:  # a name too long, a folder without permission
+        return err.strerror or str(err)
+    if not existing.is_dir():
+        return f"{existing} is a file"
+    return None if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"
+
+
+@contextmanager
+def atomic_write(path: PathLike) -> Iterator[Path]:
+    """Give a temporary path in the same folder, and rename it to `path` on success.
+
+    A half-written file is never seen under the final name. The temporary name is hidden and keeps
+    the suffix, by which many encoders choose their format. Missing parent folders are made. On any
+    error, including an interrupt, the temporary file is removed.
+
+    Args:
+        path: The final name. An existing file is replaced.
+
+    Yields:
+        The path to write to; an empty file of that name exists already.
+
+    Raises:
+        OutputError: The place cannot be written to, or the disk is full.
+    """
+    path = Path(path)
+    _refuse_non_file(path)
+    temporary = path.parent / f".{secrets.token_hex(8)}.partial{path.suffix}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not tempfile: its files are readable by their owner only, and would stay so.
+        temporary.open("xb").close()
+    except OSError as err:
+        raise OutputError(
+            f"{path} cannot be written: {_reason(err)}; choose another place"
+        ) from err
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as err:
+        if err.errno in NO_ROOM:
+            raise OutputError(f"{path} cannot be written: {_reason(err)}") from err
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _refuse_non_file(path: Path) -> None:
+    try:
+        wrong = path.exists() and not path.is_file()
+    except OSError as err:
+        raise OutputError(
+            f"{path} cannot be written: {_reason(err)}; choose another place"
+        ) from err
+    # A rename would replace a device such as /dev/null by a plain file.
+    if wrong:
+        raise OutputError(f"{path} exists and is not a file; choose another name")
+
+
+def _reason(err: OSError) -> str:
+    return (err.strerror or type(err).__name__).lower()

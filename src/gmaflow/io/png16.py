@@ -1,4 +1,8 @@
-"""PNG of three 16-bit channels, which Pillow alone would cut to 8 bits."""
+"""PNG of three 16-bit channels, which Pillow would reduce to 8 bits.
+
+FFmpeg (PyAV) decodes such files exactly and equally fast, but accepts rows with missing bytes and
+unknown filters, and fills the pixels with garbage. This reader refuses them.
+"""
 
 import struct
 import zlib
@@ -9,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt16
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.flow_arrays import check_ratio, check_size
+from gmaflow.io.sizes import check_header_size, check_ratio
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")
@@ -30,7 +34,7 @@ def read_png16(path: Path) -> UInt16[np.ndarray, "h w 3"]:
     """Read a PNG of three 16-bit channels exactly.
 
     Raises:
-        FlowFileError: it is another kind of PNG, none at all, or broken.
+        FlowFileError: It is not such a PNG, or it is damaged.
     """
     header, packed = _parse(path, path.read_bytes())
     if header.depth != 16 or header.color != _RGB:
@@ -39,7 +43,7 @@ def read_png16(path: Path) -> UInt16[np.ndarray, "h w 3"]:
         )
     if header.interlace:
         raise FlowFileError(f"{path}: the PNG is interlaced; save it without interlacing")
-    check_size(path, header.height, header.width)
+    check_header_size(path, header.height, header.width)
     rows = _inflate(path, packed, header.height * (1 + header.width * 6))
     return _unfilter(path, rows, header.height, header.width)
 
@@ -49,7 +53,7 @@ def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
     height, width, _ = image.shape
     pixels = image.astype(">u2").view(np.uint8).reshape(height, width, 6)
     rows = np.empty((height, 1 + width * 6), np.uint8)
-    # Differences from the pixel to the left (filter 1): dense flow is over a third smaller so.
+    # Differences from the left neighbour (filter 1) make dense flow over a third smaller.
     rows[:, 0] = 1
     rows[:, 1:7] = pixels[:, 0]
     rows[:, 7:] = (pixels[:, 1:] - pixels[:, :-1]).reshape(height, -1)
@@ -62,7 +66,7 @@ def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
 
 
 def _parse(path: Path, raw: bytes) -> tuple[_Header, bytes]:
-    """The header and the packed rows; every chunk that is used must have the right checksum."""
+    """Return the header and the compressed rows; both must have the right checksums."""
     if not raw.startswith(_SIGNATURE):
         raise FlowFileError(f"{path}: not a PNG file (starts with {raw[:8]!r})")
     header, packed, position = None, [], len(_SIGNATURE)
@@ -75,13 +79,13 @@ def _parse(path: Path, raw: bytes) -> tuple[_Header, bytes]:
         if kind not in (b"IHDR", b"IDAT"):
             continue
         if raw[position - 4 : position] != struct.pack(">I", zlib.crc32(kind + data)):
-            raise FlowFileError(f"{path}: the PNG is cut off or broken (checksum of {kind!r})")
+            raise FlowFileError(f"{path}: the PNG is truncated or damaged (checksum of {kind!r})")
         if kind == b"IDAT":
             packed.append(data)
         elif length == _IHDR.size:
             header = _Header(*_IHDR.unpack(data))
     if header is None or not packed:
-        raise FlowFileError(f"{path}: the PNG is cut off or broken (no header or no data)")
+        raise FlowFileError(f"{path}: the PNG is truncated or damaged (no header or no data)")
     return header, b"".join(packed)
 
 
@@ -90,18 +94,18 @@ def _inflate(path: Path, packed: bytes, length: int) -> bytes:
     try:
         rows = zlib.decompressobj().decompress(packed, length + 1)
     except zlib.error as err:
-        raise FlowFileError(f"{path}: the PNG is broken ({err})") from err
+        raise FlowFileError(f"{path}: the PNG is damaged ({err})") from err
     if len(rows) != length:
-        raise FlowFileError(f"{path}: the PNG is cut off or broken (wrong amount of data)")
+        raise FlowFileError(f"{path}: the PNG is truncated or damaged (wrong amount of data)")
     return rows
 
 
 def _unfilter(path: Path, rows: bytes, height: int, width: int) -> UInt16[np.ndarray, "h w 3"]:
     """Undo the row filters.
 
-    They run from pixel to pixel, so that Python is slow (even a diagonal sweep in numpy takes three
-    times as long). Pillow's zip decoder undoes them in C. It keeps 8 of 16 bits, but can be told to
-    take them for big- or little-endian: once it keeps the high bytes and once the low ones.
+    They run from pixel to pixel, too slow for Python. Pillow's zip decoder undoes them in C. It
+    keeps 8 of 16 bits, but reads them as big- or little-endian: one call keeps the high bytes, the
+    other the low ones.
     """
     from PIL import Image
 
@@ -112,5 +116,5 @@ def _unfilter(path: Path, rows: bytes, height: int, width: int) -> UInt16[np.nda
             for raw_mode in ("RGB;16B", "RGB;16L")
         )
     except (ValueError, OSError, MemoryError) as err:
-        raise FlowFileError(f"{path}: the PNG is broken ({err})") from err
+        raise FlowFileError(f"{path}: the PNG is damaged ({err})") from err
     return high.astype(np.uint16) << 8 | low

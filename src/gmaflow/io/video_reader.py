@@ -1,60 +1,86 @@
-"""A video as frames that know their time, read as far as it can be read."""
+"""Reading video: frames with their times, from a video file or a folder of images."""
 
 from collections.abc import Callable, Container, Generator, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import dropwhile, islice
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError, counted
+from gmaflow.errors import ImageError, ImageTooLargeError, counted
 from gmaflow.io.folders import list_images
-from gmaflow.io.images import read_image, scale_image
-from gmaflow.io.paths import PathLike
-from gmaflow.io.seeking import find_landing, packets_from, stream_start, stream_unit
-from gmaflow.io.video import (
-    DEFAULT_FPS,
-    duration_of,
-    import_av,
-    open_video,
-    other_size,
-    probe_video,
-    rate_of,
-    upright,
-)
+from gmaflow.io.images import IMAGE_SUFFIXES, read_image, scale_image
+from gmaflow.io.paths import PathLike, require_file
 
 if TYPE_CHECKING:
+    import av.container
     import av.video.frame
+    import av.video.stream
+    from av.packet import Packet as AnyPacket
 
-    from gmaflow.io.seeking import Packet
+    Packet = AnyPacket[av.video.stream.VideoStream]
 
+DEFAULT_FPS, LARGEST_RATE = Fraction(25), 1000
 LARGEST_SCALE = 8
 
+# FFmpeg goes by content: a playlist called clip.mp4 would make it open other files and addresses.
+_OPTIONS = {
+    "format_whitelist": "mov,mp4,matroska,webm,avi,mpeg,mpegts,ogg,gif",
+    "protocol_whitelist": "file",
+}
+_TIMES_ARE_GUESSED = ("mpeg", "avi", "ogg")
+"""Formats that do not store the time of each frame: after a seek FFmpeg guesses other times."""
+_STEPS_BACK = (0, 1, 4, 16)
+"""Seconds by which to aim earlier, one after the other, until a seek lands before the moment."""
+
 _Undrawn = tuple[Fraction, Callable[[], np.ndarray]]
-"""When a frame appears, and what makes the picture of it, which takes longer than to decode it."""
+"""The time of a frame, and a function that converts it to RGB, which takes longer than decoding."""
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What is known about a video before its frames are read."""
+
+    height: int
+    """Rows of an upright frame."""
+    width: int
+    """Columns of an upright frame."""
+    fps: Fraction
+    """Frames per second; 25 if the source does not say."""
+    num_frames: int | None
+    """Number of frames according to the file, or None."""
+    seconds: Fraction | None
+    """Approximate duration according to the file, or None."""
+    time_base: Fraction
+    """All frames appear at multiples of it, in seconds."""
+    pixel_aspect: Fraction = Fraction(1)
+    """Width of a pixel of an upright frame in proportion to its height."""
 
 
 @dataclass(frozen=True, eq=False)
 class TimedFrame:
-    """A picture of a video, and when it appears."""
+    """A frame of a video and its time."""
 
     number: int
-    """Which one it is, from 0, of those that are wanted."""
+    """Its index among the frames that are read, from 0."""
     image: UInt8[np.ndarray, "h w 3"]
     time: Fraction
     """Seconds from the beginning of the video."""
 
 
 class VideoReader:
-    """The frames of a video, or of a folder of pictures, with their times.
+    """The frames of a video, or of a folder of images, with their times.
 
-    Frames come upright, RGB and one at a time, so that memory does not grow with the video. A video
-    that is damaged, cut short or changes its size is read as far as it goes; `problem` tells then
-    what is wrong with it.
+    Frames are upright RGB and come one at a time, so memory does not grow with the video. A video
+    that is damaged, truncated or changes its size is read as far as possible; `problem` then says
+    what is wrong.
     """
 
     def __init__(
@@ -70,26 +96,28 @@ class VideoReader:
         """Look at the video.
 
         Args:
-            path: a video, or a folder of pictures, which are taken in natural order.
-            start: the first moment wanted, in seconds.
-            end: the first moment no longer wanted; None for all.
+            path: A video, or a folder of images, which are taken in natural order.
+            start: Where to begin, in seconds.
+            end: Where to end, in seconds; None reads to the end.
             every: 1 for every frame, 2 for every other one.
-            scale: by how much frames are made larger or, below 1, smaller.
-            fps: how fast the pictures of a folder follow each other.
+            scale: Factor by which frames are resized; below 1 makes them smaller.
+            fps: Frame rate of a folder of images.
 
         Raises:
-            ImageError: it cannot be read, or nothing is wanted of it.
+            ImageError: It cannot be read, or the part to read is empty.
         """
         self.path = Path(path)
         self.problem: str | None = None
         if every < 1:
-            raise ImageError(f"every {every} frames makes no sense; give at least 1")
+            raise ImageError(f"cannot take every {every} frames; give at least 1")
         if not 0 < scale <= LARGEST_SCALE:
-            raise ImageError(f"a scale of {scale:g} makes no sense; give 0.5 for half the size")
+            raise ImageError(f"a scale of {scale:g} is out of range; give 0.5 for half the size")
         self.info = probe_video(path, fps=fps)
         length = self.info.seconds
         if end is not None and end <= start:
-            raise ImageError(f"the part ends at {float(end):g} s and starts at {float(start):g} s")
+            raise ImageError(
+                f"the end ({float(end):g} s) is not after the start ({float(start):g} s)"
+            )
         if start < 0 or (length is not None and start >= length):
             lasts = "" if length is None else f"lasts {float(length):.2f} s and "
             raise ImageError(f"{path} {lasts}has nothing at {float(start):g} s")
@@ -98,12 +126,12 @@ class VideoReader:
         self._end, self._every = end, every
 
     def glimpses(self, count: int) -> "list[VideoReader]":
-        """Return so many readers of the video that begin at moments spread evenly over the part."""
+        """Return `count` readers that begin at moments spread evenly over the part to read."""
         end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)
         span = Fraction(0) if end is None else end - self.start
         readers = [copy(self) for _ in range(count if span else 1)]
         for number, reader in enumerate(readers):
-            # Not in the middle of each stretch: a video of two frames has but one pair.
+            # Not in the middle of each stretch: a video of two frames has only one pair.
             reader.start = self.start + span * number / len(readers)
         return readers
 
@@ -117,7 +145,7 @@ class VideoReader:
 
     @property
     def num_frames(self) -> int | None:
-        """How many frames there will be, about; None if nobody knows."""
+        """The approximate number of frames to read; None if unknown."""
         if self.info.seconds is None:
             return None
         whole = self.info.num_frames or round(self.info.seconds * self.info.fps)
@@ -129,19 +157,19 @@ class VideoReader:
         """Read the frames.
 
         Raises:
-            ImageError: not even one of them can be read.
+            ImageError: Not even one frame can be read.
         """
         return (frame for frame in self.passing_over(()) if frame is not None)
 
     def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:
-        """Read the frames, but give nothing in place of some, by number; the others keep theirs.
+        """Read the frames, but yield None for some, by number; the others keep their numbers.
 
-        Of a folder they are not read. Of a video they are decoded, for those after them, and no
-        more: to count them is the only way to be certain of the numbers. Files may hide frames, or
-        give times that are missing or wrong.
+        Skipped images of a folder are not read. Skipped frames of a video are decoded, since later
+        frames depend on them, but not converted. They must be counted: files may hide frames, or
+        store times that are missing or wrong.
 
         Raises:
-            ImageError: not even one frame can be read.
+            ImageError: Not even one frame can be read.
         """
         self.problem = None
         shape: tuple[int, ...] = ()
@@ -165,10 +193,10 @@ class VideoReader:
                 raise
             self.problem = str(err)
         if not given:
-            raise ImageError(f"{self.path} holds no frames in the part that was asked for")
+            raise ImageError(f"{self.path} has no frames in the part to read")
 
     def _wanted(self) -> Iterator[_Undrawn]:
-        """The frames of the part that is wanted, every one of them."""
+        """Yield every frame of the part to read."""
         for time, draw in self._pictures() if self.is_folder else self._decoded():
             if self._end is not None and time >= self._end:
                 return
@@ -191,7 +219,7 @@ class VideoReader:
                 expected = time + shown
                 if time >= self.start:
                     yield time, partial(upright, frame)
-            self._note_an_early_end(expected, duration_of(container, stream), 2 * step)
+            self._note_early_end(expected, duration_of(container, stream), 2 * step)
 
     def _frames(self, packets: Iterator["Packet"]) -> Iterator["av.video.frame.VideoFrame"]:
         av = import_av("reading video")
@@ -202,13 +230,298 @@ class VideoReader:
             except av.FFmpegError:
                 damaged += 1
                 places = counted(damaged, "place")
-                self.problem = f"{self.path} is damaged in {places}, which are left out"
+                self.problem = f"{self.path} is damaged in {places}, which were skipped"
 
-    def _note_an_early_end(
+    def _note_early_end(
         self, reached: Fraction, length: Fraction | None, tolerance: Fraction
     ) -> None:
-        # Half a second where nothing but the whole file's length is known, which is rounded.
+        # Half a second where only the rounded length of the whole file is known.
         if length is not None and reached + max(tolerance, Fraction(1, 2)) < length:
             self.problem = (
-                f"{self.path} is cut short: {float(reached):.2f} of {float(length):.2f} s are there"
+                f"{self.path} is truncated: it has {float(reached):.2f} of {float(length):.2f} s"
             )
+
+
+def probe_video(
+    path: PathLike, *, fps: Fraction = DEFAULT_FPS, max_pixels: int | None = None
+) -> VideoInfo:
+    """Look at a video, or a folder of images, without reading all of it.
+
+    Args:
+        path: The video or folder.
+        fps: Frame rate of a folder of images.
+        max_pixels: Refuse videos with larger frames.
+
+    Raises:
+        ImageError: It cannot be read.
+    """
+    path = Path(path)
+    if path.is_dir():
+        images = list_images(path)
+        height, width, _ = read_image(images[0]).shape
+        return VideoInfo(height, width, fps, len(images), len(images) / fps, 1 / fps)
+    with open_video(path, max_pixels) as (container, stream):
+        # Only the first frame says how the video is rotated.
+        first = next(container.decode(stream), None)
+        if first is None:
+            raise ImageError(f"{path} holds no frames; give another video")
+        height, width, _ = upright(first).shape
+        aspect = stream.sample_aspect_ratio or Fraction(1)
+        return VideoInfo(
+            height,
+            width,
+            rate_of(stream),
+            stream.frames or None,
+            duration_of(container, stream) or _rough_duration(container),
+            stream.time_base or 1 / rate_of(stream),
+            1 / aspect if quarter_turns(first) % 2 else aspect,
+        )
+
+
+def read_frames(
+    path: PathLike,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    every: int = 1,
+    max_pixels: int | None = None,
+) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    """Read the frames start, start + every, ... before end, one at a time.
+
+    Memory does not grow with the length of the video. Frames are upright RGB and all of one size.
+
+    Args:
+        path: A video, or a folder of images, which are taken in natural order.
+        start: Number of the first frame, from 0.
+        end: Number of the frame to stop before; None for all.
+        every: 1 for every frame, 2 for every other one.
+        max_pixels: Refuse larger frames, whatever size the file claims.
+
+    Raises:
+        ImageError: It cannot be read, or frames differ in size. The call itself raises what can be
+            seen without decoding, the iterator raises the rest.
+    """
+    if start < 0 or every < 1 or (end is not None and end <= start):
+        raise ImageError(
+            f"empty frame range {start}..{end} (step {every}); give a start from 0 on, a later "
+            "end, and a step of at least 1"
+        )
+    path = Path(path)
+    frames: Iterator[np.ndarray]
+    if path.is_dir():
+        frames = map(read_image, list_images(path)[start:end:every])
+    else:
+        require_file(path, ImageError, "a video or a folder of images")
+        frames = _decode(path, slice(start, end, every), max_pixels)
+    return _of_one_size(path, frames)
+
+
+def check_video_size(path: PathLike, max_pixels: int) -> None:
+    """Refuse a video whose frames are too large, before any of them is decoded.
+
+    Raises:
+        ImageTooLargeError: Its frames are larger.
+        ImageError: It cannot be read.
+    """
+    with open_video(path) as (container, _):
+        for stream in container.streams.video:
+            coded = stream.codec_context
+            if coded is None:
+                continue
+            width, height = coded.width, coded.height
+            if width * height > max_pixels:
+                raise ImageTooLargeError(
+                    f"{path} has frames of {width} x {height} pixels, more than the "
+                    f"{max_pixels:,} that are allowed; shrink it"
+                )
+
+
+def import_av(doing: str) -> ModuleType:
+    """Import PyAV, or say how to install it."""
+    try:
+        import av
+    except ModuleNotFoundError as err:
+        raise ImageError(f"{doing} needs PyAV: pip install av") from err
+    return av
+
+
+@contextmanager
+def open_video(
+    path: PathLike, max_pixels: int | None = None
+) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
+    """Open a video file and find its video stream.
+
+    Args:
+        path: The video.
+        max_pixels: Larger frames are not decoded, even if the header claims a smaller size.
+
+    Raises:
+        ImageError: It cannot be read, now or inside the block, or has no video stream.
+    """
+    path = require_file(path, ImageError, "a video or a folder of images")
+    av = import_av("reading video")
+    try:
+        with av.open(str(path), options=_OPTIONS, metadata_errors="replace") as container:
+            if not container.streams.video:
+                raise ImageError(f"{path} holds no video stream; give a video")
+            stream = container.streams.video[0]
+            if stream.codec_context is None:  # decoding without one would end the process
+                raise ImageError(
+                    f"{path} is damaged, or its codec is not supported; give another video"
+                )
+            stream.thread_type = "AUTO"
+            if max_pixels is not None:
+                stream.codec_context.options = {"max_pixels": str(max_pixels)}
+            yield container, stream
+    except av.FFmpegError as err:
+        if path.suffix.lower() in IMAGE_SUFFIXES - {".gif"}:
+            raise ImageError(
+                f"{path} is an image, not a video; give a video such as .mp4, or a folder of images"
+            ) from err
+        raise ImageError(
+            f"{path} cannot be read as video ({err.strerror}); give a video such as .mp4, or a "
+            "folder of images"
+        ) from err
+
+
+# --- Seeking: where to start decoding so that every frame from a moment on is decoded correctly ---
+# A seek follows the order in which frames are stored. They are shown in another order, so a seek
+# may land after the wanted frames, or on one that cannot be decoded without those before it.
+
+
+def find_landing(path: PathLike, moment: Fraction) -> int | None:
+    """Find a place to seek to from which all frames of a moment and later can be decoded.
+
+    Args:
+        path: A video.
+        moment: Seconds from its beginning.
+
+    Returns:
+        The place in the stream's own time; None if no place is certain, and the video must be
+        decoded from its beginning.
+    """
+    av = import_av("reading video")
+    with open_video(path) as (container, stream):
+        if container.format.name in _TIMES_ARE_GUESSED:
+            return None
+        wanted = int((moment + stream_start(stream)) / stream_unit(stream))
+        for seconds in _STEPS_BACK:
+            place = wanted - int(seconds / stream_unit(stream))
+            if place <= (stream.start_time or 0):
+                break
+            try:
+                if _lands_before(container, stream, place, wanted):
+                    return place
+            except av.FFmpegError:
+                continue
+    return None
+
+
+def packets_from(
+    container: "av.container.InputContainer",
+    stream: "av.video.stream.VideoStream",
+    place: int | None,
+) -> Iterator["Packet"]:
+    """Read a video's packets from a place that `find_landing` found, or from its beginning."""
+    if place is None:
+        return container.demux(stream)
+    container.seek(place, stream=stream)
+    return dropwhile(lambda packet: not packet.is_keyframe, container.demux(stream))
+
+
+def _lands_before(
+    container: "av.container.InputContainer",
+    stream: "av.video.stream.VideoStream",
+    place: int,
+    wanted: int,
+) -> bool:
+    """Whether a seek finds a key frame no later than wanted, and the decoder starts with it.
+
+    Frames that are stored after the key frame but shown before it are skipped: they may depend on
+    frames that were not read. Some decoders leave out the key frame itself; then the seek is no
+    good.
+    """
+    key: int | None = None
+    for packet in packets_from(container, stream, place):
+        if key is None:
+            key = packet.pts
+            if key is None or key > wanted:
+                return False
+        for frame in packet.decode():
+            if frame.pts is None:
+                return False
+            if frame.pts >= key:
+                return frame.pts == key and bool(frame.key_frame)
+    return False
+
+
+def stream_unit(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return the unit of a stream's times, in seconds."""
+    return stream.time_base or 1 / rate_of(stream)
+
+
+def stream_start(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return when the first frame appears, in the file's own time."""
+    return (stream.start_time or 0) * stream_unit(stream)
+
+
+def rate_of(stream: "av.video.stream.VideoStream") -> Fraction:
+    """Return the average frame rate, or a guess."""
+    rate = stream.average_rate or stream.guessed_rate
+    # Some recordings give the ticks of their clock instead.
+    return Fraction(rate) if rate and 0 < rate < LARGEST_RATE else DEFAULT_FPS
+
+
+def duration_of(
+    container: "av.container.InputContainer", stream: "av.video.stream.VideoStream"
+) -> Fraction | None:
+    """Return the duration of the video stream in seconds according to the file, or None."""
+    if stream.duration is not None and stream.time_base is not None:
+        return stream.duration * stream.time_base
+    # The duration of the whole file only if there is no other stream that could last longer.
+    return _rough_duration(container) if len(container.streams) == 1 else None
+
+
+def _rough_duration(container: "av.container.InputContainer") -> Fraction | None:
+    """Return the duration of the whole file, including sound, which it stores in microseconds."""
+    if not container.duration:
+        return None
+    # Matroska counts from time 0, although the first frame may come later.
+    late = (container.start_time or 0) if "matroska" in container.format.name else 0
+    return Fraction(max(container.duration - late, 0), 1_000_000) or None
+
+
+def quarter_turns(frame: "av.video.frame.VideoFrame") -> int:
+    """Return by how many right angles to turn a frame, counterclockwise as in np.rot90."""
+    return round(frame.rotation / 90)
+
+
+def upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
+    """Return a frame as upright RGB."""
+    turned = np.rot90(frame.to_ndarray(format="rgb24"), quarter_turns(frame))
+    return np.ascontiguousarray(turned)
+
+
+def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> ImageError:
+    """Return the error that a frame differs in size from those before it."""
+    return ImageError(
+        f"{path}: a frame of {found[0]} x {found[1]} follows frames of {wanted[0]} x {wanted[1]}; "
+        "all must have one size"
+    )
+
+
+def _decode(path: Path, wanted: slice, max_pixels: int | None) -> Iterator[np.ndarray]:
+    with open_video(path, max_pixels) as (container, stream):
+        # Counted, not sought: a seek lands on the nearest key frame.
+        decoded = container.decode(stream)
+        for frame in islice(decoded, wanted.start, wanted.stop, wanted.step):
+            yield upright(frame)
+
+
+def _of_one_size(path: Path, frames: Iterator[np.ndarray]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
+    first = None
+    for frame in frames:
+        first = first or frame.shape
+        if frame.shape != first:
+            raise other_size(path, frame.shape, first)
+        yield frame

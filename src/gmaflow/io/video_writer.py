@@ -1,36 +1,189 @@
-"""Frames -> a video that every player plays."""
+"""Writing video that every player plays, with the sound of another video."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import UInt8
 
 from gmaflow.errors import OutputError
-from gmaflow.io.atomic import NO_ROOM, atomic_write
-from gmaflow.io.paths import PathLike
-from gmaflow.io.sound import Sound
-from gmaflow.io.video import DEFAULT_FPS, import_av
-from gmaflow.io.video_formats import VIDEO_FORMATS, with_palette
+from gmaflow.io.paths import NO_ROOM, PathLike, atomic_write
+from gmaflow.io.video_reader import DEFAULT_FPS, import_av, open_video, stream_start
 
 if TYPE_CHECKING:
     import av.container
     import av.video.frame
     import av.video.stream
+    from av.audio.stream import AudioStream
+    from av.packet import Packet as AnyPacket
 
-_BT709 = 1  # FFmpeg's number of it, for the matrix, the primaries and the curve alike
+    Packet = AnyPacket[AudioStream]
+
+_BT709 = 1  # FFmpeg's number, for the matrix, the primaries and the curve
 _LIMITED_RANGE = 1
-_FRAME_DURATION = 1 << 8  # FFmpeg's flag: frames say how long they are shown
+_FRAME_DURATION = 1 << 8  # FFmpeg's flag: frames carry their own duration
+# What players support; by the standard mp4 can hold nearly everything.
+_COPIED = dict.fromkeys(("mp4", "mov"), frozenset({"aac", "mp3", "ac3", "eac3", "alac"}))
+_ENCODERS = {"webm": "libopus"}
+_USUAL_ENCODER = "aac"
+_RATE = 48_000  # supported by every encoder
+
+
+@dataclass(frozen=True)
+class VideoFormat:
+    """How frames are encoded, and the container."""
+
+    container: str
+    codec: str
+    pixels: str
+    quality: dict[str, str]
+    options: dict[str, str] = field(default_factory=dict)
+    time_base: Fraction | None = None
+    """The finest time unit of the container; None if it takes any."""
+
+
+_H264 = {"crf": "17", "preset": "fast"}
+# mp4 and mov add up the durations of frames in decoding order. If frames are shown in another order
+# and their times are uneven, the sum falls short of the true duration, and players stop early.
+# Without B-frames there is only one order; it costs a fifth more.
+_H264_IN_ORDER = _H264 | {"bf": "0"}
+_INDEX_FIRST = {"movflags": "+faststart"}  # so that browsers start at once
+VIDEO_FORMATS = {
+    ".mp4": VideoFormat("mp4", "libx264", "yuv420p", _H264_IN_ORDER, _INDEX_FIRST),
+    ".mov": VideoFormat("mov", "libx264", "yuv420p", _H264_IN_ORDER, _INDEX_FIRST),
+    ".mkv": VideoFormat("matroska", "libx264", "yuv420p", _H264, {}, Fraction(1, 1000)),
+    ".webm": VideoFormat(
+        "webm",
+        "libvpx-vp9",
+        "yuv420p",
+        {"crf": "24", "b": "0", "deadline": "good", "cpu-used": "4", "row-mt": "1"},
+        {},
+        Fraction(1, 1000),
+    ),
+    ".gif": VideoFormat("gif", "gif", "pal8", {}, {}, Fraction(1, 100)),
+}
+VIDEO_OUTPUTS = frozenset(VIDEO_FORMATS)
+"""Suffixes of videos that can be written."""
+
+
+def has_sound(path: PathLike) -> bool:
+    """Whether a video has sound; a folder of images has none."""
+    if Path(path).is_dir():
+        return False
+    with open_video(path) as (container, _):
+        return bool(container.streams.audio)
+
+
+class Sound:
+    """The first sound track of a video, from a moment on.
+
+    It is copied unchanged if the new container can hold it, and encoded again otherwise.
+    """
+
+    def __init__(self, path: PathLike, *, start: Fraction = Fraction(0)) -> None:
+        """Set the source; nothing is opened yet.
+
+        Args:
+            path: A video with sound.
+            start: The moment of the source that becomes the beginning, in seconds.
+        """
+        self._av = import_av("writing sound")
+        self._opened = open_video(path)
+        self._start = start
+        self._packets: Iterator[Packet] = iter(())
+        self._waiting: Packet | None = None
+        self._target: Any = None
+        self._resampler: Any = None
+        self._begin = Fraction(0)
+
+    def __enter__(self) -> "Sound":
+        container, pictures = self._opened.__enter__()
+        self._source = container.streams.audio[0]
+        self._unit = self._source.time_base or Fraction(1, _RATE)
+        self._begin = stream_start(pictures) + self._start
+        if self._start:
+            container.seek(int(self._begin / self._unit), stream=self._source)
+        self._packets = container.demux(self._source)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._opened.__exit__(None, None, None)
+
+    def attach(self, container: "av.container.OutputContainer") -> None:
+        """Add a sound track to a new video, before anything is written to it."""
+        self._container = container
+        copied = _COPIED.get(container.format.name, container.supported_codecs)
+        if self._source.codec_context.name in copied:
+            self._target = container.add_stream_from_template(self._source)
+            return
+        encoder = _ENCODERS.get(container.format.name, _USUAL_ENCODER)
+        self._target = container.add_stream(encoder, rate=_RATE)
+        self._target.codec_context.layout = "stereo"
+        context = self._target.codec_context
+        context.open()
+        self._resampler = self._av.AudioResampler(
+            context.format, "stereo", _RATE, frame_size=context.frame_size
+        )
+
+    def copy_until(self, moment: Fraction) -> None:
+        """Write the sound up to a moment of the new video, continuing where it stopped."""
+        for packet in self._next_packets():
+            time = (packet.pts or 0) * self._unit - self._begin
+            if time >= moment:
+                self._waiting = packet
+                return
+            # The beginning of a file holds what a decoder needs before the first sample.
+            if time < 0 and self._start:
+                continue
+            if self._resampler is None:
+                self._copy(packet)
+            else:
+                self._encode(packet)
+
+    def finish(self) -> None:
+        """Write what is left in the encoder."""
+        if self._resampler is not None:
+            for frame in self._resampler.resample(None):
+                self._container.mux(self._target.encode(frame))
+            self._container.mux(self._target.encode(None))
+
+    def _next_packets(self) -> Iterator["Packet"]:
+        if self._waiting is not None:
+            packet, self._waiting = self._waiting, None
+            yield packet
+        # If the file cannot be read further, the sound ends.
+        with suppress(self._av.FFmpegError):
+            for packet in self._packets:
+                if packet.pts is not None:
+                    yield packet
+
+    def _copy(self, packet: "Packet") -> None:
+        shift = round(self._begin / self._unit)
+        packet.pts = (packet.pts or 0) - shift
+        packet.dts = packet.pts if packet.dts is None else packet.dts - shift
+        packet.stream = self._target
+        self._container.mux(packet)
+
+    def _encode(self, packet: "Packet") -> None:
+        frames = []
+        with suppress(self._av.FFmpegError):  # a damaged packet is a moment of silence
+            frames = self._source.codec_context.decode(packet)
+        for frame in frames:
+            frame.pts = (frame.pts or 0) - round(self._begin / self._unit)
+            for ready in self._resampler.resample(frame):
+                self._container.mux(self._target.encode(ready))
 
 
 class VideoWriter:
-    """Write a video frame by frame; it appears under its name when the block ends well.
+    """Write a video frame by frame; the file appears when the block ends without an error.
 
-    The suffix picks the format: .mp4 .mov .mkv .webm .gif. The first frame gives the size. Video
-    codecs want even sizes, so that an odd last row or column is written twice.
+    The suffix picks the format: .mp4 .mov .mkv .webm .gif. The first frame sets the size. Video
+    codecs need even sizes, so an odd last row or column is written twice.
 
         with VideoWriter("flow.mp4", fps=30) as video:
             video.write(image)
@@ -45,23 +198,25 @@ class VideoWriter:
         pixel_aspect: Fraction = Fraction(1),
         sound: Sound | None = None,
     ) -> None:
-        """Choose the place and the speed; nothing is opened yet.
+        """Set the output and frame rate; nothing is opened yet.
 
         Args:
-            path: where to; an existing file is replaced.
-            fps: frames per second, on average if their times are given.
-            time_base: what the frames' times are multiples of; 1 / fps if None.
-            pixel_aspect: how wide pixels are shown in proportion to their height.
-            sound: what is heard; it ends with the pictures.
+            path: Where to; an existing file is replaced.
+            fps: Frames per second, on average if times are given.
+            time_base: The unit of the frames' times, in seconds; 1 / fps if None.
+            pixel_aspect: Width of a pixel in proportion to its height.
+            sound: The sound track; it ends with the frames.
 
         Raises:
-            OutputError: the suffix is not known, or `fps` makes no sense.
+            OutputError: The suffix is unknown, or `fps` is out of range.
         """
         self.path = Path(path)
         found = VIDEO_FORMATS.get(self.path.suffix.lower())
         if found is None:
             known = ", ".join(VIDEO_FORMATS)
-            raise OutputError(f"{self.path}: video is written as {known}; use such a suffix")
+            raise OutputError(
+                f"{self.path}: {self.path.suffix!r} is not a video format; use one of {known}"
+            )
         self._format = found
         if not 0 < fps <= 1000:
             raise OutputError(
@@ -107,12 +262,12 @@ class VideoWriter:
         """Add a frame.
 
         Args:
-            image: the picture.
-            time: when it appears; by default when the one before ends.
-            seconds: how long it is shown; by default 1 / fps.
+            image: The frame.
+            time: When it appears; by default when the previous one ends.
+            seconds: How long it is shown; by default 1 / fps.
 
         Raises:
-            OutputError: its size differs from the first one's, or it cannot be encoded.
+            OutputError: Its size differs from the first frame's, or it cannot be encoded.
         """
         if self._container is None:
             raise RuntimeError("VideoWriter.write is called inside its with block")
@@ -125,7 +280,7 @@ class VideoWriter:
         frame = self._as_frame(image)
         time = self._end if time is None else time
         self._end = time + (seconds or 1 / self._fps)
-        # Times that the container cannot tell apart would be refused.
+        # The container refuses frames of equal time.
         self._last = max(round(time / self._time_base), self._last + 1)
         frame.pts, frame.time_base = self._last, self._time_base
         frame.duration = max(1, round(self._end / self._time_base) - self._last)
@@ -143,7 +298,7 @@ class VideoWriter:
         height, width, _ = image.shape
         even = np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
         frame = self._av.VideoFrame.from_ndarray(even, format="rgb24")
-        # Said openly: players take unmarked video for one matrix or the other by its size.
+        # Marked explicitly: players guess the matrix of unmarked video by its size.
         return frame.reformat(format=self._format.pixels, dst_colorspace="itu709")
 
     def _finish(
@@ -152,7 +307,7 @@ class VideoWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flush after success, close in any case; what is raised here undoes the file as well."""
+        """Flush after success, and close; an error here removes the file as well."""
         container, stream = self._container, self._stream
         self._container = self._stream = None
         assert container is not None
@@ -160,7 +315,7 @@ class VideoWriter:
             with suppress(self._av.FFmpegError):
                 container.close()
             if error is None:
-                raise OutputError(f"{self.path}: no frames were written, so there is no video")
+                raise OutputError(f"{self.path}: no frames were written")
             return
         try:
             with container:
@@ -185,7 +340,7 @@ class VideoWriter:
         stream.pix_fmt = self._format.pixels
         context = stream.codec_context
         context.time_base = self._time_base
-        # Else every frame, and so the last one, would be said to last as long as the average.
+        # Otherwise every frame, including the last, would get the average duration.
         context.flags |= _FRAME_DURATION
         context.sample_aspect_ratio = self._aspect
         if self._format.pixels != "pal8":
@@ -194,3 +349,16 @@ class VideoWriter:
         if self._sound is not None:
             self._sound.attach(self._container)
         return stream
+
+
+def with_palette(
+    image: UInt8[np.ndarray, "h w 3"],
+) -> tuple[UInt8[np.ndarray, "h w"], UInt8[np.ndarray, "256 4"]]:
+    """Choose 256 colours for an image; returns an index for each pixel, and alpha and RGB."""
+    from PIL import Image
+
+    chosen = Image.fromarray(image).quantize(256)
+    colors = np.array(chosen.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    palette = np.full((256, 4), 255, np.uint8)
+    palette[: len(colors), 1:] = colors
+    return np.array(chosen), palette

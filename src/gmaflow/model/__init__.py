@@ -11,14 +11,12 @@ from gmaflow.model.network import (
     OnIteration,
     Prediction,
 )
-from gmaflow.model.published import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.model.upsample import STRIDE, pixel_grid
 
 __all__ = [
     "MAX_OFFSET",
     "MIN_SIDE",
     "MODELS",
-    "PUBLISHED_MIN_SIDE",
     "STRIDE",
     "AttentionWeights",
     "EncodedFrame",
@@ -28,7 +26,6 @@ __all__ = [
     "NetworkConfig",
     "OnIteration",
     "Prediction",
-    "PublishedNetwork",
     "model_config",
     "pixel_grid",
 ]

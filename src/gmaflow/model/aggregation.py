@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from gmaflow.model.config import AttentionKind
-from gmaflow.model.shared_factor import SharedFactor
+from gmaflow.model.gathered_gradients import SharedFactor
 
 MAX_OFFSET = 160
 """Position tables reach this many cells of the 1/8 grid, as published; beyond, their last entry."""

@@ -26,4 +26,11 @@ CATALOG = {
         "chairs, things, film, drive as 15 : 25 : 35 : 25; what to train on", (368, 496)
     ),
     "fast-mix": PresetInfo("all five as 15 : 20 : 25 : 20 : 20; what to finish on", (368, 768)),
+    "deep-film": PresetInfo("film with many moving objects that hide large areas", (436, 1024)),
+    "deep-chase": PresetInfo("chase with a calm camera; hides the largest areas", (436, 1024)),
+    "deep-mix": PresetInfo(
+        "chairs, things, deep-film, deep-chase, drive as 10 : 10 : 35 : 35 : 10; to learn "
+        "hidden motion",
+        (368, 768),
+    ),
 }

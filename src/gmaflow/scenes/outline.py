@@ -17,8 +17,9 @@ _STEPS_PER_TEXEL = 127.0 / REACH
 
 def outline_texels(mask: Bool[Tensor, "n twice twice"]) -> UInt8[Tensor, "n size size"]:
     """Turn masks of twice the size into distances, one byte each, 128 on the outline."""
-    inside = _distance_to(~mask)
-    outside = _distance_to(mask)
+    limit = int(2 * REACH)
+    inside = distance_to(~mask, limit)
+    outside = distance_to(mask, limit)
     # Distances run between texel centres; the outline lies half a texel before the first one.
     signed = torch.where(mask, _less_half(inside), -_less_half(outside))
     halved = torch.nn.functional.avg_pool2d(signed[:, None], 2)[:, 0] / 2
@@ -38,11 +39,10 @@ def outline_distance(texels: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]
     return (texels.float() - 128) * (1 / _STEPS_PER_TEXEL)
 
 
-def _distance_to(mask: Bool[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
-    """Distance of every cell to the nearest true one, up to twice the reach."""
-    limit = int(2 * REACH)
+def distance_to(mask: Bool[Tensor, "n h w"], limit: int) -> Float[Tensor, "n h w"]:
+    """Distance of every cell to the nearest true one, at most `limit` (which is at most 128)."""
     along_row = torch.where(mask, 0, limit).to(torch.int16)
-    # Looking 1, 2, 4 and 8 cells far in turn sees the whole way to the limit.
+    # Looking 1, 2, 4, 8, ... cells far in turn covers the whole way to the limit.
     reach = 1
     while reach < limit:
         further = along_row + reach

@@ -4,7 +4,7 @@ Motions are in pixels of a frame with 400 rows and grow with the rows; a wider f
 the same scene.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -130,6 +130,27 @@ _CHASE = Traits(
     noise=0.3, compression=0.1, colour_change=0.3,
 )  # fmt: skip
 
+# Deep holes: hidden pixels lie several cells of the 1/8 grid away from visible ones. A few large
+# and solid objects move far in front of a calm camera, so more is hidden inside the frame than
+# leaves it. Screens are rare: their bars would split the holes.
+_DEEP_FILM = replace(
+    _FILM,
+    open_set=0.7, ground_set=0.3, street_set=0.0, screens=0.2,
+    camera_motion=2.0, camera_spread=1.0,
+    fewest=4.0, most=8.0, smallest=0.18, largest=0.65,
+    object_motion=55.0, object_spread=0.7, still_object=0.05,
+    limb=0.2, thin=0.05,
+)  # fmt: skip
+
+_DEEP_CHASE = replace(
+    _CHASE,
+    open_set=0.7, ground_set=0.3, street_set=0.0, screens=0.2,
+    camera_motion=1.5, camera_spread=0.9,
+    fewest=3.0, most=5.0, smallest=0.25, largest=0.7,
+    object_motion=100.0, object_spread=0.6, still_object=0.0,
+    limb=0.15, thin=0.0,
+)  # fmt: skip
+
 _DRIVE = Traits(
     open_set=0.0, ground_set=0.15, street_set=0.85, screens=0.75, tilt=0.05,
     camera_motion=5.0, camera_spread=0.9, camera_roll=0.03, speed=0.75,
@@ -150,6 +171,15 @@ PRESETS: dict[str, dict[str, float]] = {
     "drive": {"drive": 1.0},
     "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
     "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
+    "deep-film": {"deep-film": 1.0},
+    "deep-chase": {"deep-chase": 1.0},
+    "deep-mix": {
+        "chairs": 0.1,
+        "things": 0.1,
+        "deep-film": 0.35,
+        "deep-chase": 0.35,
+        "drive": 0.1,
+    },
 }
 """Each preset as shares of the kinds of scenes in `KINDS`."""
 
@@ -159,6 +189,8 @@ KINDS = {
     "film": _FILM,
     "chase": _CHASE,
     "drive": _DRIVE,
+    "deep-film": _DEEP_FILM,
+    "deep-chase": _DEEP_CHASE,
 }
 
 

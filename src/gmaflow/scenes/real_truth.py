@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from gmaflow.errors import DatasetError, FlowFileError, ImageError
-from gmaflow.io import FlowArrays, read_flow, read_image
+from gmaflow.io import FlowArrays, read_flow_arrays, read_image
 from gmaflow.io.sizes import check_same_size
 from gmaflow.scenes.statistics import MotionStatistics, MotionTally
 
@@ -35,14 +35,14 @@ class TruthFile:
 
     def read(self) -> tuple[FlowArrays, Bool[ndarray, "h w"] | None]:
         """Read the flow, and where it is known to be occluded, if anything tells."""
-        flow = read_flow(self.flow)
+        flow = read_flow_arrays(self.flow)
         if self.flow.suffix == ".flo5":
             # Spring's truth has twice the resolution of its frames.
             flow = FlowArrays(flow.array[::2, ::2], flow.valid[::2, ::2])
         if self.occlusion is not None:
             mask = read_image(self.occlusion).max(axis=2) > 0
         elif self.visible_flow is not None:
-            mask = ~read_flow(self.visible_flow).valid
+            mask = ~read_flow_arrays(self.visible_flow).valid
         else:
             return flow, None
         check_same_size(

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Float32, Int64
 
 from gmaflow.errors import FlowError
 from gmaflow.geometry import leaves_frame
 from gmaflow.scenes.arrays import pair_arrays
+from gmaflow.scenes.outline import distance_to
 from gmaflow.scenes.renderer import SceneRenderer
 
 LOWEST = 2.0**-6
@@ -20,6 +22,10 @@ _OCTAVES = 17
 _BINS_AN_OCTAVE = 32
 _CURVE_BINS = 16  # bins that make one point of a curve: half an octave
 _PAIRS_AT_ONCE = 8
+CELL = 8
+"""Pixels along a cell of the grid that networks match on."""
+_DEEPEST = 128  # pixels when counted, cells when kept; deeper ones count as this deep
+_DEPTH_BINS = 16  # for each cell
 _EDGES = LOWEST * 2.0 ** (np.arange(_OCTAVES * _BINS_AN_OCTAVE + 1) / _BINS_AN_OCTAVE)
 
 
@@ -39,6 +45,11 @@ class MotionStatistics:
         still: share of pixels that do not move.
         occluded_in: share of pixels hidden behind something; None where that is not known.
         occluded_out: share of pixels whose target lies outside the second frame.
+        hole_depth: mean distance of a pixel in `occluded_in` to the nearest visible pixel, in cells
+            of 8 pixels; None if there are no such pixels.
+        hole_depth_p90: one in ten of these pixels is farther from a visible one, in cells.
+        holes_over_1: share of these pixels that are more than 1 cell from a visible one.
+        holes_over_3: share of these pixels that are more than 3 cells from a visible one.
         curve: share of pixels in each half octave of motion from 1/64 pixel on.
     """
 
@@ -53,6 +64,10 @@ class MotionStatistics:
     still: float
     occluded_in: float | None
     occluded_out: float
+    hole_depth: float | None
+    hole_depth_p90: float | None
+    holes_over_1: float | None
+    holes_over_3: float | None
     curve: Float[np.ndarray, " points"]
 
     @staticmethod
@@ -79,6 +94,8 @@ class MotionTally:
         self._out = 0
         self._in = 0
         self._pixels_with_in = 0
+        self._depths: Int64[np.ndarray, " depths"] = np.zeros(_DEPTH_BINS * _DEEPEST, np.int64)
+        self._depth_sum = 0.0
 
     def add(
         self,
@@ -97,7 +114,8 @@ class MotionTally:
             scale: the motion is multiplied by this, as if the frame were that much larger.
         """
         lengths = np.linalg.norm(flow[valid].astype(np.float64), axis=1) * scale
-        out = leaves_frame(flow)[valid]
+        leaves = leaves_frame(flow)
+        out = leaves[valid]
         self.pairs += 1
         self._counts += np.bincount(
             np.searchsorted(_EDGES, lengths, side="right"), minlength=len(self._counts)
@@ -108,6 +126,18 @@ class MotionTally:
         if occluded is not None:
             self._in += int((occluded[valid] & ~out).sum())
             self._pixels_with_in += len(lengths)
+            known = valid & ~leaves
+            self._add_holes(known & occluded, known & ~occluded, scale)
+
+    def _add_holes(
+        self, hidden: Bool[np.ndarray, "h w"], visible: Bool[np.ndarray, "h w"], scale: float
+    ) -> None:
+        distance = distance_to(torch.from_numpy(visible)[None], _DEEPEST)[0].numpy()
+        cells = np.minimum(distance[hidden] * (scale / CELL), _DEEPEST)
+        self._depth_sum += float(cells.sum())
+        # Bin k holds the depths above k and up to k + 1 steps.
+        bins = np.ceil(cells * _DEPTH_BINS).astype(np.int64) - 1
+        self._depths += np.bincount(bins, minlength=len(self._depths))
 
     def statistics(self, name: str) -> MotionStatistics:
         """Sum up.
@@ -119,6 +149,8 @@ class MotionTally:
         if pixels == 0:
             raise FlowError(f"{name}: no pixel has a known flow, so there is nothing to count")
         known_in = self._pixels_with_in
+        in_holes = int(self._depths.sum())
+        deeper = in_holes - np.cumsum(self._depths)  # than the upper end of each bin
         return MotionStatistics(
             name=name,
             pairs=self.pairs,
@@ -131,6 +163,12 @@ class MotionTally:
             still=int(self._counts[0]) / pixels,
             occluded_in=self._in / known_in if known_in else None,
             occluded_out=self._out / pixels,
+            hole_depth=self._depth_sum / in_holes if in_holes else None,
+            hole_depth_p90=(
+                (int(np.argmax(deeper <= 0.1 * in_holes)) + 1) / _DEPTH_BINS if in_holes else None
+            ),
+            holes_over_1=float(deeper[_DEPTH_BINS - 1]) / in_holes if in_holes else None,
+            holes_over_3=float(deeper[3 * _DEPTH_BINS - 1]) / in_holes if in_holes else None,
             curve=self._counts[1:-1].reshape(-1, _CURVE_BINS).sum(axis=1) / pixels,
         )
 

@@ -1,11 +1,12 @@
 """The textures and silhouettes of a run, read once and kept on the device as bytes."""
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,8 @@ from gmaflow.scenes.silhouettes import KINDS, draw_silhouettes
 from gmaflow.scenes.threads import in_threads
 
 log = logging.getLogger(__name__)
+
+TexturesSplit = Literal["all", "train", "held-out"]
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".ppm", ".bmp", ".tif", ".tiff"}
 LOADED_SIZE, DRAWN_SIZE = 512, 256
@@ -59,17 +62,25 @@ class TextureBank:
     skipped: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, folder: Path | str, size: int = LOADED_SIZE) -> "TextureBank":
-        """Read a folder of images, in any depth; those with transparency become cut-outs.
+    def load(
+        cls, folder: Path | str, size: int = LOADED_SIZE, split: TexturesSplit = "all"
+    ) -> "TextureBank":
+        """Read a folder of images and its subfolders; images with transparency become cut-outs.
 
         Images below a folder called `materials` are used for grounds, walls and objects, the rest
         also for backdrops. The built-in patterns and silhouettes are added to them.
+
+        Args:
+            folder: the folder.
+            size: height and width of the textures, a power of two.
+            split: "train" leaves out the images that `is_held_out` names, "held-out" reads only
+                those, "all" reads every image.
 
         Raises:
             ImageError: there is no such folder, or no image in it can be read.
         """
         folder = Path(folder)
-        paths = list_pictures(folder)
+        paths = list_pictures(folder, split)
         read = {kind: _Kind() for kind in ("photo", "material", "cutout")}
         skipped: list[str] = []
         found = in_threads(lambda path: _try_to_read(path, size), paths)
@@ -88,8 +99,9 @@ class TextureBank:
             )
         if count == 0:
             raise ImageError(
-                f"{folder}: no readable image among {len(paths)}; give a folder with JPEG, PNG or "
-                "WebP images, or none for the built-in textures"
+                f"{folder}: no readable image among {len(paths)}"
+                f"{'' if split == 'all' else f' of the split {split}'}; give a folder with JPEG, "
+                "PNG or WebP images, or none for the built-in textures"
             )
         return _assemble(read, size, tuple(skipped))
 
@@ -137,15 +149,26 @@ class TextureBank:
         return (4 * self.size * self.size - 1) // 3
 
 
-def list_pictures(folder: Path) -> list[Path]:
-    """List the images in a folder, in any depth.
+def is_held_out(name: str) -> bool:
+    """Whether an image of this file name is withheld from training: one in ten is.
+
+    A hash of the name decides, so neither the order nor the presence of other files matters.
+    """
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % 10 == 0
+
+
+def list_pictures(folder: Path, split: TexturesSplit = "all") -> list[Path]:
+    """List the images of a split in a folder and its subfolders, sorted.
 
     Raises:
         ImageError: there is no such folder.
     """
     if not folder.is_dir():
         raise ImageError(f"{folder}: not a folder; give one with images for textures")
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if split == "all":
+        return found
+    return [path for path in found if is_held_out(path.name) == (split == "held-out")]
 
 
 class _Kind:

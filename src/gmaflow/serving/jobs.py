@@ -1,7 +1,9 @@
-"""A job: what was asked, how far it is, and what became of it."""
+"""A job: its input, what was requested, and its progress."""
 
+import asyncio
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -12,7 +14,7 @@ Kind = Literal["pair", "clip"]
 
 
 class State(StrEnum):
-    """Where a job is in its life."""
+    """State of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -22,13 +24,13 @@ class State(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the state is final."""
         return self in (State.DONE, State.FAILED, State.CANCELLED)
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of an image, in pixels."""
+    """Size of an image in pixels."""
 
     width: int
     height: int
@@ -39,7 +41,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Footage:
-    """What a job works on."""
+    """The frames of a job."""
 
     kind: Kind
     folder: ResultFolder
@@ -47,49 +49,63 @@ class Footage:
     size: Size
     original: Size
     notes: tuple[str, ...] = ()
-    """What was changed about it, in sentences."""
+    """What was changed about the upload, in sentences."""
     truth: bool = False
     """Whether the true flow is known."""
 
     @property
     def pairs(self) -> int:
-        """Pairs of consecutive frames."""
+        """Number of pairs of consecutive frames."""
         return self.frames - 1
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is to be done with the footage."""
+class JobRequest:
+    """What to compute."""
 
     models: tuple[str, ...]
     iters: int
     bidirectional: bool = True
     every_iteration: bool = True
-    """Keep the flow after each refinement, too."""
+    """Keep the flow after each refinement."""
     prepare_attention: bool = False
-    """Somebody will ask for attention maps, and shall not wait."""
+    """Encode the frame for attention maps in advance, so that the first click is fast."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One pair with one model: what is computed in one go."""
+    """One pair with one model."""
 
     pair: int
     model: int
 
+    def name(self, what: str) -> str:
+        """Return the name of a result in the folder of the job."""
+        return f"pair-{self.pair:04d}-{self.model}/{what}"
 
-IN_TILES = "computed in tiles for want of memory: what leaves its tile cannot be matched"
+
+def frame_name(number: int) -> str:
+    """Return the name of a frame in the folder of the job."""
+    return f"frame-{number:04d}"
+
+
+def iteration_name(number: int) -> str:
+    """Return the name of the flow after some refinements, for `Task.name`."""
+    return f"iteration-{number:02d}"
+
+
+IN_TILES = "computed in tiles to fit in memory; motion out of a tile cannot be matched"
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What a client is told of a job."""
+    """The status of a job as clients see it."""
 
     id: str
     kind: Kind
     state: str
     position: int
-    """Jobs that have their turn before it."""
+    """Place in the queue; 0 if the job is not waiting."""
     progress: float
     """From 0 to 1."""
     step: str
@@ -102,66 +118,72 @@ class JobStatus:
     original_height: int
     pairs: int
     done_pairs: list[int]
-    """Pairs that can be looked at, all models of them."""
+    """Pairs that all models have finished."""
     models: tuple[str, ...]
     iterations: int
     every_iteration: bool
-    """Whether pictures of the flow take `iteration`: of pairs that fit the memory, not of clips."""
+    """Whether pictures of the flow accept `iteration`: not for clips, nor if memory is short."""
     max_flow: float
     """Longest motion so far in pixels: the length that pictures show in full colour."""
     truth: bool
-    """Whether the true flow is known, and the view `error` is there."""
+    """Whether the true flow is known and the view `error` exists."""
     seconds: float
-    """Of computing."""
+    """Computing time."""
 
 
 @dataclass(eq=False)
 class Job:
-    """A job. The workshop alone changes it."""
+    """A job. Only the job queue changes it."""
 
     client: str
     footage: Footage
-    wish: Wish
+    request: JobRequest
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     state: State = State.QUEUED
     todo: list[Task] = field(init=False)
     done: set[Task] = field(default_factory=set)
     iteration: int = 0
-    """Of the task at hand."""
+    """Refinement of the current task."""
     in_parts: bool = False
-    """Whether memory was short, so that there was no flow to keep between refinements."""
+    """Whether memory was short, so that no flow between refinements could be kept."""
     in_tiles: bool = False
-    """Whether memory was too short for anything but tiles, of a pair at least."""
+    """Whether a pair had to be computed in tiles."""
     error: str | None = None
-    timed_out: bool = False
+    failure: int | None = None
+    """HTTP status of a failure that the client's data did not cause."""
     stop: str | None = None
-    """Why it is to stop, where it is."""
+    """Why the job is being stopped, if it is."""
     max_flow: float = 0.0
     seconds: float = 0.0
     seen: float = field(default_factory=time.monotonic)
     """When a client last asked about it."""
+    listeners: set[Callable[[], None]] = field(default_factory=set)
+    """Called when the status may have changed."""
+    making_files: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a file is made on request, so that it is made once."""
 
     def __post_init__(self) -> None:
-        self.todo = self._ordered(range(self.footage.pairs))
+        self.todo = self._tasks(range(self.footage.pairs))
 
     def seek(self, pair: int) -> None:
-        """Do this pair next, then those after it, then those before."""
-        pairs = (*range(pair, self.footage.pairs), *range(pair))
+        """Compute this pair next, then the ones after it, then the ones before."""
         left = set(self.todo)
-        self.todo = [task for task in self._ordered(pairs) if task in left]
+        order = (*range(pair, self.footage.pairs), *range(pair))
+        self.todo = [task for task in self._tasks(order) if task in left]
 
     def finished_pairs(self) -> list[int]:
-        """Return the pairs that all models are done with."""
+        """Return the pairs that all models have finished."""
         counts = [0] * self.footage.pairs
         for task in tuple(self.done):
             counts[task.pair] += 1
-        return [pair for pair, count in enumerate(counts) if count == len(self.wish.models)]
+        return [pair for pair, count in enumerate(counts) if count == len(self.request.models)]
 
     def status(self, position: int) -> JobStatus:
-        """Return what a client is told."""
-        footage, wish = self.footage, self.wish
-        total = footage.pairs * len(wish.models)
-        part = len(self.done) + (self.iteration / wish.iters if self.state is State.RUNNING else 0)
+        """Return the status as clients see it."""
+        footage, request = self.footage, self.request
+        total = footage.pairs * len(request.models)
+        running = self.state is State.RUNNING
+        part = len(self.done) + (self.iteration / request.iters if running else 0)
         return JobStatus(
             id=self.id,
             kind=footage.kind,
@@ -177,9 +199,9 @@ class Job:
             original_height=footage.original.height,
             pairs=footage.pairs,
             done_pairs=self.finished_pairs(),
-            models=wish.models,
-            iterations=wish.iters,
-            every_iteration=wish.every_iteration and not self.in_parts,
+            models=request.models,
+            iterations=request.iters,
+            every_iteration=request.every_iteration and not self.in_parts,
             max_flow=round(self.max_flow, 4),
             truth=footage.truth,
             seconds=round(self.seconds, 3),
@@ -188,11 +210,13 @@ class Job:
     def _step(self) -> str:
         if self.state is not State.RUNNING:
             return {State.QUEUED: "waiting"}.get(self.state, self.state.value)
-        doing = f"refining, {self.iteration} of {self.wish.iters}" if self.iteration else "looking"
+        step = (
+            f"refining, {self.iteration} of {self.request.iters}" if self.iteration else "encoding"
+        )
         if self.footage.pairs > 1:
-            doing = f"pair {len(self.finished_pairs()) + 1} of {self.footage.pairs}: {doing}"
-        return doing
+            step = f"pair {len(self.finished_pairs()) + 1} of {self.footage.pairs}: {step}"
+        return step
 
-    def _ordered(self, pairs: range | tuple[int, ...]) -> list[Task]:
-        models = range(len(self.wish.models))
+    def _tasks(self, pairs: range | tuple[int, ...]) -> list[Task]:
+        models = range(len(self.request.models))
         return [Task(pair, model) for pair in pairs for model in models]

@@ -1,4 +1,4 @@
-"""How much one request, one client and all of them together may ask for."""
+"""Limits on requests, clients and the server as a whole."""
 
 from dataclasses import dataclass, fields
 
@@ -9,36 +9,38 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the server does, and beyond which it says no."""
+    """Limits of the server. All must be positive."""
 
     upload_bytes: int = 64 * MIB
-    """Of one request."""
+    """Size of one request."""
     pixels: int = 34_000_000
-    """Of one image or frame; larger ones are refused before they are decoded."""
+    """Pixels of one image or frame; larger ones are refused before decoding."""
     work_pixels: int = 450_000
-    """Of the frames that are worked on; larger ones are scaled down to it."""
+    """Pixels of the frames that flow is computed on; larger frames are scaled down."""
     clip_seconds: float = 10.0
-    """Of a clip; the rest is left out."""
+    """Length of a clip; the rest is ignored."""
     clip_frames: int = 121
-    """Of a clip; the rest is left out."""
+    """Frames of a clip; the rest is ignored."""
     iters: int = 64
-    """Most refinements that may be asked for."""
+    """Refinements per pair."""
     queue: int = 16
-    """Unfinished jobs of one client."""
+    """Unfinished jobs and uploads of one client."""
     job_seconds: float = 120.0
-    """That one pair may take with one model."""
+    """Time to compute one pair with one model."""
     keep_minutes: float = 30.0
-    """Results nobody looked at for so long are deleted."""
+    """Results are deleted when they were not requested for this long."""
     keep_results: int = 32
-    """Finished jobs that are kept; of more, the longest unseen are deleted."""
+    """Finished jobs to keep; the least recently used are deleted first."""
     keep_bytes: int = 8 * 2**30
-    """Of disk that all jobs together take; finished ones make room, longest unseen first."""
+    """Disk space of all jobs; the least recently used finished jobs are deleted first."""
     upload_seconds: float = 120.0
-    """That the body of a request may take to arrive."""
+    """Time for the body of a request to arrive."""
     silence_seconds: float = 15.0
-    """That may pass between two pieces of it."""
+    """Time between two pieces of a body."""
+    upload_rate: int = 8 * 1024
+    """Lowest average rate of a body in bytes per second, after `silence_seconds`."""
     unseen_seconds: float = 120.0
-    """An unfinished job that nobody asked about for so long is given up."""
+    """An unfinished job is cancelled when no client asked about it for this long."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -53,5 +55,5 @@ class Limits:
 
 
 def work_pixels_of(device: str) -> int:
-    """Return how large frames may be so that a pair takes seconds: 1024 x 440, or full HD."""
+    """Return the default of `work_pixels`, at which a pair takes seconds: 1024 x 440 or full HD."""
     return 450_000 if device == "cpu" else 2_200_000

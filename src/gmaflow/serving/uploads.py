@@ -1,4 +1,4 @@
-"""Uploads to frames: known by content, within limits, at the size that is worked on."""
+"""Reading uploads: bytes to frames, recognized by content, within limits, at the working size."""
 
 import shutil
 from io import IOBase
@@ -16,31 +16,31 @@ from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
 from gmaflow.model import MIN_SIDE
-from gmaflow.serving.jobs import Footage, Size
+from gmaflow.serving.jobs import Footage, Size, frame_name
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
 
 ImageArray = UInt8[np.ndarray, "_ _ 3"]
 
 
-def take_example(folder: ResultFolder) -> Footage:
-    """Return the built-in pair."""
+def read_example(folder: ResultFolder) -> Footage:
+    """Read the built-in example."""
     example = load_example()
-    folder.save_frame(0, example.image1)
-    folder.save_frame(1, example.image2)
-    folder.save_truth(example.flow.array)
+    folder.save(frame_name(0), example.image1)
+    folder.save(frame_name(1), example.image2)
+    folder.save("truth", example.flow.array)
     size = size_of(example.image1)
     return Footage("pair", folder, 2, size, size, truth=True)
 
 
-def take_pair(
+def read_pair(
     image1: UploadFile, image2: UploadFile, folder: ResultFolder, limits: Limits
 ) -> Footage:
-    """Decode two images.
+    """Read two images.
 
     Raises:
-        ImageTooLargeError: One has too many pixels.
-        ImageError: One is no image, or the two do not go together.
+        ImageTooLargeError: An image has too many pixels.
+        ImageError: A file is not an image, or the images differ in size.
     """
     frames = [
         load_image(decode_image(cast(IOBase, upload.file), name=name, max_pixels=limits.pixels))
@@ -50,16 +50,16 @@ def take_pair(
     original = size_of(frames[0])
     size = working_size(original, limits)
     for number, frame in enumerate(frames):
-        folder.save_frame(number, resize(frame, size))
+        folder.save(frame_name(number), resize(frame, size))
     return Footage("pair", folder, 2, size, original, scaling_note(original, size))
 
 
-def take_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Footage:
-    """Decode a clip, as far as the limits go.
+def read_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Footage:
+    """Read a clip, up to the limits on its length.
 
     Raises:
-        ImageTooLargeError: Its frames have too many pixels.
-        ImageError: It is no video, or has fewer than two frames.
+        ImageTooLargeError: The frames have too many pixels.
+        ImageError: The file is not a video, or has fewer than two frames.
     """
     path = folder.path / "clip"
     with path.open("wb") as copy:
@@ -67,19 +67,19 @@ def take_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Foota
         shutil.copyfileobj(upload.file, copy)
     try:
         check_video_size(path, limits.pixels)
-        return take_frames(path, folder, limits)
+        return read_video(path, folder, limits)
     except ImageError as err:
-        # Where the file lies is nobody's business.
+        # Clients must not see paths of the server.
         raise type(err)(str(err).replace(str(path), "clip")) from err
     finally:
         path.unlink()
 
 
-def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
-    """Keep the frames of a video; of a damaged one, those that can be read."""
+def read_video(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
+    """Save the frames of a video; of a damaged one, those that can be read."""
     fps = probe_video(path, max_pixels=limits.pixels).fps
     most = min(limits.clip_frames, round(limits.clip_seconds * fps) + 1)
-    # One more than is used tells whether something is left out.
+    # One frame more than is used tells whether the clip is longer than that.
     frames = read_frames(path, end=most + 1, max_pixels=limits.pixels)
     count, original, damage = 0, None, None
     last: ImageArray | None = None
@@ -92,13 +92,14 @@ def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
                 if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
                     cuts.append(count)
                 last = frame
-                folder.save_frame(count - 1, resize(frame, working_size(original, limits)))
+                size = working_size(original, limits)
+                folder.save(frame_name(count - 1), resize(frame, size))
     except ImageError as err:
         if count < 2:
             raise
         damage = err
     if original is None or min(count, most) < 2:
-        raise ImageError("the clip has fewer than two frames; give a longer one, or two images")
+        raise ImageError("the clip has fewer than two frames; send a longer clip or two images")
     notes = list(scaling_note(original, working_size(original, limits)))
     if count > most:
         notes.append(f"only the first {most} frames are used")
@@ -106,13 +107,13 @@ def take_frames(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
         notes.append(f"only the first {count} frames can be read")
     if cuts:
         where = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
-        notes.append(f"another scene begins with frame {where}: flow across a cut means nothing")
+        notes.append(f"scene cut at frame {where}: flow across a cut is meaningless")
     size = working_size(original, limits)
     return Footage("clip", folder, min(count, most), size, original, tuple(notes))
 
 
 def working_size(original: Size, limits: Limits) -> Size:
-    """Return the largest size of the same shape that has few enough pixels to work on.
+    """Return the largest size of the same aspect ratio within `work_pixels`.
 
     Raises:
         ImageError: It would be too narrow for the network.
@@ -121,8 +122,8 @@ def working_size(original: Size, limits: Limits) -> Size:
     size = Size(int(original.width * scale), int(original.height * scale))
     if min(size.width, size.height) < MIN_SIDE <= min(original.width, original.height):
         raise ImageError(
-            f"{original} pixels are too many, and scaled down to {size} too narrow; give a part "
-            f"of at most {limits.work_pixels:,} pixels"
+            f"{original} pixels are too many, and scaled down to {size} too narrow; crop the image "
+            f"to at most {limits.work_pixels:,} pixels"
         )
     return size
 
@@ -142,7 +143,7 @@ def size_of(image: ImageArray) -> Size:
 
 
 def scaling_note(original: Size, size: Size) -> tuple[str, ...]:
-    """Say that frames were scaled, where they were."""
+    """Return a note if frames were scaled down."""
     if size == original:
         return ()
-    return (f"scaled down from {original} to {size} pixels, which is what flow is in",)
+    return (f"scaled down from {original} to {size}; flow is in pixels of the smaller size",)

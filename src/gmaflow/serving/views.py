@@ -1,112 +1,122 @@
-"""What can be looked at of a pair: pictures, numbers and files."""
+"""Views of a result: pictures, values, files, attention."""
 
+import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow import viz
 from gmaflow.errors import FlowFileError
-from gmaflow.io import write_flow
-from gmaflow.serving.jobs import Job, Task
-from gmaflow.serving.refusals import RefusedError
-from gmaflow.serving.results import Visibility
+from gmaflow.inference import FlowEstimator, FrameAttention
+from gmaflow.io import atomic_write, encode_png, write_flow
+from gmaflow.serving.http_errors import ApiError
+from gmaflow.serving.jobs import Job, Task, frame_name, iteration_name
+from gmaflow.serving.results import ResultFolder
 
 Picture = UInt8[np.ndarray, "h w *channels"]
 
 
+@dataclass(frozen=True, eq=False)
+class Visibility:
+    """Which pixels of the first frame are visible in the second."""
+
+    code: UInt8[np.ndarray, "h w"]
+    """0 visible, 1 occluded, 2 out of the frame."""
+    confidence: Float32[np.ndarray, "h w"]
+
+    @property
+    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        """Masks of the occluded pixels and of those out of the frame."""
+        return self.code == 1, self.code == 2
+
+
 @dataclass(frozen=True)
-class Look:
-    """A pair of a job, as seen by one of its models."""
+class ResultView:
+    """The result of one model for one pair of a job, and how to draw it."""
 
     job: Job
     task: Task
     max_flow: float | None = None
-    """The length that is drawn in full colour; by default the job's longest."""
+    """Length that is drawn in full colour; by default the longest of the job."""
     iteration: int | None = None
-    """Show the flow after so many refinements; the last if None."""
+    """Number of refinements after which to show the flow; None for the final flow."""
+
+    @property
+    def folder(self) -> ResultFolder:
+        """The folder of the job."""
+        return self.job.footage.folder
 
     @property
     def scale(self) -> float | None:
-        """The length that is drawn in full colour, or None where nothing moves."""
+        """Length that is drawn in full colour, or None if nothing moves."""
         return self.max_flow or self.job.max_flow or None
 
     def frame(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
-        """Return the pair's first (0) or second (1) frame."""
-        return self.job.footage.folder.frame(self.task.pair + number)
+        """Return the first (0) or second (1) frame."""
+        return self.folder.load(frame_name(self.task.pair + number))
 
     def flow(self) -> Float32[np.ndarray, "h w 2"]:
-        """Return the flow, of the iteration that was asked for."""
-        folder, task = self.job.footage.folder, self.task
-        if self.iteration is None or self.iteration == self.job.wish.iters:
-            return folder.flow(task.pair, task.model)
-        return folder.iteration(task.pair, task.model, self.iteration)
+        """Return the flow after `iteration` refinements."""
+        if self.iteration is None or self.iteration == self.job.request.iters:
+            return self.folder.load(self.task.name("flow"))
+        name = self.task.name(iteration_name(self.iteration))
+        return self.folder.load(name).astype(np.float32)
 
     def is_early(self) -> bool:
-        """Tell whether this is the flow of a refinement that is there before the result is."""
-        folder, task = self.job.footage.folder, self.task
-        return self.iteration is not None and folder.has_iteration(
-            task.pair, task.model, self.iteration
+        """Return whether this is the flow of a refinement that exists before the final flow."""
+        return self.iteration is not None and self.folder.has(
+            self.task.name(iteration_name(self.iteration))
         )
 
     def visibility(self) -> Visibility:
         """Return occlusion and confidence."""
-        return self.job.footage.folder.visibility(self.task.pair, self.task.model)
+        confidence = self.folder.load(self.task.name("confidence")).astype(np.float32)
+        return Visibility(self.folder.load(self.task.name("occlusion")), confidence)
 
 
-def draw_occlusion(look: Look) -> Picture:
-    """Draw hidden pixels as a layer to lay over a frame."""
-    return viz.occlusion_layer(*look.visibility().occlusion)
+def draw_difference(view: ResultView) -> Picture:
+    """Draw the distance between the flows of two models."""
+    if len(view.job.request.models) != 2:
+        raise ApiError(404, "this job has one model; set compare_model to compute a second")
+    other = ResultView(view.job, Task(view.task.pair, 1 - view.task.model), None, view.iteration)
+    return viz.error_map(view.flow(), other.flow())
 
 
-def draw_difference(look: Look) -> Picture:
-    """Draw how far two models are apart.
-
-    Raises:
-        RefusedError: The job has one model only.
-    """
-    if len(look.job.wish.models) != 2:
-        raise RefusedError(404, "this job has one model; compare_model asks for a second")
-    other = Look(look.job, Task(look.task.pair, 1 - look.task.model), iteration=look.iteration)
-    return viz.error_map(look.flow(), other.flow())
+def draw_error(view: ResultView) -> Picture:
+    """Draw the distance between the flow and the true flow."""
+    if not view.job.footage.truth:
+        raise ApiError(404, "the true flow is known only for the built-in example")
+    return viz.error_map(view.flow(), view.folder.load("truth"))
 
 
-def draw_error(look: Look) -> Picture:
-    """Draw how far the flow is from the truth.
-
-    Raises:
-        RefusedError: The truth is not known.
-    """
-    if not look.job.footage.truth:
-        raise RefusedError(404, "the true flow is known for the example alone")
-    return viz.error_map(look.flow(), look.job.footage.folder.truth())
-
-
-def draw_panel(look: Look) -> Picture:
-    """Draw everything in one figure."""
-    seen = look.visibility()
+def draw_panel(view: ResultView) -> Picture:
+    """Draw all views in one figure."""
+    seen = view.visibility()
     return viz.pair_panel(
-        look.frame(0),
-        look.frame(1),
-        look.flow(),
+        view.frame(0),
+        view.frame(1),
+        view.flow(),
         occlusion=seen.occlusion,
         confidence=seen.confidence,
-        error=draw_error(look) if look.job.footage.truth else None,
-        max_length=look.scale,
+        error=draw_error(view) if view.job.footage.truth else None,
+        max_length=view.scale,
     )
 
 
-PICTURES: dict[str, Callable[[Look], Picture]] = {
-    "frame1": lambda look: look.frame(0),
-    "frame2": lambda look: look.frame(1),
-    "flow": lambda look: viz.flow_to_image(look.flow(), max_length=look.scale),
-    "arrows": lambda look: viz.flow_arrows(look.frame(0), look.flow()),
-    "warped": lambda look: viz.warp_back(look.frame(1), look.flow()),
-    "occlusion": draw_occlusion,
-    "confidence": lambda look: viz.confidence_map(look.visibility().confidence),
+PICTURES: dict[str, Callable[[ResultView], Picture]] = {
+    "frame1": lambda view: view.frame(0),
+    "frame2": lambda view: view.frame(1),
+    "flow": lambda view: viz.flow_to_image(view.flow(), max_length=view.scale),
+    "arrows": lambda view: viz.flow_arrows(view.frame(0), view.flow()),
+    "warped": lambda view: viz.warp_back(view.frame(1), view.flow()),
+    "occlusion": lambda view: viz.occlusion_layer(*view.visibility().occlusion),
+    "confidence": lambda view: viz.confidence_map(view.visibility().confidence),
     "difference": draw_difference,
     "error": draw_error,
     "panel": draw_panel,
@@ -114,21 +124,27 @@ PICTURES: dict[str, Callable[[Look], Picture]] = {
 """Pictures by name."""
 
 FLOW_FILES = {"flow.flo": ".flo", "flow.npz": ".npz", "flow.png16": ".png"}
-"""Files with the numbers, by name, and the suffix that chooses their format."""
+"""Flow files by name, and the suffix of their format."""
+
+ARCHIVED = {
+    "pair": ("frame1", "frame2", "flow", "arrows", "warped", "occlusion", "confidence", "panel"),
+    "clip": ("flow",),
+}
+"""Pictures in the archive of a pair; fewer in that of a clip, which has many pairs."""
 
 
-def pack_values(look: Look) -> bytes:
-    """Return u, v, occlusion and confidence of every pixel, float32, row by row."""
-    seen = look.visibility()
-    flow = look.flow()
+def pack_values(view: ResultView) -> bytes:
+    """Return u, v, occlusion and confidence of every pixel as float32, row by row."""
+    seen = view.visibility()
+    flow = view.flow()
     values = np.empty((*flow.shape[:2], 4), "<f4")
     values[..., :2], values[..., 2], values[..., 3] = flow, seen.code, seen.confidence
     return values.tobytes()
 
 
-def pack_both(look: Look) -> bytes:
-    """Return flow, occlusion and confidence as the bytes of an .npz file."""
-    seen, flow, buffer = look.visibility(), look.flow(), BytesIO()
+def pack_bidirectional(view: ResultView) -> bytes:
+    """Return flow, occlusion and confidence as an .npz file."""
+    seen, flow, buffer = view.visibility(), view.flow(), BytesIO()
     occluded_in, occluded_out = seen.occlusion
     np.savez_compressed(
         buffer,
@@ -141,19 +157,62 @@ def pack_both(look: Look) -> bytes:
     return buffer.getvalue()
 
 
-def flow_file(look: Look, name: str) -> Path:
-    """Return a file with the flow, which is written when it is first asked for.
+def flow_file(view: ResultView, name: str) -> Path:
+    """Return a flow file, which is written on the first request.
 
     Raises:
         FlowFileError: The format cannot hold this flow.
     """
-    folder, task = look.job.footage.folder, look.task
-    iteration = look.iteration or look.job.wish.iters
-    path = folder.place(task.pair, task.model) / f"flow-{iteration:02d}{FLOW_FILES[name]}"
-    if not path.exists():
-        try:
-            write_flow(path, look.flow())
-        except FlowFileError as err:
-            # Where the file lies is nobody's business.
-            raise FlowFileError(str(err).replace(str(path), name)) from err
-    return path
+    iteration = view.iteration or view.job.request.iters
+    file = view.task.name(f"flow-{iteration:02d}{FLOW_FILES[name]}")
+    try:
+        return view.folder.make_once(file, lambda path: write_flow(path, view.flow()))
+    except FlowFileError as err:  # clients must not see paths of the server
+        raise FlowFileError(str(err).replace(str(view.folder.path / file), name)) from err
+
+
+def archive(job: Job) -> Path:
+    """Return a zip file with all results of a finished job, which is written on first request."""
+
+    def write(path: Path) -> None:
+        # Pictures are compressed already; the plain .flo files are not.
+        with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as bundle:
+            for task in sorted(job.done, key=lambda task: (task.model, task.pair)):
+                view = ResultView(job, task)
+                stem = f"{job.request.models[task.model]}/{task.pair:04d}"
+                bundle.write(flow_file(view, "flow.flo"), f"{stem}-flow.flo", zipfile.ZIP_DEFLATED)
+                for name in ARCHIVED[job.footage.kind]:
+                    bundle.writestr(f"{stem}-{name}.png", encode_png(PICTURES[name](view)))
+
+    return job.footage.folder.make_once("all.zip", write)
+
+
+class AttentionCache:
+    """Encoded frames for attention maps; the least recently used are dropped.
+
+    Args:
+        size: Number of frames to keep. One of 450,000 pixels takes about 7 MB.
+    """
+
+    def __init__(self, size: int = 8) -> None:
+        self._size = size
+        self._frames: OrderedDict[tuple[str, Task], FrameAttention] = OrderedDict()
+        self._lock = Lock()
+
+    def prepare(self, job: Job, task: Task, estimator: FlowEstimator) -> FrameAttention:
+        """Return the encoded first frame of a pair, encoding it if it is not in the cache."""
+        key = (job.id, task)
+        # Locked while encoding, so that two requests at once do not encode twice.
+        with self._lock:
+            if key not in self._frames:
+                self._frames[key] = estimator.attend(ResultView(job, task).frame(0))
+                while len(self._frames) > self._size:
+                    self._frames.popitem(last=False)
+            self._frames.move_to_end(key)
+            return self._frames[key]
+
+    def forget(self, job: Job) -> None:
+        """Drop the frames of a job."""
+        with self._lock:
+            for key in [key for key in self._frames if key[0] == job.id]:
+                del self._frames[key]

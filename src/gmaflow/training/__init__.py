@@ -1,4 +1,9 @@
-"""Samples to weights: presets, the loss, one step, the loop, and runs that can be trusted.
+"""Training: data to weights.
+
+A run is a `TrainConfig` (`config`, `presets`) and `RunOptions`. `setup` checks and builds it, and
+`loop` executes its steps (`step`, `loss`, `schedule`; on a GPU compiled and recorded, `recorded`)
+on batches from `sources`. `run_folder` saves and resumes it. `validation`, `metrics` and
+`reporting` measure and show progress.
 
 from pathlib import Path
 from gmaflow.training import RunOptions, preset, train
@@ -6,12 +11,12 @@ from gmaflow.training import RunOptions, preset, train
 train(preset("scenes-pretrain"), RunOptions(output=Path("runs/mine")))
 """
 
-from gmaflow.training.batch import Batch
+from gmaflow.data import Batch
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.loop import RunSummary, train
-from gmaflow.training.preparing import RunOptions
 from gmaflow.training.presets import PRESETS, preset
 from gmaflow.training.schedule import StepPlan, plan_at
+from gmaflow.training.setup import RunOptions
 from gmaflow.training.step import StepResult, TrainStep
 
 __all__ = [

@@ -1,25 +1,65 @@
-"""What a training run is: one frozen config that refuses nonsense.
+"""The configuration of a training run, checked when it is created.
 
 The string under a field is its documentation, in `--help` and in `gmaflow train PRESET --show`.
 """
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
 from gmaflow.runtime.device import as_precision
-from gmaflow.training.places import Place
+from gmaflow.scenes import PRESETS as SCENE_PRESETS
 
 CHANGEABLE = {"log_every", "save_every", "keep", "validate_every", "validate_on"}
 CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
-"""What a resumed run may change: the weights do not depend on it, or a folder has moved."""
+"""What a resumed run may change: it does not affect the weights, or a folder has moved."""
+
+SOURCE_KINDS = ("scenes", "stage", "set", "folder")
+STAGES = ("chairs", "things", "sintel", "kitti")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where pairs come from: scenes:mix, stage:chairs, set:sintel:final or folder:PATH."""
+
+    kind: str
+    """scenes: rendered; stage: a mixture of the paper; set: one data set; folder: your own."""
+    name: str
+    """The scene preset, the stage, the data set, or the path of the folder."""
+    variant: str = ""
+    """The pass of a data set: clean, final ..."""
+
+    @classmethod
+    def parse(cls, text: str) -> "DataSource":
+        """Parse a source as written in a config.
+
+        Raises:
+            TrainingError: the kind or the name is unknown.
+        """
+        kind, _, name = text.partition(":")
+        if kind not in SOURCE_KINDS or not name:
+            raise TrainingError(
+                f"unknown data source {text!r}; give scenes:mix, stage:chairs, set:NAME, "
+                "set:NAME:PASS or folder:PATH"
+            )
+        if kind == "set":
+            name, _, variant = name.partition(":")
+            return cls(kind, name, variant)
+        known = {"scenes": SCENE_PRESETS, "stage": STAGES}.get(kind)
+        if known is not None and name not in known:
+            raise TrainingError(f"unknown {kind} {name!r}; {suggest(name, known)}")
+        return cls(kind, name)
+
+    def __str__(self) -> str:
+        return ":".join(part for part in (self.kind, self.name, self.variant) if part)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All that decides which weights come out."""
+    """Everything that determines the trained weights."""
 
     # The network.
     model: str = "gma"
@@ -27,93 +67,95 @@ class TrainConfig:
     num_heads: int = 1
     """Attention heads of a gma model."""
     learned_alpha: bool = True
-    """Scale aggregated motion by a learned scalar (the paper's), or not at all."""
+    """Scale aggregated motion by a learned scalar, as in the paper, or not at all."""
     combination: str = "concatenate"
-    """Show the recurrent unit local and global motion (concatenate), or global alone (replace)."""
+    """Input of the recurrent unit: local and global motion (concatenate), or global only
+    (replace)."""
     residual: bool = True
-    """Add aggregated motion to local motion, or use it as it is."""
+    """Add aggregated motion to local motion, or use it unchanged."""
 
-    # What it learns from.
+    # The data.
     data: str = "scenes:mix"
-    """scenes:PRESET, stage:STAGE (the paper's mixtures), set:NAME[:PASS] or folder:PATH; a run
-    does not start without."""
+    """Training data: scenes:PRESET, stage:STAGE (the paper's mixtures), set:NAME[:PASS] or
+    folder:PATH."""
     root: str = ""
-    """Folder of the data set, or of several; by default what the environment says."""
+    """Folder of the data set, or of several; by default from the environment."""
     textures: str = ""
-    """Folder of pictures for scenes; by default the built-in patterns."""
+    """Folder of images to use as textures of scenes; by default the built-in patterns."""
     crop: tuple[int, int] = (368, 496)
-    """Height and width that the network sees, multiples of 8."""
+    """Height and width of the training crops, multiples of 8."""
     batch: int = 16
-    """Pairs of one step, all processes and accumulated parts together."""
+    """Pairs in a step, over all processes and accumulated parts."""
     pairs: int = 0
-    """Scenes: learn from so many pairs again and again, to see whether it learns; 0: no end."""
+    """Scenes: repeat this many pairs, to test whether the network learns; 0: endless."""
     seed: int = 1234
-    """Decides the first weights, the scenes, the order of files and their augmentation."""
+    """Determines the initial weights, the scenes, the order of files and their augmentation."""
 
-    # How it learns.
+    # The optimisation.
     steps: int = 100_000
     """Optimisation steps."""
     iters: int = 12
-    """Refinements of the network in a step."""
+    """Refinement iterations of the network in a step."""
     lr: float = 4e-4
     """Peak of the one-cycle learning rate."""
     weight_decay: float = 1e-4
-    """AdamW's."""
+    """Weight decay of AdamW."""
     gamma: float = 0.8
-    """Each earlier iteration counts this much less in the loss."""
+    """Weight of each earlier iteration in the loss, relative to the next."""
     clip: float = 1.0
-    """Largest norm of a gradient."""
+    """Maximum norm of the gradient."""
     precision: str = "auto"
     """fp32, fp16 (with loss scaling) or bf16; auto is fp16 on CUDA, fp32 elsewhere."""
 
     # Options that are off by default.
     occluded_from: float = 0.0
-    """Share of the steps before which occluded pixels bear no loss."""
+    """Ignore occluded pixels in the loss for this share of the steps."""
     iters_growth: str = ""
-    """Fewer iterations at first, as "0:4 0.5:8 0.8:12": from that share of the steps, so many."""
+    """Use fewer iterations at first, as in "0:4 0.5:8 0.8:12": share of the steps, iterations."""
     ema: float = 0.0
-    """Decay of a running mean of the weights, such as 0.999; it is then what is kept; 0: none."""
+    """Decay of an exponential moving average of the weights, such as 0.999, which is then saved;
+    0: off."""
     both_ways: bool = False
-    """Scenes: a batch is half as many pairs, forward and backward: half as many are rendered, and
-    each frame is encoded once."""
+    """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
+    and each frame is encoded once."""
     accumulate: int = 1
-    """Compute the gradient of a batch in so many parts, for less memory."""
+    """Compute the gradient of a batch in this many parts, to save memory."""
 
-    # Where it starts.
+    # The start.
     init: str = ""
-    """Weights to start from: a file, or the name of shipped ones; by default random."""
+    """Initial weights: a file, or the name of shipped weights; by default random."""
     start_step: int = 0
-    """Go on in the schedule and the data from here, with the weights of --init alone."""
+    """Start at this step of the schedule and the data, from the weights given with --init."""
     warm_up: int = 200
-    """Steps over which the learning rate rises after such a start, as Adam's moments refill."""
+    """Steps over which the learning rate rises after --start-step, while Adam's moments refill."""
 
-    # What is kept and told.
+    # Logging, checkpoints and validation.
     log_every: int = 100
     """Steps between two lines of the log."""
     save_every: int = 1000
     """Steps between two checkpoints."""
     keep: int = 3
-    """Checkpoints that are kept, the newest."""
+    """Number of checkpoints to keep."""
     validate_every: int = 0
-    """Steps between two validations; 0: none."""
+    """Steps between two validations; 0: off."""
     validate_on: tuple[str, ...] = ("scenes:mix",)
-    """What to validate on, as in --data (not stage:); the first decides which weights are best."""
+    """Validation data, as in --data (not stage:); the first one decides which weights are best."""
     validate_pairs: int = 64
-    """Pairs of each of those that are used, at most."""
+    """Maximum number of pairs of each validation set."""
     max_skipped: int = 50
-    """Stop when so many steps in a row had a loss or gradient that was not finite."""
+    """Stop after this many consecutive steps with a loss or gradient that is not finite."""
     workers: int = 4
     """Processes that read files; scenes need none."""
 
     def __post_init__(self) -> None:
-        _ = self.network  # refuses what cannot be a network
+        _ = self.network  # raises if the fields describe no network
         as_precision(self.precision)
         for name in (*filter(None, [self.data]), *self.validate_on):
-            Place.parse(name)
+            DataSource.parse(name)
         if self.validate_every and not self.validate_on:
-            raise TrainingError("nothing to validate on is named; give validate_on, or no interval")
+            raise TrainingError("validate_every needs data; give validate_on, or validate_every=0")
         if any(name.startswith("stage:") for name in self.validate_on):
-            raise TrainingError("a stage's mixture is for training; validate on set:NAME instead")
+            raise TrainingError("stage: is for training only; validate on set:NAME instead")
         self._check_sizes()
         self._check_shares()
         _ = self.growth
@@ -122,10 +164,10 @@ class TrainConfig:
     def network(self) -> NetworkConfig:
         """The network that the fields describe."""
         if self.model not in MODELS:
-            raise TrainingError(f"no model is called {self.model!r}; {suggest(self.model, MODELS)}")
+            raise TrainingError(f"unknown model {self.model!r}; {suggest(self.model, MODELS)}")
         if self.combination not in get_args(Combination):
             raise TrainingError(
-                f"combination={self.combination!r} is not known; "
+                f"unknown combination={self.combination!r}; "
                 f"{suggest(self.combination, get_args(Combination))}"
             )
         base = MODELS[self.model]
@@ -142,12 +184,12 @@ class TrainConfig:
 
     @property
     def ways(self) -> int:
-        """How often each pair of a batch is in it: forward, or backward as well."""
+        """Directions of each pair in a batch: 1, or 2 with `both_ways`."""
         return 2 if self.both_ways else 1
 
     @property
     def growth(self) -> tuple[tuple[float, int], ...]:
-        """The schedule of iterations: from which share of the steps, how many."""
+        """The schedule of iterations, as (share of the steps, iterations)."""
         if not self.iters_growth.strip():
             return ((0.0, self.iters),)
         try:
@@ -156,11 +198,11 @@ class TrainConfig:
         except ValueError:
             schedule = ()
         shares = [share for share, _ in schedule]
-        sound = bool(shares) and shares[0] == 0 and sorted(set(shares)) == shares
-        if not sound or shares[-1] >= 1 or min(iters for _, iters in schedule) < 1:
+        valid = bool(shares) and shares[0] == 0 and sorted(set(shares)) == shares
+        if not valid or shares[-1] >= 1 or min(iters for _, iters in schedule) < 1:
             raise TrainingError(
-                f"iters_growth={self.iters_growth!r} is no schedule; give rising shares from 0 on "
-                'with iterations, as "0:4 0.5:8 0.8:12"'
+                f"invalid iters_growth={self.iters_growth!r}; give rising shares starting at 0, "
+                'with iterations, as in "0:4 0.5:8 0.8:12"'
             )
         return schedule
 
@@ -168,8 +210,7 @@ class TrainConfig:
         if any(side % STRIDE or side < MIN_SIDE for side in self.crop):
             height, width = self.crop
             raise TrainingError(
-                f"crop={height}x{width} does not suit the network; give multiples of {STRIDE} from "
-                f"{MIN_SIDE} on"
+                f"invalid crop={height}x{width}; give multiples of {STRIDE}, at least {MIN_SIDE}"
             )
         least = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
         least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 1, "warm_up": 1, "seed": 0}
@@ -179,31 +220,76 @@ class TrainConfig:
                 raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")
         if self.batch % (self.accumulate * self.ways):
             raise TrainingError(
-                f"batch={self.batch} cannot be learned in {self.accumulate} equal parts"
+                f"batch={self.batch} cannot be split into {self.accumulate} equal parts"
                 f"{', each forward and backward' if self.both_ways else ''}; choose a multiple of "
                 f"{self.accumulate * self.ways}"
             )
-        if self.both_ways and self.data and Place.parse(self.data).kind != "scenes":
+        if self.both_ways and self.data and DataSource.parse(self.data).kind != "scenes":
             raise TrainingError(
-                f"both_ways needs truth that is known backward too, and {self.data} has none; "
-                "learn from scenes, or leave it out"
+                f"both_ways needs backward ground truth, which {self.data} does not have; "
+                "train on scenes, or omit both_ways"
             )
         if self.start_step >= self.steps:
             raise TrainingError(
-                f"start_step={self.start_step} leaves nothing of steps={self.steps} to do"
+                f"start_step={self.start_step} must be less than steps={self.steps}"
             )
         if self.start_step and not self.init:
-            raise TrainingError("start_step goes on from weights; name them with init")
+            raise TrainingError("start_step needs initial weights; give init")
 
     def _check_shares(self) -> None:
         bounds = {
-            "lr": (0 < self.lr < 1, "more than 0, less than 1"),
-            "weight_decay": (0 <= self.weight_decay < 1, "0 or more, less than 1"),
-            "gamma": (0 < self.gamma <= 1, "more than 0, at most 1"),
+            "lr": (0 < self.lr < 1, "more than 0 and less than 1"),
+            "weight_decay": (0 <= self.weight_decay < 1, "at least 0 and less than 1"),
+            "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
-            "occluded_from": (0 <= self.occluded_from < 1, "0 or more, less than 1"),
-            "ema": (0 <= self.ema < 1, "0 or more, less than 1"),
+            "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
         for name, (within, wanted) in bounds.items():
             if not within:
                 raise TrainingError(f"{name}={getattr(self, name)} is out of range; give {wanted}")
+
+
+def to_json(config: TrainConfig) -> str:
+    """Return a config as JSON."""
+    return json.dumps(asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> TrainConfig:
+    """Parse a config written by `to_json`.
+
+    Raises:
+        TrainingError: the text is not a config, or from a newer version of gmaflow.
+    """
+    try:
+        values: dict[str, Any] = json.loads(text)
+        known = {field.name for field in fields(TrainConfig)}
+        if unknown := sorted(values.keys() - known):
+            raise TrainingError(
+                f"unknown setting {unknown[0]!r}; the run may be from a newer gmaflow"
+            )
+        lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
+        return TrainConfig(**(values | lists))
+    except (json.JSONDecodeError, AttributeError, TypeError) as err:
+        raise TrainingError(f"not a training config ({err})") from None
+
+
+def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
+    """Describe the differences between two configs that a resumed run may not have."""
+    old, new = asdict(stored), asdict(wanted)
+    fixed = old.keys() - CHANGEABLE
+    if not (stored.textures and wanted.textures):  # the folder may move, but not appear or vanish
+        fixed |= {"textures"}
+    return [
+        f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
+        for name in old
+        if name in fixed and old[name] != new[name]
+    ]
+
+
+def as_text(value: object) -> str:
+    """Return a value as it is written in `key=value`."""
+    if isinstance(value, tuple):
+        is_size = bool(value) and isinstance(value[0], int)
+        return ("x" if is_size else ",").join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value) or '""'

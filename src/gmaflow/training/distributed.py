@@ -1,4 +1,4 @@
-"""Several processes under `torchrun`, or one alone: the same code."""
+"""One process, or several started by `torchrun`, with the same code."""
 
 import os
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from gmaflow.runtime.device import pick_device
 
 @dataclass(frozen=True)
 class World:
-    """This process among all that train together."""
+    """This process and the number of processes that train together."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def share(self, batch: int, *, parts: int = 1) -> int:
-        """Return how many pairs of a step's batch are this process's.
+        """Return the number of pairs of a batch that belong to this process.
 
         Raises:
-            TrainingError: It cannot be divided equally.
+            TrainingError: the batch cannot be divided equally.
         """
         if batch % (self.size * parts):
             raise TrainingError(
@@ -39,34 +39,35 @@ class World:
         return batch // self.size
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add up a tensor over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def any(self, tensor: Tensor) -> Tensor:
-        """Take the largest of each entry over all processes, in place."""
+        """Take the maximum of a tensor over all processes, in place."""
         if self.size > 1:
             dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor
 
     def barrier(self) -> None:
-        """Wait until all are here."""
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
 
 ALONE = World()
+"""A single process."""
 
 
 def is_first_process() -> bool:
-    """Whether this process may speak for all, before or after they have joined."""
+    """Return whether this process prints, even before or after the processes are connected."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def joined_world(device: str) -> Iterator[tuple[World, torch.device]]:
-    """Join the processes that torchrun started, if it did; give this one's place and device."""
+    """Connect to the other processes of torchrun, if any; give this process's world and device."""
     picked = pick_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

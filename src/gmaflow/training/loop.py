@@ -1,26 +1,29 @@
-"""The training loop: one page."""
+"""The training loop."""
 
-import math
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
-import numpy as np
+import torch
 
 from gmaflow.errors import TrainingError, say
-from gmaflow.io import write_image
 from gmaflow.runtime.memory import is_out_of_memory
 from gmaflow.training import reporting
-from gmaflow.training.checkpoints import TrainState, random_states
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World, joined_world
-from gmaflow.training.meter import Meter
-from gmaflow.training.preparing import Job, RunOptions, is_recorded, prepare
+from gmaflow.training.metrics import Meter
 from gmaflow.training.reporting import Reporter
+from gmaflow.training.run_folder import TrainState, random_states
 from gmaflow.training.schedule import plan_at
-from gmaflow.training.stopping import StopRequest
-from gmaflow.viz import Series, line_plot
+from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
+
+AGREE_EVERY = 10
+"""Several processes agree on stopping every so many steps, since communication takes time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,165 +32,155 @@ class RunSummary:
 
     folder: Path
     steps: int
-    """Steps done, those of earlier starts included."""
+    """Finished steps, including those before resuming."""
     stopped: str
-    """Why it ended before its last step; empty if it did not."""
+    """Why it stopped before its last step; empty if it finished."""
     skipped: int
-    """Steps whose loss or gradient was not finite."""
+    """Steps skipped because the loss or gradient was not finite."""
     last: dict[str, float]
     """The last line of the log."""
     best: float | None
     """The lowest validation error."""
 
     def told(self) -> str:
-        """Return the summary as a person would say it."""
-        figures = reporting.describe(self.last)
-        skipped = f", {self.skipped} steps skipped as not finite" if self.skipped else ""
+        """Return the summary as a sentence."""
+        figures = reporting.format_values(self.last)
+        skipped = f", {self.skipped} steps skipped (not finite)" if self.skipped else ""
         best = "" if self.best is None else f", best validation error {self.best:.3f} px"
         ended = f"stopped ({self.stopped})" if self.stopped else "done"
-        more = "; add --resume to go on" if self.stopped else ""
+        more = "; add --resume to continue" if self.stopped else ""
         return (
-            f"{ended} after {self.steps} steps: {figures or 'nothing was left to do'}{best}"
+            f"{ended} after {self.steps} steps: {figures or 'nothing left to do'}{best}"
             f"{skipped}; see {self.folder}{more}"
         )
 
 
 def train(config: TrainConfig, options: RunOptions) -> RunSummary:
-    """Train a network, or go on training it.
+    """Train a network, or resume training it.
 
     Raises:
-        FlowError: Something is missing or does not fit, or the run cannot go on.
+        FlowError: something is missing or does not fit, or the run cannot continue.
     """
     if not config.data:
         raise TrainingError(
-            "nothing to learn from is named; give a folder of frames, each with a flow file of the "
-            "same stem beside it (--data folder:my/frames, in Python data=), or scenes:mix"
+            "no training data is given; give a folder of frames, each with a flow file of the "
+            "same stem (--data folder:my/frames, in Python data=), or scenes:mix"
         )
     with joined_world(options.device) as (world, device):
         if world.is_first and not options.quiet:
             recorded = is_recorded(options, world, device)
             say(reporting.introduce(config, device, compiling=recorded))
-        with explaining_shortage(config):
-            job = prepare(config, options, world, device)
+        with explaining_out_of_memory(config):
+            run = prepare(config, options, world, device)
         with StopRequest(after=options.stop_after or None) as stop:
-            return run(job, config, stop, world, show=not options.quiet)
+            return run_steps(run, stop, show=not options.quiet)
 
 
-def run(
-    job: Job, config: TrainConfig, stop: StopRequest, world: World, *, show: bool
-) -> RunSummary:
-    """Do the steps that are left."""
-    first, device = world.is_first, job.step.device
-    meter = Meter(device, world)
-    done, last = job.start, {}
-    with Reporter(job.folder, config, start=done, show=show and first, record=first) as reporter:
-        batches = job.source.batches(done)
+def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummary:
+    """Execute the remaining steps."""
+    config, first, device = run.config, run.world.is_first, run.step.device
+    meter = Meter(device, run.world)
+    done, last = run.start, {}
+    with Reporter(run.folder, config, start=done, show=show and first, record=first) as reporter:
+        batches = run.source.batches(done)
         for step in range(done, config.steps):
-            with explaining_shortage(config):
-                result = job.learn(next(batches), plan_at(step, config))
+            with explaining_out_of_memory(config):
+                result = run.learn(next(batches), plan_at(step, config))
             meter.add(result, config.batch)
             done = step + 1
             reporter.advance(done)
-            ending = done == config.steps or stop.agreed(done, world, device)
+            ending = done == config.steps or stop.agreed(done, run.world, device)
             if ending or done % config.log_every == 0:
-                refuse_to_drift(job, config, done)
-                last = meter.read() | {"lr": float(job.step.lr), "skipped": float(job.step.skipped)}
+                check_progress(run, done)
+                last = meter.read() | {"lr": float(run.step.lr), "skipped": float(run.step.skipped)}
                 reporter.log(done, last)
             if config.validate_every and (ending or done % config.validate_every == 0):
-                with losing_nothing(job, config, done, world):
-                    validate(job, done, reporter)
+                with saving_on_error(run, done):
+                    validate(run, done, reporter)
             if ending or done % config.save_every == 0:
-                save(job, config, done, world, last=ending)
+                save(run, done, last=ending)
             if ending:
                 break
     if first:
-        draw(job, config)
+        reporting.draw_curve(run.folder, config)
     reason = "" if done == config.steps else stop.reason or "another process stopped"
-    skipped = int(job.step.skipped)
     return RunSummary(
-        folder=job.folder.path, steps=done, stopped=reason, skipped=skipped, last=last,
-        best=job.best,
-    )  # fmt: skip
+        folder=run.folder.path,
+        steps=done,
+        stopped=reason,
+        skipped=int(run.step.skipped),
+        last=last,
+        best=run.best,
+    )
 
 
-def validate(job: Job, step: int, reporter: Reporter) -> None:
-    """Measure the errors on the validation sets, and keep the weights if they are the best."""
-    with job.step.evaluating() as network:
-        found = job.validation.errors(network)
+def validate(run: TrainingRun, step: int, reporter: Reporter) -> None:
+    """Measure the errors on the validation sets, and save the weights if they are the best."""
+    with run.step.evaluating() as network:
+        found = run.validation.errors(network)
     for name, errors in found.items():
         reporter.log(step, errors, name=name)
     error = next(iter(found.values())).get("epe")
-    if error is not None and (job.best is None or error < job.best):
-        job.best = error
+    if error is not None and (run.best is None or error < run.best):
+        run.best = error
         if reporter.record:
-            job.folder.save_best(state_of(job, reporter.config, step), job.step.weights())
+            run.folder.save_best(state_of(run, step), run.step.weights())
+
+
+def save(run: TrainingRun, step: int, *, last: bool) -> None:
+    """Write a checkpoint and the weights."""
+    if run.world.is_first:
+        run.folder.save(state_of(run, step), run.step.weights(), last=last)
+    run.world.barrier()
+
+
+def state_of(run: TrainingRun, step: int) -> TrainState:
+    """Return the current state of a run."""
+    return TrainState(
+        config=run.config,
+        step=step,
+        tensors=run.step.state(),
+        best=run.best,
+        random=random_states(),
+    )
+
+
+def check_progress(run: TrainingRun, step: int) -> None:
+    """Stop a run that has skipped too many steps in a row."""
+    in_row = int(run.step.skipped_in_row)
+    if in_row >= run.config.max_skipped:
+        raise TrainingError(
+            f"the loss or gradient of the last {in_row} steps up to {step} was not finite; start "
+            "a new run from the last weights with a lower lr, or train in fp32"
+        )
 
 
 @contextmanager
-def losing_nothing(job: Job, config: TrainConfig, step: int, world: World) -> Iterator[None]:
-    """Write down what was learned if something fails that has nothing to do with it.
+def saving_on_error(run: TrainingRun, step: int) -> Iterator[None]:
+    """Save a checkpoint if validation fails.
 
     Raises:
-        TrainingError: Memory does not suffice.
+        TrainingError: validation ran out of memory.
     """
     try:
         yield
     except Exception as err:
-        if world.is_first:
-            job.folder.save(state_of(job, config, step), job.step.weights(), last=True)
+        if run.world.is_first:
+            run.folder.save(state_of(run, step), run.step.weights(), last=True)
         if is_out_of_memory(err):
             raise TrainingError(
-                f"a pair of {', '.join(config.validate_on)} does not fit into memory; validate on "
-                f"smaller frames, then resume: step {step} is kept"
+                f"a pair of {', '.join(run.config.validate_on)} does not fit into memory; validate "
+                f"on smaller frames, then resume: step {step} is saved"
             ) from err
         raise
 
 
-def save(job: Job, config: TrainConfig, step: int, world: World, *, last: bool) -> None:
-    """Write down all that is needed to go on."""
-    if world.is_first:
-        job.folder.save(state_of(job, config, step), job.step.weights(), last=last)
-    world.barrier()
-
-
-def state_of(job: Job, config: TrainConfig, step: int) -> TrainState:
-    """Return the run as it is now."""
-    return TrainState(
-        config=config, step=step, tensors=job.step.state(), best=job.best, random=random_states()
-    )
-
-
-def refuse_to_drift(job: Job, config: TrainConfig, step: int) -> None:
-    """Stop a run whose steps have long come to nothing."""
-    in_row = int(job.step.skipped_in_row)
-    if in_row >= config.max_skipped:
-        raise TrainingError(
-            f"the last {in_row} steps up to {step} had a loss or gradient that was not finite, and "
-            "changed nothing; resume from the last checkpoint with a lower lr in a new run, or "
-            "train in fp32"
-        )
-
-
-def draw(job: Job, config: TrainConfig) -> None:
-    """Draw the log as curves."""
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for line in job.folder.read_log():
-        if math.isfinite(line.get("epe", math.nan)):
-            name = f"EPE on {line['set']}" if "set" in line else "EPE in training"
-            curves.setdefault(name, []).append((float(line["step"]), line["epe"]))
-    title = f"{config.model} on {config.data}: end-point error in pixels"
-    series = [Series(name, *np.array(p).T) for name, p in curves.items() if len(p) > 1]
-    if series:
-        plot = line_plot(series, title=title, x_label="step", y_label="pixels")
-        write_image(job.folder.path / "curve.png", plot)
-
-
 @contextmanager
-def explaining_shortage(config: TrainConfig) -> Iterator[None]:
-    """Say what would help where memory does not suffice.
+def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
+    """Turn an out-of-memory error into advice.
 
     Raises:
-        TrainingError: It does not.
+        TrainingError: the batch does not fit into memory.
     """
     try:
         yield
@@ -205,3 +198,48 @@ def explaining_shortage(config: TrainConfig) -> Iterator[None]:
             f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "
             f"{config.model} does not fit into memory; try {', '.join(less)}"
         ) from err
+
+
+class StopRequest:
+    """Stops a run between two steps: on Ctrl-C, SIGTERM, or after a time limit.
+
+    A second Ctrl-C stops it immediately.
+    """
+
+    def __init__(self, *, after: float | None) -> None:
+        self.deadline = None if after is None else time.monotonic() + after
+        self.signalled = False
+        self._previous: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "StopRequest":
+        # Only the main thread may set signal handlers.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signalled:
+            raise KeyboardInterrupt
+        self.signalled = True
+
+    @property
+    def reason(self) -> str:
+        """Why to stop; empty if there is no reason."""
+        if self.signalled:
+            return "interrupted"
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            return "time limit reached"
+        return ""
+
+    def agreed(self, step: int, world: World, device: torch.device) -> bool:
+        """Return whether to stop after this step; all processes decide the same."""
+        if world.size == 1:
+            return bool(self.reason)
+        if step % AGREE_EVERY:
+            return False
+        return bool(world.any(torch.tensor(float(bool(self.reason)), device=device)))

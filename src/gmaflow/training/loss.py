@@ -1,4 +1,4 @@
-"""The sequence loss: every iteration's flow against the truth, later ones counting more.
+"""The sequence loss: the error of every iteration, with higher weights for later ones.
 
 Legend: b batch, h w rows and columns.
 """
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 MAX_FLOW = 400.0
-"""Pixels that move farther bear no loss, as published."""
+"""Pixels with larger motion do not count in the loss, as published."""
 
 
 def loss_weights(
@@ -19,14 +19,14 @@ def loss_weights(
     occluded: Bool[Tensor, "b h w"],
     occluded_weight: Float[Tensor, ""],
 ) -> Float[Tensor, "b h w"]:
-    """Return how much each pixel counts: 0 where the truth is unknown or too large.
+    """Return the weight of each pixel: 0 where the true flow is unknown or too large.
 
     Args:
-        flow: The truth.
+        flow: True flow.
         valid: Where it is known.
-        occluded: Which pixels are not visible in the second frame.
-        occluded_weight: How much those count; a tensor, so that it can change while the step that
-            reads it does not.
+        occluded: Pixels not visible in the second frame.
+        occluded_weight: Weight of occluded pixels; a tensor, so that it can change while a recorded
+            step stays the same.
     """
     counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
     return torch.where(occluded, occluded_weight, 1.0) * counts
@@ -41,10 +41,10 @@ def sequence_loss(
 ) -> Float[Tensor, ""]:
     """Return the sum over iterations of gamma^(iterations to come) times the mean L1 error.
 
-    The mean is over all pixels and both channels, those that do not count included, as published.
+    As published, the mean is over all pixels and both channels, including pixels of weight 0.
     """
     weights = weights[:, None]
-    # What does not count may hold anything, and 0 times infinity is not 0.
+    # Pixels of weight 0 may hold any value, and 0 times infinity is not 0.
     truth = torch.where(weights > 0, truth, 0.0)
     loss = truth.new_zeros(())
     for to_come, flow in enumerate(reversed(flows)):

@@ -1,4 +1,4 @@
-"""The paper's four stages, and our own on rendered scenes."""
+"""Presets: the paper's four stages, and training on rendered scenes or your own data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from gmaflow.training.config import TrainConfig
 
 
 def chairs() -> TrainConfig:
-    """The paper's first stage: FlyingChairs, from random weights."""
+    """Stage 1 of the paper: FlyingChairs, from random weights."""
     return TrainConfig(
         data="stage:chairs",
         steps=120_000,
@@ -22,22 +22,22 @@ def chairs() -> TrainConfig:
 
 
 def things() -> TrainConfig:
-    """The paper's second stage: FlyingThings3D; add --init with the weights of the first."""
+    """Stage 2 of the paper: FlyingThings3D; use --init with the weights of stage 1."""
     return replace(chairs(), data="stage:things", batch=6, crop=(400, 720), lr=1.25e-4)
 
 
 def sintel() -> TrainConfig:
-    """The paper's third stage: Sintel, KITTI, HD1K and FlyingThings3D; --init from the second."""
+    """Stage 3 of the paper: Sintel, KITTI, HD1K and FlyingThings3D; --init from stage 2."""
     return replace(things(), data="stage:sintel", crop=(368, 768), weight_decay=1e-5, gamma=0.85)
 
 
 def kitti() -> TrainConfig:
-    """The paper's last stage: KITTI 2015; --init from the third."""
+    """Stage 4 of the paper: KITTI 2015; --init from stage 3."""
     return replace(sintel(), data="stage:kitti", steps=50_000, crop=(288, 960))
 
 
 def scenes_pretrain() -> TrainConfig:
-    """Ours: rendered scenes of all kinds, from random weights; needs no files."""
+    """Rendered scenes of all kinds, from random weights; needs no files."""
     return TrainConfig(
         data="scenes:mix",
         steps=100_000,
@@ -51,7 +51,7 @@ def scenes_pretrain() -> TrainConfig:
 
 
 def scenes_finetune() -> TrainConfig:
-    """Ours: larger frames, faster film and a gentler rate; --init from the pretraining."""
+    """Rendered scenes: larger crops, faster motion, lower rate; --init from the pretraining."""
     return replace(
         scenes_pretrain(),
         data="scenes:fast-mix",
@@ -65,9 +65,9 @@ def scenes_finetune() -> TrainConfig:
 
 
 def finetune() -> TrainConfig:
-    """Your own pairs: add --data folder:PATH, and --init with the weights to begin from."""
+    """Your own pairs: give --data folder:PATH, and --init with the initial weights."""
     return TrainConfig(
-        data="",  # only whoever trains knows the folder
+        data="",  # the user must give the folder
         steps=5000,
         batch=6,
         crop=(320, 448),
@@ -91,16 +91,16 @@ PRESETS: Mapping[str, Callable[[], TrainConfig]] = {
 
 
 def preset(name: str) -> TrainConfig:
-    """Return a preset by name.
+    """Return the preset with this name.
 
     Raises:
-        TrainingError: There is none of that name.
+        TrainingError: the name is unknown.
     """
     if name not in PRESETS:
-        raise TrainingError(f"there is no preset {name!r}; {suggest(name, PRESETS)}")
+        raise TrainingError(f"unknown preset {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]()
 
 
 def summary(name: str) -> str:
-    """Return what a preset is, in a line."""
+    """Return a one-line description of a preset."""
     return (PRESETS[name].__doc__ or "").strip().splitlines()[0]

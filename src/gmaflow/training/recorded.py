@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
 from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.runtime.device import cudnn_flag
 from gmaflow.training import loss
-from gmaflow.training.batch import Batch
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 

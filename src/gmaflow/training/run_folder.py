@@ -1,79 +1,208 @@
-"""Everything about a run in one folder.
+"""The folder of a run.
 
-config.json             what was asked for
-log.jsonl               one JSON object a line: losses, errors, speed, validations
-checkpoints/            the newest states to go on from
+config.json             the configuration
+log.jsonl               one JSON object per line: losses, errors, speed, validations
+checkpoints/            the newest states, to resume from
 weights.safetensors     the weights of the newest checkpoint, half precision
-best.safetensors        those with the lowest validation error
-tensorboard/            the log as TensorBoard events, where tensorboard is installed
-curve.png               the log as a picture, at the end
+best.safetensors        the weights with the lowest validation error
+tensorboard/            the log as TensorBoard events, if tensorboard is installed
+curve.png               the log as a plot, written at the end
+
+Checkpoints contain only tensors and plain values, and are loaded with `weights_only=True`.
 """
 
 import json
 import logging
+import re
+import zipfile
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gmaflow.errors import OutputError, TrainingError
+from gmaflow.errors import OutputError, TrainingError, WeightsError
 from gmaflow.io import atomic_write, ensure_can_fill
-from gmaflow.training.checkpoints import Checkpoints, TrainState
-from gmaflow.training.config import TrainConfig
-from gmaflow.training.overrides import differences, from_json, to_json
+from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
+from gmaflow.weights.checkpoint import load_tensors_only
 
 log = logging.getLogger(__name__)
 
+VERSION = 1
 OURS = ("config.json", "log.jsonl", "weights.safetensors", "best.safetensors", "curve.png")
+_NAME = re.compile(r"step-(\d{8})\.pt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainState:
+    """The state of a run between two steps."""
+
+    config: TrainConfig
+    step: int
+    """Number of finished steps; also the position in the data."""
+    tensors: dict[str, Tensor]
+    """The result of `TrainStep.state`."""
+    best: float | None = None
+    """The lowest validation error so far."""
+    random: dict[str, Tensor]
+    """States of torch's random number generators, by device."""
+
+
+def random_states() -> dict[str, Tensor]:
+    """Return the states of torch's random number generators."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random(states: dict[str, Tensor]) -> None:
+    """Restore the random number generators."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+class Checkpoints:
+    """The numbered checkpoints in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def paths(self) -> list[Path]:
+        """Return the checkpoints, oldest first."""
+        return sorted(path for path in self.folder.glob("step-*.pt") if _NAME.fullmatch(path.name))
+
+    def save(self, state: TrainState, *, keep: int) -> Path:
+        """Write a checkpoint, then delete all but the newest ones.
+
+        Raises:
+            OutputError: writing failed; existing checkpoints are unchanged.
+        """
+        path = self.folder / f"step-{state.step:08d}.pt"
+        content = {
+            "version": VERSION,
+            "config": to_json(state.config),
+            "step": state.step,
+            "best": state.best,
+            "tensors": {name: value.detach().cpu() for name, value in state.tensors.items()},
+            "random": state.random,
+        }
+        with atomic_write(path) as temporary:
+            torch.save(content, temporary)
+        for old in self.paths()[:-keep]:
+            old.unlink()
+        return path
+
+    def newest(self) -> TrainState:
+        """Read the newest intact checkpoint; broken ones are skipped with a warning.
+
+        Raises:
+            TrainingError: there is no intact checkpoint.
+        """
+        paths = self.paths()
+        for path in reversed(paths):
+            try:
+                return read_state(path)
+            except WeightsError as err:
+                log.warning("%s: %s; using the previous checkpoint", path, err)
+        found = f"none of {len(paths)} checkpoints can be read" if paths else "no checkpoint"
+        raise TrainingError(
+            f"{self.folder}: {found}; start again with --overwrite, or in another folder"
+        )
+
+    def clear(self) -> None:
+        """Delete all checkpoints."""
+        for path in self.paths():
+            path.unlink()
+
+
+def check_sums(path: Path) -> None:
+    """Verify a checkpoint's checksums, which torch itself ignores.
+
+    Raises:
+        WeightsError: the file is truncated or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError):
+        raise WeightsError("truncated or damaged") from None
+    if damaged is not None:
+        raise WeightsError(f"damaged in {damaged}")
+
+
+def read_state(path: Path) -> TrainState:
+    """Read a checkpoint.
+
+    Raises:
+        WeightsError: the file is broken, or not a checkpoint of a run.
+    """
+    check_sums(path)
+    content: Any = load_tensors_only(path)
+    try:
+        if content["version"] != VERSION:
+            raise WeightsError(f"version {content['version']} is not supported, only {VERSION}")
+        return TrainState(
+            config=from_json(content["config"]),
+            step=content["step"],
+            best=content["best"],
+            tensors=content["tensors"],
+            random=content["random"],
+        )
+    except (KeyError, TypeError) as err:
+        raise WeightsError(f"not a checkpoint of a run ({err} is missing)") from None
 
 
 class RunFolder:
-    """A run's files."""
+    """The files of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     def check(self, config: TrainConfig, *, resume: bool, overwrite: bool) -> None:
-        """Refuse a folder that is not this run's, before anything is done.
+        """Check that the folder can be used for this run. Nothing is changed.
 
         Raises:
-            OutputError: Something else is there, or nothing can be written.
-            TrainingError: A run to resume is not there, or is another one.
+            OutputError: the folder contains other files, or is not writable.
+            TrainingError: there is no run to resume, or it has another config.
         """
         ensure_can_fill(self.path)
         if resume and overwrite:
-            raise TrainingError("resume goes on and overwrite starts anew; give one of them")
+            raise TrainingError("resume and overwrite exclude each other; give only one")
         if resume:
             self._check_same(config)
         elif self.is_run():
             if not overwrite:
                 raise OutputError(
-                    f"{self.path} holds a run; add --resume to go on with it, --overwrite to "
-                    "start anew, or choose another folder"
+                    f"{self.path} contains a run; add --resume to continue it, --overwrite to "
+                    "replace it, or choose another folder"
                 )
         elif self.path.exists() and any(self.path.iterdir()):
-            raise OutputError(f"{self.path} holds other files; choose a new or empty folder")
+            raise OutputError(f"{self.path} contains other files; choose a new or empty folder")
 
     def is_run(self) -> bool:
-        """Whether a run is here."""
+        """Return whether the folder contains a run."""
         return (self.path / "config.json").is_file()
 
     def find_weights(self) -> Path:
-        """Return the best weights of the run, or its newest where none was validated.
+        """Return the best weights of the run, or the newest if it was not validated.
 
         Raises:
-            TrainingError: There are none yet.
+            TrainingError: the folder contains no weights.
         """
         for name in ("best.safetensors", "weights.safetensors"):
             if (self.path / name).is_file():
                 return self.path / name
-        raise TrainingError(f"{self.path} holds no weights of a run; name a folder that has some")
+        raise TrainingError(f"{self.path} contains no trained weights; give the folder of a run")
 
     def begin(self, config: TrainConfig) -> None:
-        """Make the folder, or empty it of an earlier run."""
+        """Create the folder, or delete the files of an earlier run."""
         self.checkpoints.clear()
         for name in OURS:
             (self.path / name).unlink(missing_ok=True)
@@ -82,26 +211,26 @@ class RunFolder:
         self.write_config(config)
 
     def write_config(self, config: TrainConfig) -> None:
-        """Write down what was asked for."""
+        """Write the configuration."""
         with atomic_write(self.path / "config.json") as temporary:
             temporary.write_text(to_json(config), "utf-8")
 
     def rewind(self, step: int) -> None:
-        """Drop what the log says of steps that will be done again."""
+        """Remove log lines of steps that will be repeated."""
         kept = [line for line in self.read_log() if line["step"] <= step]
         with atomic_write(self.path / "log.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
 
     def append_log(self, line: Mapping[str, object]) -> None:
-        """Add a line to the log; a full disk loses it, not the run."""
+        """Append a line to the log; on a full disk only the line is lost."""
         try:
             with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as err:
-            log.warning("%s: a line of the log was lost: %s", self.path, err.strerror)
+            log.warning("%s: could not write to the log: %s", self.path, err.strerror)
 
     def read_log(self) -> list[dict[str, Any]]:
-        """Return the log; a last line that was cut off is left out."""
+        """Return the log without truncated lines."""
         path = self.path / "log.jsonl"
         lines = []
         for text in path.read_text("utf-8").splitlines() if path.exists() else ():
@@ -112,12 +241,12 @@ class RunFolder:
         return lines
 
     def save(self, state: TrainState, weights: dict[str, Tensor], *, last: bool) -> None:
-        """Write a checkpoint and the weights alone.
+        """Write a checkpoint and the weights.
 
-        Where the disk is full, the run goes on and the checkpoint before stays the newest.
+        On a full disk the run continues, and the previous checkpoint stays the newest.
 
         Raises:
-            OutputError: The last one cannot be written.
+            OutputError: the last checkpoint cannot be written.
         """
         try:
             self.checkpoints.save(state, keep=state.config.keep)
@@ -125,17 +254,17 @@ class RunFolder:
         except OutputError as err:
             if last:
                 raise
-            log.warning("%s; the run goes on, the checkpoint before stays", err)
+            log.warning("%s; the run continues, and the previous checkpoint is kept", err)
 
     def save_best(self, state: TrainState, weights: dict[str, Tensor]) -> None:
-        """Write the weights with the lowest error yet; a full disk loses them, not the run."""
+        """Write the weights with the lowest error so far; on a full disk the run continues."""
         try:
             self.save_weights("best.safetensors", state, weights)
         except OutputError as err:
-            log.warning("%s; the run goes on without these best weights", err)
+            log.warning("%s; the run continues without saving the best weights", err)
 
     def save_weights(self, name: str, state: TrainState, weights: dict[str, Tensor]) -> None:
-        """Write weights in half precision, to estimate with or to start from."""
+        """Write weights in half precision, for estimation or as initial weights."""
         config = state.config
         card = ModelCard(
             title=f"{config.model}, {config.data}, {state.step} steps",
@@ -147,7 +276,7 @@ class RunFolder:
 
     def _check_same(self, config: TrainConfig) -> None:
         if not self.is_run():
-            raise TrainingError(f"{self.path} holds no run to resume; start one without --resume")
+            raise TrainingError(f"{self.path} has no run to resume; start one without --resume")
         try:
             stored = from_json((self.path / "config.json").read_text("utf-8"))
         except (TrainingError, OSError, UnicodeDecodeError) as err:

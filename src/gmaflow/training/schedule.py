@@ -1,11 +1,11 @@
-"""What changes from step to step: learning rate, iterations, and whether occluded pixels count."""
+"""Settings that change during training: learning rate, iterations, loss of occluded pixels."""
 
 from typing import NamedTuple
 
 from gmaflow.training.config import TrainConfig
 
-# The published one-cycle schedule: as torch's OneCycleLR with linear annealing, 100 steps longer
-# than the training, so that it never reaches its end.
+# The published one-cycle schedule: torch's OneCycleLR with linear annealing, 100 steps longer than
+# the training, so that it never reaches its end.
 EXTRA_STEPS = 100
 RISING_SHARE = 0.05
 FIRST_DIVISOR = 25.0
@@ -18,7 +18,7 @@ class StepPlan(NamedTuple):
     lr: float
     iters: int
     occluded: bool
-    """Whether occluded pixels bear loss."""
+    """Whether occluded pixels count in the loss."""
 
 
 def plan_at(step: int, config: TrainConfig) -> StepPlan:
@@ -27,7 +27,7 @@ def plan_at(step: int, config: TrainConfig) -> StepPlan:
 
 
 def lr_at(step: int, config: TrainConfig) -> float:
-    """Return the learning rate of a step, the warm-up after a start in the middle included."""
+    """Return the learning rate of a step, including the warm-up after `start_step`."""
     rate = one_cycle(step, steps=config.steps, peak=config.lr)
     if config.start_step:
         rate *= min(1.0, (step - config.start_step + 1) / config.warm_up)
@@ -35,7 +35,7 @@ def lr_at(step: int, config: TrainConfig) -> float:
 
 
 def one_cycle(step: int, *, steps: int, peak: float) -> float:
-    """Rise linearly from a 25th of the peak in the first twentieth, then fall to almost nothing."""
+    """Rise linearly from 1/25 of the peak during the first 5 %, then fall to almost zero."""
     total = steps + EXTRA_STEPS
     turn, end = RISING_SHARE * total - 1, total - 1
     first = peak / FIRST_DIVISOR
@@ -46,11 +46,11 @@ def one_cycle(step: int, *, steps: int, peak: float) -> float:
 
 
 def iters_at(step: int, config: TrainConfig) -> int:
-    """Return how many refinements a step makes."""
+    """Return the number of refinement iterations of a step."""
     begun = [iters for share, iters in config.growth if step >= share * config.steps]
     return begun[-1]
 
 
 def occluded_at(step: int, config: TrainConfig) -> bool:
-    """Return whether a step's loss counts occluded pixels."""
+    """Return whether occluded pixels count in the loss of a step."""
     return step >= config.occluded_from * config.steps

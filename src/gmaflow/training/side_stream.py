@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from gmaflow.training.batch import Batch
+from gmaflow.data import Batch
 
 AHEAD = 2
 """Batches that the CPU may be ahead of the GPU: enough that the GPU never waits, few to keep."""

@@ -1,8 +1,8 @@
-"""One optimisation step as an object: forward, loss, backward, clipping, AdamW.
+"""One optimisation step: forward, loss, backward, clipping, AdamW.
 
-Nothing in `TrainStep.run` waits for the device, branches on values or makes state that it keeps:
-given the same tensors to read from, it can be recorded as a CUDA graph and replayed. Whatever
-changes between steps is a tensor that is filled in place.
+`TrainStep.run` never waits for the device, branches on values or creates persistent state, so it
+can be recorded as a CUDA graph and replayed. Settings that change between steps are tensors that
+are filled in place.
 """
 
 from collections.abc import Iterator
@@ -14,33 +14,30 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
 from gmaflow.model import FlowNetwork, Prediction
 from gmaflow.runtime.device import as_precision, pick_dtype
-from gmaflow.training.averaging import WeightAverage
-from gmaflow.training.batch import Batch
-from gmaflow.training.both_ways import BothWays
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.half_copy import HalfCopy
 from gmaflow.training.loss import loss_weights, sequence_loss
 from gmaflow.training.metrics import error_sums
-from gmaflow.training.scaling import LossScale
+from gmaflow.training.mixed_precision import HalfPrecisionCopy, LossScale
 from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
 
 
 class StepResult(NamedTuple):
-    """What a step tells, as tensors on the device; of this process's share of the batch."""
+    """The result of a step as tensors on the device, for this process's share of the batch."""
 
     loss: Float[Tensor, ""]
     gradient_norm: Float[Tensor, ""]
-    """Before clipping."""
+    """Norm of the gradient before clipping."""
     errors: Float[Tensor, " s"]
     """The sums of `metrics.error_sums`."""
     skipped: Bool[Tensor, ""]
-    """Whether the loss or the gradient was not finite, and the step changed nothing."""
+    """Whether the step was skipped because the loss or gradient was not finite."""
 
     @property
     def epe(self) -> Float[Tensor, ""]:
@@ -49,11 +46,11 @@ class StepResult(NamedTuple):
 
 
 class TrainStep:
-    """A network in training, and all that one step reads and changes.
+    """A network in training, with everything that a step reads and changes.
 
     Args:
-        network: On its device; its parameters are changed in place.
-        config: How to learn.
+        network: The network on its device; its parameters are changed in place.
+        config: The configuration of the run.
         world: The processes that share the batch.
     """
 
@@ -65,7 +62,7 @@ class TrainStep:
         self.device = next(network.parameters()).device
         self.dtype = pick_dtype(as_precision(config.precision), self.device)
         half = self.dtype != torch.float32
-        self.half = HalfCopy(network, self.dtype) if half else None
+        self.half = HalfPrecisionCopy(network, self.dtype) if half else None
         self.computing = network if self.half is None else self.half.network
         learning = BothWays(self.computing) if config.both_ways else self.computing
         self.parallel = share_gradients(learning, world)
@@ -79,17 +76,17 @@ class TrainStep:
         self.optimizer = make_optimizer(list(self.learned.values()), self.lr, config)
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
-        """Learn from a batch: fill what changes between steps, then run the step."""
+        """Train on a batch with the settings of `plan`."""
         self.prepare(plan)
         return self.run(batch, plan.iters)
 
     def prepare(self, plan: StepPlan) -> None:
-        """Fill the tensors that hold the step's settings."""
+        """Fill the tensors with the step's settings."""
         self.lr.fill_(plan.lr)
         self.occluded_weight.fill_(float(plan.occluded))
 
     def run(self, batch: Batch, iters: int) -> StepResult:
-        """Learn from a batch with the settings last prepared."""
+        """Train on a batch with the settings last prepared."""
         statistics = list(self.network.buffers())
         before = [value.clone() for value in statistics]
 
@@ -97,15 +94,15 @@ class TrainStep:
         if self.half is not None:
             self.half.refresh()
         parts = batch.split(self.config.accumulate)
-        told = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
-        loss = torch.stack([loss for loss, _ in told]).sum()
-        errors = torch.stack([errors for _, errors in told]).sum(dim=0)
+        results = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
+        loss = torch.stack([loss for loss, _ in results]).sum()
+        errors = torch.stack([errors for _, errors in results]).sum(dim=0)
 
         if self.half is not None:
             self.half.hand_over_gradients()
         norm = self.scale_and_clip()
         failed = ~(loss.isfinite() & norm.isfinite())
-        # The gradient is the same everywhere, the loss is not; all must skip, or none.
+        # The gradient is the same in all processes, the loss is not; all must skip, or none.
         failed = self.world.any(failed.float()) > 0
         self.update(failed)
         for value, old in zip(statistics, before, strict=True):
@@ -115,7 +112,7 @@ class TrainStep:
     def learn(
         self, part: Batch, iters: int, *, last: bool
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
-        """Add a part's gradient to what is there; return its share of the loss, and its errors."""
+        """Accumulate the gradient of a part; return its share of the loss, and its errors."""
         with self.sharing(now=last):
             prediction: Prediction = self.parallel(
                 part.image1, part.image2, iters=iters, all_iterations=True
@@ -128,7 +125,7 @@ class TrainStep:
         return loss.detach(), errors
 
     def scale_and_clip(self) -> Float[Tensor, ""]:
-        """Undo the loss scale and clip the gradient in one pass; return its norm before."""
+        """Unscale and clip the gradient in one pass; return its norm before clipping."""
         gradients = [p.grad for p in self.learned.values() if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients) / self.scale.scale
         factor = (self.config.clip / (norm + 1e-6)).clamp(max=1.0) / self.scale.scale
@@ -136,8 +133,8 @@ class TrainStep:
         return norm
 
     def update(self, failed: Bool[Tensor, ""]) -> None:
-        """Change the parameters, unless the step failed, and keep count."""
-        # A fused optimizer looks at found_inf on the device, and does nothing where it is 1.
+        """Update the parameters, unless the step failed, and count skipped steps."""
+        # A fused optimizer reads found_inf on the device, and does nothing where it is 1.
         self.optimizer.found_inf = failed.float()  # type: ignore[attr-defined]
         self.optimizer.step()
         self.scale.update(failed)
@@ -147,14 +144,14 @@ class TrainStep:
         self.skipped_in_row.add_(1).mul_(failed)
 
     def sharing(self, *, now: bool) -> AbstractContextManager[None]:
-        """Let backward share the gradient among processes, or keep it for a later part."""
+        """Average the gradient over the processes in backward now, or with a later part."""
         if now or not isinstance(self.parallel, DistributedDataParallel):
             return nullcontext()
         return self.parallel.no_sync()
 
     @contextmanager
     def evaluating(self) -> Iterator[FlowNetwork]:
-        """Give the network with the weights that are to be kept, in evaluation mode."""
+        """Give the network in evaluation mode, with averaged weights if `ema` is on."""
         if self.average is not None:
             self.average.swap()
         try:
@@ -166,7 +163,7 @@ class TrainStep:
                 self.average.swap()
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that steps change, by name. Filling them restores a state."""
+        """Return all tensors that steps change, by name. Filling them in place restores a state."""
         tensors = {f"network.{n}": value for n, value in self.network.state_dict().items()}
         for name, parameter in self.learned.items():
             moments = self.optimizer.state[parameter]
@@ -181,27 +178,27 @@ class TrainStep:
         """Fill the state in place.
 
         Raises:
-            TrainingError: It is the state of something else.
+            TrainingError: the state belongs to another network or config.
         """
         own = self.state()
-        strange = sorted(own.keys() ^ tensors.keys())
-        strange += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]
-        if strange:
-            raise TrainingError(f"it is of another network or config ({strange[0]} differs)")
+        different = sorted(own.keys() ^ tensors.keys())
+        different += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]
+        if different:
+            raise TrainingError(f"it is of another network or config ({different[0]} differs)")
         for name, value in own.items():
             value.copy_(tensors[name])
 
     def weights(self) -> dict[str, Tensor]:
-        """Return a copy of the weights that are to be kept: the running mean if there is one."""
+        """Return a copy of the weights to save: the moving average if `ema` is on."""
         with self.evaluating() as network:
             return {n: value.detach().cpu().clone() for n, value in network.state_dict().items()}
 
 
 def freeze_unused(network: FlowNetwork) -> None:
-    """Take the position tables of content-only attention out of training.
+    """Exclude the position tables of content-only attention from training.
 
-    They are there because the published networks have them, but no gradient ever reaches them:
-    several processes would wait for it, and weight decay would shrink them for nothing.
+    They exist because the published networks have them, but they never get a gradient: several
+    processes would wait for it, and weight decay would shrink them.
     """
     if network.attention is not None and network.config.attention == "content":
         network.attention.row_offsets.requires_grad_(False)
@@ -209,10 +206,10 @@ def freeze_unused(network: FlowNetwork) -> None:
 
 
 def share_gradients(network: nn.Module, world: World) -> nn.Module:
-    """Average gradients over the processes; batch statistics stay each process's own.
+    """Average gradients over the processes; batch statistics stay separate.
 
-    That is what the published training on two GPUs does, and like there the running statistics
-    are those of the first process.
+    The published training on two GPUs does the same, and also saves the running statistics of the
+    first process.
     """
     return DistributedDataParallel(network) if world.size > 1 else network
 
@@ -220,7 +217,7 @@ def share_gradients(network: nn.Module, world: World) -> nn.Module:
 def make_optimizer(
     parameters: list[nn.Parameter], lr: Float[Tensor, ""], config: TrainConfig
 ) -> torch.optim.AdamW:
-    """Return AdamW whose rate is a tensor and whose state is there from the first step on."""
+    """Return AdamW with the learning rate as a tensor and its state already created."""
     optimizer = torch.optim.AdamW(
         parameters,
         lr=lr,
@@ -238,3 +235,67 @@ def make_optimizer(
             "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
         }
     return optimizer
+
+
+class WeightAverage:
+    """Exponential moving average of a network's parameters."""
+
+    def __init__(self, network: nn.Module, *, decay: float) -> None:
+        self.decay = decay
+        self.parameters = dict(network.named_parameters())
+        self.mean = {name: value.detach().clone() for name, value in self.parameters.items()}
+
+    @torch.no_grad()
+    def update(self, changed: Float[Tensor, ""]) -> None:
+        """Move towards the parameters; `changed` is 0 after a skipped step."""
+        weight = (1 - self.decay) * changed
+        for name, value in self.parameters.items():
+            self.mean[name].lerp_(value.detach(), weight)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange the average and the parameters, in place."""
+        for name, value in self.parameters.items():
+            kept = value.detach().clone()
+            value.copy_(self.mean[name])
+            self.mean[name].copy_(kept)
+
+
+class BothWays(nn.Module):
+    """A network for batches whose second half is the first half backward.
+
+    Each frame is encoded only once.
+
+    Args:
+        network: The network to train.
+    """
+
+    def __init__(self, network: FlowNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        *,
+        iters: int,
+        all_iterations: bool,
+    ) -> Prediction:
+        """Estimate the flow like the network itself.
+
+        Args:
+            image1: First frames of the pairs, then of the same pairs backward.
+            image2: Second frames; unused, since they are image1 with its halves exchanged.
+            iters: Number of refinement iterations.
+            all_iterations: Return the flow of every iteration.
+        """
+        frames = self.network.encode_frame(image1)
+        features2 = exchange_halves(frames.features)
+        return self.network.match(frames, features2, iters=iters, all_iterations=all_iterations)
+
+
+def exchange_halves(tensor: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+    """Exchange the halves of a batch, keeping the memory layout."""
+    first, second = tensor.chunk(2)
+    return torch.cat([second, first])

@@ -1,17 +1,29 @@
-"""Flow, and what belongs to it, as pictures to look at.
+"""Pictures of flow: numpy arrays in, `uint8` RGB pictures out. All functions are pure.
 
-Numpy arrays in, `uint8` RGB pictures out; every function is pure and leaves its inputs alone.
+`flow_colors` draws flow in the usual colour code, `arrows` as arrows, and `warp` warps frames back.
+`maps` draws errors, confidence, occlusion and attention; `panels` arranges pictures in a grid.
+`plots` draws curves with matplotlib; `drawing` holds what the others share.
 """
 
 from gmaflow.viz.arrows import flow_arrows
-from gmaflow.viz.attention import attention_overlay, attention_panel, attention_pictures
-from gmaflow.viz.color import color_wheel, flow_to_image, largest_length
-from gmaflow.viz.legend import add_legend, flow_with_legend
-from gmaflow.viz.maps import confidence_map, error_legend, error_map
-from gmaflow.viz.occlusion import occlusion_layer, occlusion_overlay
-from gmaflow.viz.pair import pair_panel
-from gmaflow.viz.panels import panel
-from gmaflow.viz.plot import Series, line_plot
+from gmaflow.viz.flow_colors import (
+    add_legend,
+    color_wheel,
+    flow_to_image,
+    flow_with_legend,
+    largest_length,
+)
+from gmaflow.viz.maps import (
+    attention_overlay,
+    attention_pictures,
+    confidence_map,
+    error_legend,
+    error_map,
+    occlusion_layer,
+    occlusion_overlay,
+)
+from gmaflow.viz.panels import attention_panel, pair_panel, panel
+from gmaflow.viz.plots import Series, line_plot, save_plot
 from gmaflow.viz.warp import sample_bilinear, warp_back
 
 __all__ = [
@@ -34,5 +46,6 @@ __all__ = [
     "pair_panel",
     "panel",
     "sample_bilinear",
+    "save_plot",
     "warp_back",
 ]

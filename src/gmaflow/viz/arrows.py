@@ -1,4 +1,4 @@
-"""Flow as arrows over the image that moves."""
+"""Flow as arrows drawn over the first frame."""
 
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
@@ -6,9 +6,8 @@ from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz._checks import check_flow, check_image, check_positive
-from gmaflow.viz._draw import INK, blend
-from gmaflow.viz.color import flow_to_image, known_pixels
+from gmaflow.viz.drawing import INK, blend, check_flow, check_image, check_positive
+from gmaflow.viz.flow_colors import flow_to_image, known_pixels
 
 
 def flow_arrows(
@@ -19,19 +18,19 @@ def flow_arrows(
     max_length: float | None = None,
     valid: Bool[np.ndarray, "h w"] | None = None,
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Draw the motion of every so many pixels as an arrow that starts at its pixel.
+    """Draw the motion on a regular grid of pixels; each arrow starts at its pixel.
 
-    Lengths are in proportion to each other, not to the image: most of them fill the space to the
-    next arrow, and the few much longer ones are held to a quarter more than that. What hardly
-    moves is a dot. Colours are those of `flow_to_image`, by direction alone.
+    Arrow lengths are proportional to the motion but not to scale: the 90th percentile fills the
+    space to the next arrow, and longer arrows are limited to 1.25 times that. Very small motions
+    are dots. The colour shows the direction, as in `flow_to_image`.
 
     Args:
-        image: the first frame; it is dimmed a little.
+        image: the first frame, which is dimmed.
         flow: motion in pixels.
-        spacing: pixels from one arrow to the next; by default it suits the size of the image.
-        max_length: the length whose arrow fills the space to the next one; by default most of
-            this flow do. Give one to compare flows, or for the frames of a video.
-        valid: where the flow is known; elsewhere there are no arrows.
+        spacing: pixels from one arrow to the next; by default it depends on the image size.
+        max_length: the motion whose arrow fills the space to the next one; by default the 90th
+            percentile. Set it to compare flows, or for the frames of a video.
+        valid: where the flow is known; other pixels have no arrows.
 
     Returns:
         The picture.
@@ -44,7 +43,7 @@ def flow_arrows(
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:
-        raise FlowError(f"a spacing of {spacing} leaves no room for arrows; give 4 or more")
+        raise FlowError(f"a spacing of {spacing} is too small for arrows; give 4 or more")
 
     ground = blend(image, np.zeros((1, 1, 3), np.uint8), 0.3)
     starts, motions = _sample(flow, known_pixels(flow, valid), spacing)
@@ -56,14 +55,14 @@ def flow_arrows(
     reach = np.minimum(lengths * (0.9 * spacing / unit), 1.25 * spacing)
     turns = motions / np.where(lengths > 0, lengths, 1)[:, None]
     hues = flow_to_image(turns[None], max_length=1.0)[0]
-    colors = np.rint(255 - 0.75 * (255.0 - hues)).astype(np.uint8)  # pure blue is too dark to see
+    colors = np.rint(255 - 0.75 * (255.0 - hues)).astype(np.uint8)  # pure blue is too dark
     return _draw_arrows(ground, starts, turns * reach[:, None], colors, scale=spacing / 20)
 
 
 def _sample(
     flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"], spacing: int
 ) -> tuple[Float32[np.ndarray, "n 2"], Float32[np.ndarray, "n 2"]]:
-    """Where the arrows start, x and y, and the motions there: a grid centred in the image."""
+    """Start points (x, y) on a grid centred in the image, and the motions at these points."""
     rows, columns = (np.arange((side - 1) % spacing // 2, side, spacing) for side in flow.shape[:2])
     x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
     shown = known[y, x]
@@ -80,9 +79,9 @@ def _draw_arrows(
     scale: float,
 ) -> UInt8[np.ndarray, "h w 3"]:
     height, width = ground.shape[:2]
-    # Pillow draws without anti-aliasing, so we draw larger and reduce. Large images need it less.
+    # Pillow draws without anti-aliasing, so draw larger and reduce. Large images need less of it.
     sharp = 4 if height * width < 1_000_000 else 2
-    # The clear ground has the colour of the outlines: the reduced edges then mix with nothing else.
+    # The transparent background has the outline's colour, so that reduced edges do not change hue.
     layer = Image.new("RGBA", (width * sharp, height * sharp), (*INK, 0))
     draw = ImageDraw.Draw(layer)
     edges = _outline(vectors, scale=scale, margin=max(0.9, scale))
@@ -100,16 +99,16 @@ def _draw_arrows(
 def _outline(
     vectors: Float32[np.ndarray, "n 2"], *, scale: float, margin: float
 ) -> Float32[np.ndarray, "n 7 2"]:
-    """The corners of each arrow, from its start; grown on all sides by `margin` pixels."""
+    """Corners of each arrow relative to its start, enlarged by `margin` pixels on all sides."""
     length = np.hypot(vectors[:, 0], vectors[:, 1])
     ahead = np.where(length[:, None] > 0, vectors / np.maximum(length, 1e-6)[:, None], (1, 0))
     aside = np.stack([-ahead[:, 1], ahead[:, 0]], axis=1)
 
-    # A short arrow is a small one, down to a dot of a pixel or two.
+    # Short arrows are also thinner, down to a dot of one or two pixels.
     size = scale * np.clip(length / (12 * scale), 0.35, 1)
     shaft, wing, head = 1.1 * size, 3.4 * size, 7.5 * size
     tip = np.maximum(length, head)
-    slope = np.hypot(wing, head) / wing  # moves the tip so that the slanted sides grow evenly
+    slope = np.hypot(wing, head) / wing  # lets the slanted sides grow evenly
     tip_out, base, tail = tip + margin * slope, tip - head - margin, np.full_like(tip, -margin)
     wing_out = (tip_out - base) * wing / head
     shaft_out = shaft + margin

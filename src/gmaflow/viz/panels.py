@@ -1,15 +1,21 @@
-"""Pictures side by side, with captions."""
+"""Pictures side by side, with captions: any pictures, those of a pair, or those of attention."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.viz._checks import check_image
-from gmaflow.viz._draw import INK, WHITE, font, shorten
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz.drawing import INK, WHITE, check_image, font, shorten
+from gmaflow.viz.flow_colors import flow_to_image, flow_with_legend
+from gmaflow.viz.maps import attention_pictures, confidence_map, occlusion_overlay
+from gmaflow.viz.warp import warp_back
+
+Occlusion = tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]
+"""Pixels occluded inside the second frame, and pixels that left it."""
 
 
 def panel(
@@ -19,19 +25,19 @@ def panel(
     columns: int | None = None,
     background: tuple[int, int, int] = WHITE,
 ) -> UInt8[np.ndarray, "_ _ 3"]:
-    """Lay pictures out in a grid.
+    """Arrange pictures in a grid.
 
-    All cells are as high as the highest picture and as wide as the widest; a smaller picture is
-    scaled to fit its cell and keeps its shape.
+    All cells are as high as the highest picture and as wide as the widest. Smaller pictures are
+    scaled to fit and keep their aspect ratio.
 
     Args:
         pictures: one or more, row by row.
         captions: one for each picture, written above it and cut with an ellipsis if too long.
-        columns: by default up to four pictures stand in one row, and more in a square.
-        background: colour of the gutters and of what a picture leaves empty in its cell.
+        columns: by default up to four pictures form one row, and more form a square.
+        background: colour of the gutters and of the empty parts of cells.
 
     Returns:
-        The whole.
+        The picture of all of them.
     """
     _check(pictures, captions, columns)
     columns = columns or (
@@ -65,6 +71,75 @@ def panel(
     return np.array(whole)
 
 
+def pair_panel(
+    image1: UInt8[np.ndarray, "h w 3"],
+    image2: UInt8[np.ndarray, "h w 3"],
+    flow: Float32[np.ndarray, "h w 2"],
+    *,
+    occlusion: Occlusion | None = None,
+    confidence: Float32[np.ndarray, "h w"] | None = None,
+    error: UInt8[np.ndarray, "h w 3"] | None = None,
+    max_length: float | None = None,
+) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Show a pair: its frames, flow and warped frame, and the optional pictures that are given.
+
+    Args:
+        image1: the first frame.
+        image2: the second frame.
+        flow: motion from the first to the second, in pixels.
+        occlusion: the masks of pixels occluded inside the frame and outside it.
+        confidence: confidence in the flow, from 0 to 1.
+        error: an `error_map` of the flow.
+        max_length: the length at full colour; by default the largest.
+
+    Returns:
+        The picture.
+    """
+    pictures = {
+        "frame 1": image1,
+        "frame 2": image2,
+        "flow": flow_with_legend(flow, max_length=max_length),
+        "frame 2 warped back": warp_back(image2, flow),
+    }
+    if occlusion is not None:
+        pictures["hidden (orange), out of frame (blue)"] = occlusion_overlay(image1, *occlusion)
+    if confidence is not None:
+        pictures["confidence"] = confidence_map(confidence)
+    if error is not None:
+        pictures["error"] = error
+    return panel(list(pictures.values()), list(pictures), columns=2)
+
+
+def attention_panel(
+    image: UInt8[np.ndarray, "h w 3"],
+    maps: Sequence[Float32[np.ndarray, "h8 w8"]],
+    queries: Sequence[tuple[float, float]],
+    *,
+    flow: Float32[np.ndarray, "h w 2"] | None = None,
+    max_length: float | None = None,
+) -> UInt8[np.ndarray, "_ _ 3"]:
+    """Show the frame with its query points, the attention map of each, and the flow if given.
+
+    Args:
+        image: the first frame.
+        maps: one map for each query.
+        queries: points, x and y in pixels of the image.
+        flow: motion in pixels, for an additional picture.
+        max_length: the length of flow at full colour; by default the largest.
+
+    Returns:
+        The pictures in a row, with captions, as in the paper's figure of attention maps.
+    """
+    check_same_size({"the image": image, "the flow": flow})
+    frame, overlays = attention_pictures(image, maps, queries)
+    pictures = [frame, *overlays]
+    captions = ["Frame", *(f"Attention map {i + 1}" for i in range(len(maps)))]
+    if flow is not None:
+        pictures.append(flow_to_image(flow, max_length=max_length))
+        captions.append("Flow")
+    return panel(pictures, captions, columns=len(pictures))
+
+
 def _proportions(height: int, width: int) -> tuple[int, int]:
     """Gutter and font size that suit cells of this size, in pixels."""
     side = math.sqrt(height * width)
@@ -75,7 +150,7 @@ def _fit(picture: UInt8[np.ndarray, "h w 3"], height: int, width: int) -> Image.
     scale = min(height / picture.shape[0], width / picture.shape[1])
     size = (max(1, round(picture.shape[1] * scale)), max(1, round(picture.shape[0] * scale)))
     image = Image.fromarray(picture)
-    # Without this a picture of the right size would still be resampled.
+    # Otherwise a picture of the right size would still be resampled.
     return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
 
 
@@ -93,4 +168,4 @@ def _check(
             f"got {len(captions)} captions for {len(pictures)} pictures; give one for each, or none"
         )
     if columns is not None and columns < 1:
-        raise FlowError(f"got {columns} columns; give 1 or more, or leave it out")
+        raise FlowError(f"got {columns} columns; give 1 or more, or omit it")

@@ -1,4 +1,4 @@
-"""The second frame, brought back to the first by the flow."""
+"""Backward warping: the second frame resampled at the positions that the flow points to."""
 
 from typing import Any
 
@@ -8,8 +8,7 @@ from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import FlowError
 from gmaflow.io.sizes import check_same_size
-from gmaflow.viz._checks import check_flow, check_image
-from gmaflow.viz._strips import strips
+from gmaflow.viz.drawing import check_flow, check_image, strips
 
 _OUTSIDE = 128
 
@@ -17,14 +16,14 @@ _OUTSIDE = 128
 def warp_back(
     image2: UInt8[np.ndarray, "h w 3"], flow: Float32[np.ndarray, "h w 2"]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Take each pixel's colour from where it went: a good flow makes this look like frame 1.
+    """Warp the second frame back to the first; with a good flow the result looks like frame 1.
 
     Args:
         image2: the second frame.
         flow: motion from the first frame to the second, in pixels.
 
     Returns:
-        The picture; grey where the flow leads out of the frame or is not finite.
+        The picture; grey where the flow points outside the frame or is not finite.
     """
     check_image(image2)
     check_flow(flow)
@@ -49,18 +48,18 @@ def sample_bilinear(
     x: Float32[np.ndarray, "*points"],
     y: Float32[np.ndarray, "*points"],
 ) -> Float32[np.ndarray, "*points c"]:
-    """Read an image between its pixels.
+    """Sample an image with bilinear interpolation.
 
     Args:
         image: at least one pixel.
-        x: columns; the centre of the first pixel is 0. Beyond the border, the border is read.
+        x: columns; 0 is the centre of the first pixel. Coordinates are clamped to the image.
         y: rows, likewise.
 
     Returns:
-        The values, as floats of the image's range; NaN where a coordinate is NaN.
+        The values, as floats in the image's range; NaN where a coordinate is NaN.
     """
     if not image.size:
-        raise FlowError(f"an image of shape {image.shape} has no pixels to read")
+        raise FlowError(f"an image of shape {image.shape} has no pixels to sample")
     height, width = image.shape[:2]
     left, right, along_x = _split(x, width)
     top, bottom, along_y = _split(y, height)
@@ -75,9 +74,9 @@ def sample_bilinear(
 def _split(
     coordinate: Float32[np.ndarray, "*points"], size: int
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Float32[np.ndarray, "*points"]]:
-    """The two neighbours of each coordinate, and how far it is from the first to the second."""
+    """The two neighbours of each coordinate, and the fraction between them."""
     clipped = np.clip(coordinate, 0, size - 1)
-    # NaN has no neighbours: any will do, since the fraction stays NaN and so does the result.
+    # For NaN any neighbours will do: the fraction stays NaN and so does the result.
     first = np.nan_to_num(clipped).astype(np.intp)
     return first, np.minimum(first + 1, size - 1), clipped - first.astype(np.float32)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow
+from gmaflow.io import read_flow_arrays
 from tests.inference.test_real_pairs import OTHERS, SINTEL, Pair
 
 MOST_ERROR = 3.0
@@ -57,7 +57,7 @@ def judge(model: str, pair: Pair, material: Path) -> Judged:
         estimator(folder / pair.image1, folder / pair.image2).array
         for estimator in estimators(weights)
     )
-    truth, valid, _ = read_flow(folder / pair.truth)
+    truth, valid, _ = read_flow_arrays(folder / pair.truth)
     return Judged(
         whole=np.linalg.norm(whole - truth, axis=2)[valid].mean(),
         half=np.linalg.norm(half - truth, axis=2)[valid].mean(),

@@ -1,6 +1,6 @@
-// The server's side of the page: every request is made here.
+// All requests to the server.
 
-// Cross-site pages cannot send this header, so the server takes it as proof that we are its own.
+// Other sites cannot send this header, so the server knows that the request is from its own page.
 const OURS = { "X-Gmaflow": "1" };
 const ENDED = ["done", "failed", "cancelled"];
 
@@ -11,7 +11,7 @@ async function request(url, options = {}) {
   try {
     response = await fetch(url, options);
   } catch (cause) {
-    throw new ServerError("The server does not answer; is gmaflow serve still running?", { cause });
+    throw new ServerError("The server does not respond. Is gmaflow serve still running?", { cause });
   }
   if (response.ok) return response;
   const told = await response.json().catch(() => ({}));
@@ -23,7 +23,7 @@ const getJson = async (url) => (await request(url)).json();
 export const listModels = () => getJson("/api/models");
 export const readVersion = () => getJson("/version");
 
-// Start a job; `fields` holds image1 and image2, or clip, or example, beside the settings.
+// Start a job; `fields` holds image1 and image2, or clip, or example, and the settings.
 export async function startJob(fields) {
   const body = new FormData();
   for (const [name, value] of Object.entries(fields)) body.append(name, value);
@@ -39,7 +39,7 @@ export const seekPair = (id, pair) =>
     body: JSON.stringify({ pair }),
   });
 
-// Tell of every change of a job until it ends. Returns a function that stops the telling.
+// Call `onChange` whenever a job changes, until it is over. Returns a function that stops this.
 export function watchJob(id, onChange, onError) {
   const events = new EventSource(`/api/jobs/${id}/events`);
   let wanted = true;
@@ -48,7 +48,7 @@ export function watchJob(id, onChange, onError) {
     if (wanted) onChange(job);
   };
   events.onmessage = (event) => tell(JSON.parse(event.data));
-  // A stream that breaks off says nothing of why, so the job itself is asked.
+  // EventSource gives no reason for an error, so request the status instead.
   events.onerror = () => {
     if (events.readyState === EventSource.CLOSED) return;
     getJson(`/api/jobs/${id}`).then(tell, (error) => {
@@ -69,18 +69,18 @@ export const zipUrl = (job) => `/api/jobs/${job.id}/all.zip`;
 
 export async function fetchImage(url) {
   const blob = await (await request(url)).blob();
-  // No colour management: these are measurements drawn as colours.
+  // No colour management: the colours encode measurements.
   return createImageBitmap(blob, { colorSpaceConversion: "none" });
 }
 
-// Four numbers for each pixel: u, v, occluded (0, 1 in frame, 2 out of frame) and confidence.
+// Four numbers per pixel: u, v, occlusion (0 visible, 1 occluded, 2 out of frame) and confidence.
 export async function fetchValues(url) {
   const response = await request(url);
   const size = readSize(response);
   return { ...size, data: new Float32Array(await response.arrayBuffer()) };
 }
 
-// How much a pixel borrows from each cell of 8 x 8 pixels; 255 is the largest weight. The grid begins
+// The attention of a pixel: a weight for each cell of 8 x 8 pixels; 255 is the largest. The grid begins
 // `left` and `top` pixels before the frame.
 export async function fetchAttention(url, point) {
   const query = new URLSearchParams({ x: point.x, y: point.y });

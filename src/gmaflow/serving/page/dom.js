@@ -20,7 +20,7 @@ export function icon(name) {
   return svg;
 }
 
-// Show on a button whether it plays or pauses.
+// Update a play/pause button.
 export function showPlaying(button, playing, what) {
   button.querySelector("use").setAttribute("href", playing ? "#icon-pause" : "#icon-play");
   button.ariaLabel = `${playing ? "Pause" : "Play"} ${what}`;

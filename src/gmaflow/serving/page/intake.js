@@ -1,22 +1,22 @@
-// Two images or a clip: picked, dropped or pasted.
+// Input: two images or a clip, picked, dropped or pasted.
 
 import { byId } from "./dom.js";
 import { run } from "./jobs.js";
 import { store } from "./store.js";
 
-let waiting = null; // a first image that came alone
+let waiting = null; // a first image without a second
 
-// Browsers do not know the type of all images; a GIF is taken as a clip.
+// Browsers do not know the types of all images. A GIF is a clip.
 const isImage = ({ name, type }) =>
   type !== "image/gif" && (type.startsWith("image/") || /\.(pgm|ppm|pnm|tiff?|exr)$/i.test(name));
 
-// Make of files what the server takes. Whether they are sound is for the server to say.
+// Start a job from files. The server checks their content.
 function accept(files) {
   if (!files.length) return;
   if (files.length > 2) {
-    store.set({ notice: `${files.length} files came; give two images, or one video.` });
+    store.set({ notice: `Got ${files.length} files; open two images or one video.` });
   } else if (files.length === 2) {
-    // The names of frames tell their order better than the order of a selection does.
+    // File names give the order of frames; the order of a selection does not.
     const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
     startPair(...files.sort(byName));
   } else if (!isImage(files[0])) {
@@ -26,7 +26,7 @@ function accept(files) {
     startPair(waiting, files[0]);
   } else {
     [waiting] = files;
-    const asking = `${waiting.name} is frame 1; now give frame 2 in the same way.`;
+    const asking = `${waiting.name} is frame 1. Now open frame 2.`;
     store.set({ notice: null, asking });
   }
 }
@@ -63,7 +63,7 @@ function setUpDrop(curtain) {
   document.addEventListener("dragover", (event) => {
     if (carriesFiles(event)) event.preventDefault();
   });
-  // Leaving for one of our own elements has a related target, leaving the window has none.
+  // relatedTarget is null only when the pointer leaves the window.
   document.addEventListener("dragleave", (event) => {
     if (!event.relatedTarget) curtain.hidden = true;
   });

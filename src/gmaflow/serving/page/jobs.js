@@ -1,20 +1,19 @@
-// From a source to results on the page: start a job, follow it, show its pairs.
+// Jobs: start one, follow it, show its results.
 
 import { forgetJob, seekPair, startJob, watchJob } from "./api.js";
-import { forgetAssets, loadFrames, loadPair } from "./assets.js";
+import { forgetAssets, loadFrames, loadPair, mostCovered } from "./assets.js";
 import { resetCamera } from "./camera.js";
-import { mostCovered } from "./covered.js";
 import { hasAttention, putPoint, relightPoints } from "./points.js";
 import { store } from "./store.js";
 
 let stopWatching = () => {};
-let attempt = 0; // the number of what was sent last; answers to what was sent before are not wanted
-let continuing = false; // the job has the same input as the one before
-let shownKey = null; // of the pair and model that are shown or being loaded
-let suggested = null; // the point that we put ourselves, and where
+let attempt = 0; // number of the latest submission; responses to older ones are ignored
+let continuing = false; // the job has the same input as the previous one
+let shownKey = null; // pair and model that are shown or being loaded
+let suggested = null; // the point that the page has put itself
 
-// Compute a source: fields for the server, and what to call it. Until the server has taken it,
-// everything stays as it is: it may refuse.
+// Submit an input: fields for the server, and a label. Nothing changes until the server has accepted
+// it, because it may refuse.
 export async function run(source) {
   const own = ++attempt;
   const { model, compare, iters, job: before } = store.state;
@@ -24,7 +23,7 @@ export async function run(source) {
     const started = await startJob({ ...source.fields, ...settings });
     if (own !== attempt) return void forgetJob(started.id).catch(() => {});
     stopWatching();
-    if (before) forgetJob(before.id).catch(() => {}); // it takes time or memory, and is not wanted
+    if (before) forgetJob(before.id).catch(() => {}); // it is no longer needed
     forgetAssets();
     continuing = source === store.state.source;
     store.set({ source, pair: 0, iteration: null, stepFlow: null });
@@ -36,7 +35,7 @@ export async function run(source) {
 
 export const runAgain = () => store.state.source && run(store.state.source);
 
-// Cancel what is sent or computed. Pairs that are done stay.
+// Cancel the upload or the job. Finished pairs stay.
 export function cancel() {
   const { sending, job } = store.state;
   if (sending) {
@@ -54,7 +53,7 @@ function follow(job) {
   const shown = job.models.includes(store.state.shown) ? store.state.shown : job.models[0];
   store.set({ job, shown });
   if (job.state === "failed") store.set({ notice: job.error });
-  // Not before: a job that runs goes on telling of itself while the next is on its way.
+  // Only now: the previous job keeps sending events while the next one is uploaded.
   if (fresh) {
     store.set({ sending: null });
     shownKey = null;
@@ -63,7 +62,7 @@ function follow(job) {
   showPair();
 }
 
-// What is looked at can be seen before anything is known about it.
+// Show the frames before the results.
 async function showFrames(job) {
   const frames = await loadFrames(job, 0, job.models[0]).catch(() => null);
   const { job: now, assets } = store.state;
@@ -72,7 +71,7 @@ async function showFrames(job) {
 
 export const isReady = (job, pair) => job?.done_pairs?.includes(pair) ?? false;
 
-// Go to a pair of a clip. One that is not computed yet is asked for, and shown when it is.
+// Go to a pair of a clip. If it is not ready, it is computed next.
 export function goToPair(pair) {
   const { job } = store.state;
   store.set({ pair });
@@ -80,7 +79,7 @@ export function goToPair(pair) {
   return showPair();
 }
 
-// Show the pair and model the state names, if they are there and not shown already.
+// Show the current pair and model, if they are ready and not shown already.
 export async function showPair() {
   const { job, pair, shown } = store.state;
   const key = `${job?.id}/${pair}/${shown}`;
@@ -96,7 +95,7 @@ export async function showPair() {
   }
 }
 
-// The same input with other settings keeps points and camera; a new one begins afresh.
+// The same input with other settings keeps points and camera; a new input resets them.
 function display(assets) {
   const { assets: before } = store.state;
   const sameJob = before?.job.id === assets.job.id;
@@ -109,8 +108,7 @@ function display(assets) {
   else if (!sameMaps) relightPoints();
 }
 
-// Begin with the question the page is about, until the reader asks one: where does a pixel that
-// cannot be matched get its motion from?
+// Put a first point: where does an occluded pixel, which cannot be matched, take its motion from?
 function suggestPoint(assets) {
   const middle = { x: assets.width >> 1, y: assets.height >> 1 };
   const place = assets.partial ? middle : mostCovered(assets.values);

@@ -1,16 +1,14 @@
-// The keys: one table, used for listening and for the help.
+// Keyboard shortcuts, and the help dialog made from the same table.
 
 import { resetCamera, zoomAt } from "./camera.js";
 import { byId, make } from "./dom.js";
 import { pickFiles, runExample } from "./intake.js";
 import { cancel } from "./jobs.js";
+import { currentStep, goToStep, playSteps, stepPair, togglePlay } from "./playback.js";
 import { clearPoints } from "./points.js";
-import { currentStep, goToStep, playSteps } from "./refinement.js";
 import { store } from "./store.js";
-import { toggleBlink } from "./swipe.js";
-import { toggleTheme } from "./theme.js";
-import { stepPair, togglePlay } from "./timeline.js";
-import { VIEWS } from "./views.js";
+import { toggleTheme } from "./toolbar.js";
+import { toggleBlink, VIEWS } from "./views.js";
 
 const DIGITS = VIEWS.map((_, i) => String(i + 1));
 const flip = (key) => () => store.set({ [key]: !store.state[key] });
@@ -18,32 +16,32 @@ const step = (by) => () => goToStep(currentStep(store.state) + by);
 
 const KEYS = [
   { keys: ["o"], text: "Open two images or a video", act: pickFiles },
-  { keys: ["e"], text: "The built-in example", act: runExample },
+  { keys: ["e"], text: "Open the built-in example", act: runExample },
   { keys: DIGITS, shown: `1 – ${DIGITS.at(-1)}`, text: "Enlarge a view", act: enlarge },
-  { keys: [","], text: "One refinement back", act: step(-1) },
-  { keys: ["."], text: "One refinement on", act: step(1) },
-  { keys: ["f"], text: "Play the refinements: how the flow forms", act: playSteps },
+  { keys: [","], text: "Previous refinement", act: step(-1) },
+  { keys: ["."], text: "Next refinement", act: step(1) },
+  { keys: ["f"], text: "Play the refinements", act: playSteps },
   { keys: ["b"], text: "Blink between frame 1 and frame 2 warped", act: toggleBlink },
-  { keys: ["a"], text: "Arrows on or off", act: flip("arrows") },
-  { keys: ["h"], text: "Outline of hidden pixels on or off", act: flip("veil") },
+  { keys: ["a"], text: "Show or hide arrows", act: flip("arrows") },
+  { keys: ["h"], text: "Show or hide the outline of occluded pixels", act: flip("veil") },
   { keys: ["+", "="], shown: "+", text: "Zoom in", act: () => zoomAt(1.5) },
   { keys: ["-"], text: "Zoom out", act: () => zoomAt(1 / 1.5) },
-  { keys: ["0"], text: "The whole image", act: resetCamera },
+  { keys: ["0"], text: "Show the whole image", act: resetCamera },
   { keys: ["c"], text: "Remove all points", act: clearPoints },
   { keys: [" "], shown: "Space", text: "Play a clip", act: togglePlay },
-  { keys: ["["], text: "One pair back in a clip", act: () => stepPair(-1) },
-  { keys: ["]"], text: "One pair on in a clip", act: () => stepPair(1) },
-  { keys: ["x"], text: "Cancel what is being computed", act: cancelIfBusy },
+  { keys: ["["], text: "Previous pair of a clip", act: () => stepPair(-1) },
+  { keys: ["]"], text: "Next pair of a clip", act: () => stepPair(1) },
+  { keys: ["x"], text: "Cancel the computation", act: cancelIfBusy },
   { keys: ["t"], text: "Light or dark", act: toggleTheme },
   { keys: ["?"], text: "This help", act: showHelp },
 ];
 
-// What is done with the pointer, or with keys while a view has the focus.
+// Actions of the pointer, and of keys while a view has the focus.
 const ELSEWHERE = [
   ["Click", "Move the last point here"],
-  ["Shift click", "Add a point, to compare"],
-  ["Drag a point", "Its attention follows"],
-  ["A point's name", "Its attention alone, or all again"],
+  ["Shift click", "Add a point"],
+  ["Drag a point", "Move it"],
+  ["A point's name", "Show only its attention, or all"],
   ["Wheel, pinch", "Zoom all views"],
   ["Drag", "Pan all views"],
   ["Arrow keys", "Move the cursor in a focused view (Shift: far, Alt: pan)"],
@@ -69,7 +67,7 @@ function helpRow([name, text]) {
   return make("div", {}, make("dt", {}, make("kbd", {}, name)), make("dd", {}, text));
 }
 
-// Keys that mean something to the element that has the focus are left to it.
+// Keys that the focused element uses itself.
 function isTaken(event) {
   const { target, key } = event;
   if (event.ctrlKey || event.metaKey || event.altKey || byId("help-dialog").open) return true;

@@ -1,5 +1,5 @@
-// What is drawn over a picture: marks, arrows, glow. All take the context and where the image lies
-// on its canvas (see placeImage); `unit` is one CSS pixel.
+// Drawing on a view: picture, glow, arrows, points. `place` is the place of the image on its canvas
+// (see placeImage); `unit` is one CSS pixel.
 
 import { valueAt } from "./assets.js";
 import { css } from "./points.js";
@@ -7,7 +7,7 @@ import { css } from "./points.js";
 const INK = "rgb(12 14 20 / 0.85)";
 
 export function drawPicture(context, picture, place, size) {
-  // Close up, pixels should look like pixels.
+  // When zoomed in, show pixels as squares.
   context.imageSmoothingEnabled = place.scale < 4;
   context.imageSmoothingQuality = "high";
   const { left, top, scale } = place;
@@ -17,7 +17,7 @@ export function drawPicture(context, picture, place, size) {
 export function drawGlow(context, glow, place) {
   if (!glow) return;
   context.save();
-  context.globalCompositeOperation = "screen"; // it is light: it does not cover the frame
+  context.globalCompositeOperation = "screen"; // add light, do not cover the frame
   context.imageSmoothingEnabled = true;
   context.imageSmoothingQuality = "high";
   context.drawImage(
@@ -35,7 +35,7 @@ const onScreen = (place, x, y) => [
   place.top + (y + 0.5) * place.scale,
 ];
 
-// A ring at each point; with `values` an arrow from it to where it went.
+// A ring at each point; with `values`, also an arrow to its target.
 export function drawPoints(context, points, place, unit, values = null) {
   for (const { x, y, color } of points) {
     const start = onScreen(place, x, y);
@@ -48,7 +48,7 @@ export function drawPoints(context, points, place, unit, values = null) {
   }
 }
 
-// A dashed ring in frame 2 where each point went.
+// A ring at the target of each point in frame 2, dashed if the target is not visible.
 export function drawTargets(context, points, place, unit, values) {
   context.save();
   for (const { x, y, color } of points) {
@@ -71,7 +71,7 @@ export function drawCross(context, { x, y }, place, unit) {
   });
 }
 
-// Arrows on a grid. Their lengths are in proportion: most fill the space to the next one.
+// Arrows on a grid, scaled so that most fill the space to the next one.
 export function drawArrows(context, values, place, unit, spacing) {
   if (!values) return;
   const step = (spacing * unit) / place.scale;
@@ -120,7 +120,7 @@ function traceArrow(context, start, end, head) {
   }
 }
 
-// A dark line below a light one, or the other way round, is seen on any ground.
+// A dark line below a light one, or the other way round, is visible on any background.
 function strokeTwice(context, color, width, trace, below = INK) {
   context.lineCap = context.lineJoin = "round";
   context.beginPath();

@@ -1,24 +1,26 @@
-// Put the page together.
+// Set up the page.
 
 import { listModels, readVersion } from "./api.js";
 import { onCamera, resetCamera } from "./camera.js";
 import { byId } from "./dom.js";
-import { setUpDownloads } from "./downloads.js";
 import { setUpInspector } from "./inspector.js";
 import { runExample, setUpIntake } from "./intake.js";
 import { setUpKeyboard } from "./keyboard.js";
-import { setUpPointList } from "./pointlist.js";
-import { setUpRefinement } from "./refinement.js";
-import { readAddress, setUpSettings } from "./settings.js";
-import { setUpStatus, showStatus } from "./status.js";
+import { setUpRefinement, setUpTimeline } from "./playback.js";
+import { setUpPointList } from "./points.js";
 import { store } from "./store.js";
-import { setUpSwipe } from "./swipe.js";
-import { setUpTheme } from "./theme.js";
-import { setUpTimeline } from "./timeline.js";
+import {
+  readAddress,
+  setUpDownloads,
+  setUpSettings,
+  setUpStatus,
+  setUpTheme,
+  showStatus,
+} from "./toolbar.js";
 import { redraw, View } from "./view.js";
-import { VIEWS } from "./views.js";
+import { setUpSwipe, VIEWS } from "./views.js";
 
-// What the views show; when one of these changes, they are drawn again.
+// State that the views depend on.
 const DRAWN = [
   "assets", "points", "solo", "peek", "hover", "arrows", "veil", "swipe", "blink", "blinkPhase", "stepFlow",
 ];
@@ -26,7 +28,7 @@ const DRAWN = [
 const views = VIEWS.map((definition) => new View(definition));
 for (const { definition, element } of views) element.hidden = Boolean(definition.compared);
 
-// The chosen view stands large, the others in their order in the rail.
+// The main view is large, the others are in the rail.
 function arrange({ main }) {
   const focused = document.activeElement;
   for (const { definition, element } of views) {
@@ -34,7 +36,7 @@ function arrange({ main }) {
     home.append(element);
   }
   byId("rail").append(byId("inspector"));
-  focused.focus({ preventScroll: true }); // moving it took the focus away
+  focused.focus({ preventScroll: true }); // moving an element removes the focus
   redraw();
 }
 

@@ -1,19 +1,21 @@
-// The pixels asked about, and the attention of each: where it borrows its motion from.
+// The points that the user has put, and the attention of each: where it takes its motion from.
 
 import { fetchAttention, pairUrl } from "./api.js";
-import { withStrength } from "./glow.js";
+import { valueAt } from "./assets.js";
+import { byId, icon, make } from "./dom.js";
+import { inWords } from "./inspector.js";
 import { store } from "./store.js";
 
-// Told apart on a dark grey ground, with any colour vision by lightness or hue.
+// Distinguishable on dark grey, by lightness or hue, with any kind of colour vision.
 const COLORS = [[255, 177, 59], [79, 206, 255], [255, 128, 205], [140, 255, 150], [190, 160, 255]];
 
 let serial = 0;
 
-const inFlight = new Map(); // point id -> the request under way
+const inFlight = new Map(); // point id -> whether the point has moved since its request was sent
 
 export const css = ([r, g, b], alpha = 1) => `rgb(${r} ${g} ${b} / ${alpha})`;
 
-// Put a point: the last one moves here, or one more comes if `more`.
+// Move the last point here, or add a point if `more`.
 export function putPoint({ x, y }, more) {
   let { points } = store.state;
   if (points.length && !more) return movePoint(points.at(-1).id, { x, y });
@@ -24,7 +26,7 @@ export function putPoint({ x, y }, more) {
   light(point.id);
 }
 
-// The attention of where it was is shown until that of where it is now has come.
+// The old attention is shown until the new one has arrived.
 export function movePoint(id, { x, y }) {
   change(id, { x, y });
   store.set({ solo: null });
@@ -36,13 +38,13 @@ export const removePoint = (id) =>
 
 export const clearPoints = () => store.set({ points: [] });
 
-// Ask again for all: the pair or the model has changed.
+// Request all attention maps again: the pair or the model has changed.
 export const relightPoints = () => store.state.points.forEach(({ id }) => light(id));
 
 export const hasAttention = ({ models, shown }) =>
   Boolean(models.find((model) => model.name === shown)?.attention);
 
-// The frames of a pair come before its results; the attention is the same with both.
+// Compares jobs, not assets: the frames of a pair arrive before its results.
 const isShown = ({ job, pair, model }) => {
   const { assets } = store.state;
   return assets?.job.id === job.id && assets.pair === pair && assets.model === model;
@@ -53,8 +55,8 @@ function change(id, patch) {
   store.set({ points });
 }
 
-// Fetch the attention of a point. While a request is under way a dragged point only notes that it
-// has moved, so that the server is asked no faster than it answers.
+// Fetch the attention of a point. A point that is dragged during a request waits for the response,
+// so that requests do not pile up.
 async function light(id) {
   if (inFlight.has(id)) {
     inFlight.set(id, true);
@@ -69,10 +71,119 @@ async function light(id) {
     const map = await fetchAttention(url, point);
     if (isShown(assets)) change(id, { map: withStrength(map) });
   } catch (error) {
-    // Between one job and the next, the old one is gone and still shown.
+    // Between two jobs, the old one is deleted but still shown; its errors do not matter.
     if (store.state.job?.id === assets.job.id) store.set({ notice: error.message });
   }
   const again = inFlight.get(id) || !isShown(assets);
   inFlight.delete(id);
   if (again) light(id);
+}
+
+// Glow: the attention of each point in its colour, drawn over the frame.
+
+// Only cells above the average glow, from 0 at the average to 1 at the maximum. The power makes faint
+// light visible.
+export function withStrength(map) {
+  const even = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
+  const share = (weight) => Math.max(weight - even, 0) / Math.max(255 - even, 1);
+  return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.55) };
+}
+
+const WHITE = 0.65; // above this strength, light turns white
+let made = { points: null, solo: null, glow: null };
+
+// A picture of all maps, or only that of the point `solo`, and its place on the image.
+export function glowOf(points, solo) {
+  if (made.points !== points || made.solo !== solo) {
+    const chosen = points.filter(({ id }) => id === solo);
+    const wanted = chosen.length ? chosen : points;
+    made = { points, solo, glow: makeGlow(wanted.filter(({ map }) => map)) };
+  }
+  return made.glow;
+}
+
+function makeGlow(lit) {
+  if (!lit.length) return null;
+  const { width, height, left, top } = lit[0].map;
+  // One more cell on all sides, copied from its neighbour: otherwise scaling fades at the edges.
+  const [columns, rows] = [width + 2, height + 2];
+  const inside = (value, size) => Math.min(Math.max(value - 1, 0), size - 1);
+  const canvas = new OffscreenCanvas(columns, rows);
+  const context = canvas.getContext("2d");
+  const picture = context.createImageData(columns, rows);
+  for (let row = 0; row < rows; row++) {
+    for (let column = 0; column < columns; column++) {
+      const cell = inside(row, height) * width + inside(column, width);
+      picture.data.set(mix(lit, cell), 4 * (row * columns + column));
+    }
+  }
+  context.putImageData(picture, 0, 0);
+  return { canvas, x: -8 - left, y: -8 - top, width: 8 * columns, height: 8 * rows };
+}
+
+// The colour of a cell: close to that of the point with the strongest attention. A plain sum would
+// turn everything white.
+function mix(lit, cell) {
+  let [red, green, blue, total, most] = [0, 0, 0, 1e-9, 0];
+  for (const { color, map } of lit) {
+    const strength = map.strength[cell];
+    const share = strength ** 4;
+    red += share * color[0];
+    green += share * color[1];
+    blue += share * color[2];
+    total += share;
+    most = Math.max(most, strength);
+  }
+  const white = (0.75 * Math.max(0, most - WHITE)) / (1 - WHITE);
+  const lighten = (sum) => sum / total + (255 - sum / total) * white;
+  return [lighten(red), lighten(green), lighten(blue), 250 * most];
+}
+
+// The list of points below the large view, with the values of each.
+
+function item(point, { assets, solo }) {
+  const value = valueAt(assets?.values, point.x, point.y);
+  const words = value && inWords(value);
+  const dot = make("i", { className: "dot" });
+  dot.style.background = css(point.color);
+  const choose = make(
+    "button", { type: "button", className: "choose" },
+    dot, make("span", { className: "where" }, `${point.x}, ${point.y}`),
+    make("span", { className: "soft" }, words ? `${words.length}, ${words.angle}` : ""),
+    value?.occluded ? make("span", { className: "tag" }, words.seen) : "",
+  );
+  choose.ariaPressed = String(solo === point.id);
+  choose.addEventListener("click", () => store.set({ solo: solo === point.id ? null : point.id }));
+  const remove = make("button", { type: "button", className: "button square plain" }, icon("close"));
+  remove.ariaLabel = `Remove the point at ${point.x}, ${point.y}`;
+  remove.addEventListener("click", () => removePoint(point.id));
+  const element = make("li", { className: "point" }, choose, remove);
+  if (point.map) {
+    const percent = (100 * point.map.largest).toPrecision(2);
+    element.title = `Largest attention weight: ${percent} %, of a cell of 8 x 8 pixels`;
+  }
+  element.addEventListener("pointerenter", () => store.set({ peek: point.id }));
+  element.addEventListener("pointerleave", () => store.set({ peek: null }));
+  return element;
+}
+
+function showPoints(state) {
+  const { points, assets } = state;
+  const list = byId("points");
+  const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
+  list.replaceChildren(...points.map((point) => item(point, state)));
+  list.querySelectorAll("button")[focused]?.focus(); // the focused button was replaced
+  const hint = byId("hint");
+  hint.hidden = points.length > 0;
+  hint.textContent = hasAttention(state) || !assets
+    ? "Click a pixel to see where it takes its motion from."
+    : `${state.shown} has no attention; click a pixel to see its motion.`;
+  byId("add").ariaPressed = String(state.adding);
+  byId("add").disabled = !points.length;
+}
+
+export function setUpPointList() {
+  byId("add").addEventListener("click", () => store.set({ adding: !store.state.adding }));
+  store.on(["points", "assets", "adding", "shown", "solo"], showPoints);
+  showPoints(store.state);
 }

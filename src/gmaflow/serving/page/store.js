@@ -1,5 +1,5 @@
-// The state of the page in one place. Parts read `store.state`, change it with `store.set`, and are
-// told of changes by `store.on`.
+// The state of the page. Read it from `store.state`, change it with `store.set`, and listen to changes
+// with `store.on`.
 
 export function createStore(initial) {
   const listeners = [];
@@ -22,28 +22,28 @@ export function createStore(initial) {
 }
 
 export const store = createStore({
-  models: [], // what the server offers
-  model: null, // asked for
-  compare: "", // the second model asked for, or ""
+  models: [], // models of the server
+  model: null, // the selected model
+  compare: "", // the second model, or ""
   iters: 12,
-  source: null, // { fields, label }: what to send again when a setting changes
-  asking: null, // a sentence that asks for something
-  sending: null, // the name of what is on its way to the server
-  job: null, // the server's account of the job
-  notice: null, // a sentence of the server or ours that something went wrong
+  source: null, // { fields, label } of the input, sent again when a setting changes
+  asking: null, // a sentence that asks the user for something
+  sending: null, // the name of the upload under way
+  job: null, // status of the job, from the server
+  notice: null, // an error message
   shown: null, // the model whose results are shown
   pair: 0,
-  assets: null, // everything of the shown pair
-  iteration: null, // the refinement shown; null is the last
+  assets: null, // results of the shown pair
+  iteration: null, // the shown refinement; null for the final flow
   stepFlow: null, // its picture
   points: [],
   adding: false,
-  solo: null, // the point whose attention alone is shown, by choice
-  peek: null, // the same, while the cursor is over it in the list
+  solo: null, // the point whose attention is shown alone
+  peek: null, // the same, while the pointer is on it in the list
   hover: null, // { x, y }: the pixel under the cursor, in all views
   main: "attention",
   arrows: true,
-  veil: true, // hidden pixels tinted over the attention view
+  veil: true, // outline occluded pixels in the attention view
   swipe: 0.5,
   blink: false,
   blinkPhase: false,

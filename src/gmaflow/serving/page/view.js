@@ -1,19 +1,18 @@
 // One view on the page: a figure with a canvas that follows the camera and the state.
 
-import { camera, onCamera, placeImage, pan } from "./camera.js";
-import { attachGestures } from "./gestures.js";
+import { attachGestures, camera, onCamera, pan, placeImage } from "./camera.js";
 import { speak } from "./inspector.js";
 import { drawCross } from "./layers.js";
 import { movePoint, putPoint } from "./points.js";
 import { store } from "./store.js";
 
-const NEAR = 12; // CSS pixels: so close to a point or the swipe's edge, a drag takes hold of it
+const NEAR = 12; // CSS pixels: a drag that starts this close to a point or the swipe edge moves it
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 const all = [];
 let scheduled = false;
 
-// Draw all views before the next frame, once however often it is asked for.
+// Draw all views once before the next animation frame.
 export function redraw() {
   if (scheduled) return;
   scheduled = true;
@@ -71,7 +70,7 @@ export class View {
     const density = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.canvas.clientWidth * density);
     this.canvas.height = Math.round(this.canvas.clientHeight * density);
-    this.draw(); // at once: setting the size has blanked the canvas
+    this.draw(); // at once, because setting the size clears the canvas
   }
 
   #listen() {
@@ -87,7 +86,7 @@ export class View {
     this.canvas.addEventListener("keydown", (event) => this.#onKey(event));
   }
 
-  // Where an event is: in fractions of the image, and how large the image is on screen.
+  // The place of an event in fractions of the image, and the size of the image on screen.
   #locate(event) {
     const { assets } = store.state;
     const box = this.canvas.getBoundingClientRect();
@@ -99,7 +98,7 @@ export class View {
     return { x, y, width, height, across: (event.clientX - box.left) / box.width, box };
   }
 
-  // A drag that begins on a point carries it; on the swipe's edge, the edge.
+  // A drag that starts on a point moves the point; on the swipe edge, the edge.
   #grab(place) {
     const { assets, points, swipe, blink } = store.state;
     if (!assets) return null;

@@ -1,13 +1,13 @@
-// The views: what each is called, how it is drawn, what explains it.
+// The views: title, legend, description and drawing of each.
 
-import { make } from "./dom.js";
-import { glowOf } from "./glow.js";
+import { byId, make } from "./dom.js";
 import { drawArrows, drawGlow, drawPicture, drawPoints, drawTargets } from "./layers.js";
-import { hasAttention } from "./points.js";
+import { glowOf, hasAttention } from "./points.js";
+import { store } from "./store.js";
 
 const key = (...children) => make("span", { className: "key" }, ...children);
 const swatch = (name, text) => key(make("i", { className: `swatch ${name}` }), text);
-// Left out where a view is small.
+// Hidden in small views.
 const extra = (element) => Object.assign(element, { className: `${element.className} extra` });
 const ramp = (name, low, high) => key(low, make("i", { className: `ramp ${name}` }), high);
 
@@ -16,7 +16,7 @@ export const VIEWS = [
   {
     id: "attention",
     title: "Frame 1 and attention",
-    legend: [ramp("glow", "borrows little", "much"), extra(swatch("outlined", "covered"))],
+    legend: [ramp("glow", "low attention", "high"), extra(swatch("outlined", "occluded"))],
     describe: ({ points: { length } }) =>
       length ? `Frame 1, with the attention of ${length} point${length > 1 ? "s" : ""} as a glow` : "Frame 1",
     draw({ context, place, unit }, state) {
@@ -31,7 +31,7 @@ export const VIEWS = [
   {
     id: "flow",
     title: "Flow",
-    legend: ["arrows in proportion"],
+    legend: ["arrows: relative length"],
     describe: ({ assets }) =>
       `Flow as colours and arrows${assets.rim ? `; the longest motion is ${assets.rim.toFixed(1)} pixels` : ""}`,
     draw({ context, place, unit, main }, { assets, points, arrows, stepFlow }) {
@@ -59,7 +59,7 @@ export const VIEWS = [
     title: "Difference",
     compared: true,
     legend: [ramp("ember", "none", "most")],
-    describe: () => "How far the flows of the two models are apart, dark for none to light for most",
+    describe: () => "Distance between the flows of the two models, from dark (none) to light (largest)",
     draw({ context, place, unit }, { assets, points }) {
       drawPicture(context, assets.difference, place, assets);
       drawPoints(context, points, place, unit);
@@ -69,7 +69,7 @@ export const VIEWS = [
     id: "warped",
     title: "Frame 1 | warped",
     tools: "swipe",
-    describe: () => "Frame 1 beside frame 2 warped to it by the flow; a good flow makes them look alike",
+    describe: () => "Frame 1 next to frame 2 warped back by the flow; with a correct flow they look alike",
     draw({ context, place, unit }, { assets, points, swipe, blink, blinkPhase }) {
       const warped = (!blink || blinkPhase) && assets.warped;
       drawPicture(context, warped || assets.frame1, place, assets);
@@ -80,8 +80,8 @@ export const VIEWS = [
   {
     id: "hidden",
     title: "Hidden pixels",
-    legend: [swatch("in-frame", "covered"), swatch("out-of-frame", "outside")],
-    describe: () => "Frame 1 with a tint on what frame 2 does not show: covered, or out of the frame",
+    legend: [swatch("in-frame", "occluded"), swatch("out-of-frame", "outside")],
+    describe: () => "Frame 1 with a tint on pixels that are not visible in frame 2: occluded, or out of the frame",
     draw({ context, place, unit }, { assets, points }) {
       if (!assets.occlusion) return;
       drawPicture(context, assets.frame1, place, assets);
@@ -93,7 +93,7 @@ export const VIEWS = [
     id: "confidence",
     title: "Confidence",
     legend: [ramp("reef", "none", "full")],
-    describe: () => "Confidence in the flow of each pixel, dark for none to light for full",
+    describe: () => "Confidence of the flow at each pixel, from dark (none) to light (full)",
     draw({ context, place, unit }, { assets, points }) {
       if (!assets.confidence) return;
       drawPicture(context, assets.confidence, place, assets);
@@ -103,8 +103,8 @@ export const VIEWS = [
   {
     id: "frame2",
     title: "Frame 2",
-    legend: ["ring: where a point went"],
-    describe: () => "Frame 2, with a ring where each point went",
+    legend: ["ring: target of a point"],
+    describe: () => "Frame 2, with a ring at the target of each point",
     draw({ context, place, unit }, { assets, points }) {
       drawPicture(context, assets.frame2, place, assets);
       drawTargets(context, points, place, unit, assets.values);
@@ -125,4 +125,32 @@ function drawLeftPart(context, assets, place, unit, swipe) {
   context.fillRect(edge - 1.5 * unit, 0, 3 * unit, height);
   context.fillStyle = "white";
   context.fillRect(edge - 0.5 * unit, 0, unit, height);
+}
+
+// Swipe: the slider and the blinking of the warped view.
+
+const PERIOD = 450; // milliseconds per picture while blinking
+
+let blinkTimer = null;
+
+export function toggleBlink() {
+  const blink = !store.state.blink;
+  clearInterval(blinkTimer);
+  if (blink) blinkTimer = setInterval(() => store.set({ blinkPhase: !store.state.blinkPhase }), PERIOD);
+  store.set({ blink, blinkPhase: false });
+}
+
+export function setUpSwipe(view) {
+  const slider = make("input", { type: "range", min: 0, max: 1, step: 0.01, value: 0.5, id: "swipe" });
+  slider.ariaLabel = "Edge between frame 1 and frame 2 warped";
+  slider.addEventListener("input", () => store.set({ swipe: slider.valueAsNumber }));
+  const blink = make("button", { type: "button", className: "button small", id: "blink" }, "Blink");
+  blink.title = "Blink between the two (B)";
+  blink.addEventListener("click", toggleBlink);
+  view.tools.append(slider, blink);
+  store.on(["swipe", "blink"], (state) => {
+    slider.value = state.swipe;
+    slider.disabled = state.blink;
+    byId("blink").ariaPressed = String(state.blink);
+  });
 }

@@ -1,0 +1,275 @@
+"""Exports a network: trace, write, run the file, compare with gmaflow, and only then keep it.
+
+Legend: b batch, H W rows and columns of the images.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+
+from gmaflow.errors import FlowError, check_known
+from gmaflow.example import load_example
+from gmaflow.export.export_report import Difference, ExportReport, ports
+from gmaflow.export.formats import (
+    Contract,
+    ExportPrecision,
+    FlowMap,
+    Format,
+    Images,
+    Run,
+    format_of,
+    quiet_exporters,
+    runtime_of,
+)
+from gmaflow.export.program import FlowProgram, trace
+from gmaflow.inference import FlowEstimator
+from gmaflow.inference.padding import Padding
+from gmaflow.inference.planning import Computation, bytes_needed
+from gmaflow.inference.warm_start import coarsen, forward_project
+from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.io.sizes import read_size
+from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
+from gmaflow.runtime.device import DTYPES
+from gmaflow.runtime.memory import as_gigabytes, memory_budget
+from gmaflow.version import __version__
+from gmaflow.weights import Checkpoint, describe
+
+DEFAULT_SIZE = "440x1024"
+CHECKED_SIZES = ((384, 512), (203, 322))
+"""Sizes to check a dynamic size with: two that differ from the traced one, one of them odd."""
+CHECKED_BATCHES = (1, 3)
+"""Batches to check a dynamic batch with: two that differ from the traced one."""
+MOST_MEAN: dict[ExportPrecision, float] = {"fp32": 1e-2, "fp16": 5e-2}
+"""Largest accepted mean difference from the estimator in float32, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """The program's images, and how it computes."""
+
+    # The string under a field is its documentation, also in `gmaflow export --help`.
+    size: str = ""
+    """Height x width of the images; 440x1024 by default."""
+    dynamic: bool = False
+    """Accept images of any height and width from 128 up."""
+    batch: int | Literal["any"] = 1
+    """Pairs at a time, or any."""
+    iters: int = 12
+    """Refinements: more are slower and better."""
+    precision: ExportPrecision = "fp32"
+    """fp16: weights and layers in half precision, flow and correlation in float32; .onnx only."""
+    warm_start: bool = False
+    """Add a third input, the flow of the previous pair, as initialization; zeros for none."""
+
+    def __post_init__(self) -> None:
+        check_known("precision", self.precision, get_args(ExportPrecision))
+        if self.batch != "any" and self.batch < 1:
+            raise FlowError(f"batch is {self.batch}; give at least 1, or any")
+        if self.iters < 1:
+            raise FlowError(f"iters is {self.iters}; give at least 1")
+        if self.dynamic and self.size:
+            raise FlowError(
+                f"a size of {self.size} and a dynamic size exclude each other; give --size or "
+                "--dynamic"
+            )
+        read_size(self.size or DEFAULT_SIZE)
+
+    @property
+    def fixed_size(self) -> tuple[int, int] | None:
+        """Height and width of the images; None if dynamic."""
+        return None if self.dynamic else read_size(self.size or DEFAULT_SIZE)
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """Pairs at a time; None if dynamic."""
+        return None if self.batch == "any" else self.batch
+
+
+def export(
+    checkpoint: Checkpoint, path: Path | str, config: ExportConfig, *, overwrite: bool = False
+) -> ExportReport:
+    """Write a network as a program that runs without gmaflow, and verify its flow.
+
+    Args:
+        checkpoint: The network.
+        path: The file to write, `.onnx` or `.pt2`.
+        config: The images that the program takes, and how it computes.
+        overwrite: Replace the file if it exists.
+
+    Raises:
+        FlowError: the file cannot be written, or its flow is wrong or cannot be checked.
+    """
+    path = Path(path)
+    wanted = check_output(path, precision=config.precision, overwrite=overwrite)
+    size, batch = config.fixed_size, config.fixed_batch
+    checked = runs_to_check(size, batch)
+    for height_width, pairs in checked:
+        check_memory(
+            checkpoint.config, batch=pairs, size=height_width, warm_start=config.warm_start
+        )
+    inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
+    contract = Contract(inputs, outputs, about(checkpoint, config))
+
+    with atomic_write(path) as temporary:
+        network = checkpoint.build().to(DTYPES[config.precision])
+        program = FlowProgram(network, iters=config.iters)
+        with quiet_exporters():
+            traced = trace(program, batch=batch, size=size, warm_start=config.warm_start)
+        temporary.write_bytes(wanted.encode(traced, contract))
+        run = wanted.load(temporary)
+        estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
+        differences = tuple(
+            check_flow(
+                run,
+                estimator,
+                batch=pairs,
+                size=height_width,
+                precision=config.precision,
+                warm_start=config.warm_start,
+            )
+            for height_width, pairs in checked
+        )
+    return ExportReport(
+        file=path,
+        format=wanted.name,
+        bytes=path.stat().st_size,
+        model=describe(checkpoint.config),
+        iters=config.iters,
+        precision=config.precision,
+        inputs=inputs,
+        outputs=outputs,
+        checked_with=runtime_of(wanted),
+        differences=differences,
+    )
+
+
+def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
+    """Refuse a file that cannot be written, before any work is done.
+
+    Raises:
+        FlowError: its format is unknown, not installed or does not support the precision, or it
+            exists.
+    """
+    wanted = format_of(path, precision)
+    ensure_can_write(path, overwrite)
+    return wanted
+
+
+def runs_to_check(
+    size: tuple[int, int] | None, batch: int | None
+) -> list[tuple[tuple[int, int], int]]:
+    """Return sizes and batches to check a file with: two if either is dynamic (None)."""
+    runs = 2 if size is None or batch is None else 1
+    sizes = CHECKED_SIZES if size is None else (size,) * runs
+    batches = CHECKED_BATCHES if batch is None else (batch,) * runs
+    return list(zip(sizes, batches, strict=True))
+
+
+def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
+    """Return the metadata of a file."""
+    card = checkpoint.card
+    return {
+        "made_by": f"gmaflow {__version__}",
+        "model": describe(checkpoint.config),
+        "iterations": str(config.iters),
+        "precision": config.precision,
+        "weights": card.title,
+        "trained_on": card.trained_on,
+        "licence": card.licence,
+        "use": (
+            "Give two RGB images as uint8 [batch, 3, height, width]; scaling and padding are "
+            "inside. The flow is in pixels at the images' size."
+        ),
+    }
+
+
+def check_memory(
+    config: NetworkConfig, *, batch: int, size: tuple[int, int], warm_start: bool = False
+) -> None:
+    """Refuse a size that cannot be checked here: exported programs keep everything in memory.
+
+    Raises:
+        FlowError: a run needs more memory than is free.
+    """
+    padding = Padding.to_stride(*size)
+    height = size[0] + padding.top + padding.bottom
+    width = size[1] + padding.left + padding.right
+    need = bytes_needed(Computation(config), MemoryPlan(), batch=batch, height=height, width=width)
+    if warm_start:  # the distances of `traceable_warm_start`, and their two addends
+        need += 3 * 4 * batch * (height * width // STRIDE**2) ** 2
+    free = memory_budget(torch.device("cpu"))
+    if need > free:
+        raise FlowError(
+            f"checking the file at {size[0]}x{size[1]} takes about {as_gigabytes(need)}, but only "
+            f"{as_gigabytes(free)} are free; give a smaller --size or --batch"
+        )
+
+
+def check_flow(
+    run: Run,
+    estimator: FlowEstimator,
+    *,
+    batch: int,
+    size: tuple[int, int],
+    precision: ExportPrecision = "fp32",
+    warm_start: bool = False,
+) -> Difference:
+    """Compare a file's flow with the estimator's, on the built-in example.
+
+    Args:
+        run: Runs the file.
+        estimator: The estimator, in float32.
+        batch: Number of pairs.
+        size: Their height and width.
+        precision: The precision of the file.
+        warm_start: Whether the file takes the flow of the previous pair. The first pair then has a
+            warm start, and the others have none.
+
+    Raises:
+        FlowError: they differ by more than rounding.
+    """
+    images1, images2 = example_batch(batch, size)
+    inputs: list[Images | FlowMap] = [images1, images2]
+    start = None
+    if warm_start:
+        inputs.append(example_previous(batch, size))
+        padded = Padding.to_stride(*size).pad(torch.from_numpy(inputs[-1]))
+        start = forward_project(coarsen(padded))
+    tensors = (torch.from_numpy(images).float() / 255 for images in (images1, images2))
+    wanted = estimator.batch(*tensors, start=start).flow.numpy()
+    length = np.linalg.norm(run(inputs) - wanted, axis=1)
+    found = Difference(*size, batch, mean=float(length.mean()), largest=float(length.max()))
+    if not found.mean <= MOST_MEAN[precision]:  # so that NaN is refused, too
+        raise FlowError(
+            f"the exported program's flow differs by {found.mean:.3g} px on average from the "
+            f"estimator's at {size[0]}x{size[1]}, which is more than rounding; no file was written"
+        )
+    return found
+
+
+def example_previous(batch: int, size: tuple[int, int]) -> FlowMap:
+    """Return flows of previous pairs: a few pixels for the first, zeros for the others."""
+    flow = np.zeros((batch, 2, *size), np.float32)
+    rows, columns = np.indices(size, dtype=np.float32) / 8
+    flow[0] = 6 * np.sin(rows), 9 * np.cos(columns)
+    return flow
+
+
+def example_batch(
+    batch: int, size: tuple[int, int]
+) -> tuple[UInt8[np.ndarray, "b 3 H W"], UInt8[np.ndarray, "b 3 H W"]]:
+    """Return the built-in pair at a size; every other pair has its frames swapped."""
+    example = load_example()
+    height, width = size
+    frames = [
+        np.asarray(Image.fromarray(frame).resize((width, height))).transpose(2, 0, 1)
+        for frame in (example.image1, example.image2)
+    ]
+    firsts = np.stack([frames[number % 2] for number in range(batch)])
+    seconds = np.stack([frames[1 - number % 2] for number in range(batch)])
+    return firsts, seconds

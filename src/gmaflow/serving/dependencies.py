@@ -1,0 +1,140 @@
+"""What the routes share: the services behind them, and checks of requests."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+import anyio
+from fastapi import Depends, Request
+
+from gmaflow.errors import FlowError, suggest
+from gmaflow.serving.api_docs import Parameter, parameters_of
+from gmaflow.serving.http_errors import ApiError, gone
+from gmaflow.serving.job_queue import JobQueue
+from gmaflow.serving.jobs import Footage, Job
+from gmaflow.serving.limits import Limits
+from gmaflow.serving.middleware import media_type
+from gmaflow.serving.models import ModelRegistry
+from gmaflow.serving.results import ResultFolder
+
+Result = TypeVar("Result")
+
+LONGEST_NAME = 40
+"""Characters of an unknown parameter's name that are repeated in the error."""
+
+
+@dataclass(frozen=True, eq=False)
+class Services:
+    """Everything behind the routes."""
+
+    models: ModelRegistry
+    limits: Limits
+    queue: JobQueue
+    # The number of threads bounds the memory; further requests wait.
+    decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
+    drawing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
+
+    async def read_upload(self, read: Callable[[ResultFolder], Footage]) -> Footage:
+        """Read an upload into a new folder, in a thread. The folder is deleted on failure."""
+
+        def work() -> Footage:
+            folder = self.queue.new_folder()
+            try:
+                return read(folder)
+            except BaseException:
+                folder.delete()
+                raise
+
+        return await anyio.to_thread.run_sync(work, limiter=self.decoding)
+
+    async def draw(self, work: Callable[[], Result]) -> Result:
+        """Make a response from results, in a thread; 410 if they are deleted meanwhile."""
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self.drawing)
+        except FileNotFoundError as err:
+            raise gone() from err
+
+    def check_request(self, iters: int, *models: str | None) -> tuple[str, ...]:
+        """Return the models to use, the default if the first is None.
+
+        Raises:
+            ApiError: A model is unknown or given twice, or `iters` is out of range.
+        """
+        names = tuple(name for name in (models[0] or self.models.default, *models[1:]) if name)
+        if len(set(names)) < len(names):
+            raise ApiError(422, f"cannot compare {names[0]} with itself; choose another model")
+        try:
+            for name in names:
+                self.models.check(name)
+        except FlowError as err:
+            raise ApiError(422, str(err)) from err
+        if not 1 <= iters <= self.limits.iters:
+            raise ApiError(422, f"iters is {iters}; it must be 1 to {self.limits.iters}")
+        return names
+
+
+# Asynchronous, though they wait for nothing: FastAPI runs other functions in a thread.
+async def services_of(request: Request) -> Services:
+    """Return the services of the application."""
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
+
+
+async def client_of(request: Request) -> str:
+    """Return the address of the client, by which clients are told apart."""
+    return request.client.host if request.client else "unknown"
+
+
+Shared = Annotated[Services, Depends(services_of)]
+Client = Annotated[str, Depends(client_of)]
+
+
+async def find_job(shared: Shared, job_id: str) -> Job:
+    """Return the job of a request."""
+    return shared.queue.find(job_id)
+
+
+FoundJob = Annotated[Job, Depends(find_job)]
+
+
+async def check_parameters(request: Request) -> None:
+    """Refuse parameters that are unknown, misplaced or repeated; FastAPI would ignore them."""
+    path, openapi = request.scope["route"].path, request.app.openapi()
+    known = parameters_of(openapi, openapi["paths"][path][request.method.lower()])
+    given = Counter(("query", name) for name, _ in request.query_params.multi_items())
+    body = next((parameter.place for parameter in known if parameter.in_body), None)
+    if body is not None:
+        given += Counter((body, name) for name in await names_in_body(request, body))
+    for (place, name), times in given.items():
+        check_place(path, known, place, name[:LONGEST_NAME])
+        if times > 1:
+            raise ApiError(422, f"{name} was given {times} times; give it once")
+
+
+async def names_in_body(request: Request, place: str) -> list[str]:
+    """Return the names in a form or a JSON object, with repetitions."""
+    if place == "form":
+        return [name for name, _ in (await request.form()).multi_items()]
+    is_json = media_type(request.headers) == "application/json"
+    sent = await request.json() if is_json else None
+    return list(sent) if isinstance(sent, dict) else []  # FastAPI refuses anything else
+
+
+def check_place(path: str, known: list[Parameter], place: str, name: str) -> None:
+    """Raise `ApiError` if a parameter is unknown, or belongs in another place."""
+    places = [parameter.place for parameter in known if parameter.name == name]
+    if place in places:
+        return
+    if places:
+        where = {
+            "path": f"the path: {path}",
+            "query": f"the query: {path}?{name}=...",
+            "form": f"the form: with curl use -F {name}=...",
+            "JSON": f'the body: {{"{name}": ...}}',
+        }
+        raise ApiError(422, f"{name} belongs in {where[places[0]]}")
+    names = [parameter.name for parameter in known if parameter.place != "path"]
+    advice = suggest(name, names) if names else f"{path} has no parameters"
+    raise ApiError(422, f"unknown parameter {name!r}; {advice}")

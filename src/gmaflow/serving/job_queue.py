@@ -1,0 +1,392 @@
+"""The job queue: clients take turns, and a thread computes one pair at a time."""
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import zip_longest
+from pathlib import Path
+from threading import Condition, Thread
+
+import numpy as np
+
+from gmaflow.errors import FlowError, OutputError
+from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, Refinement
+from gmaflow.runtime.memory import give_back_freed
+from gmaflow.serving.http_errors import ApiError, gone, server_error, too_busy
+from gmaflow.serving.jobs import (
+    Footage,
+    Job,
+    JobRequest,
+    JobStatus,
+    State,
+    Task,
+    iteration_name,
+)
+from gmaflow.serving.limits import Limits
+from gmaflow.serving.models import ModelRegistry
+from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.views import AttentionCache, ResultView
+from gmaflow.viz import largest_length
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 1.0
+"""How often an idle worker looks for expired results."""
+ABANDONED = "cancelled because no client asked about the job"
+DELETED_IDS = 10_000
+"""Deleted jobs to remember; they are answered with 410 instead of 404."""
+
+
+class StoppedError(Exception):
+    """The job was stopped."""
+
+
+class JobTimeoutError(Exception):
+    """A task took longer than the limit."""
+
+
+class FairQueue:
+    """Waiting jobs. Clients take turns, and so do the jobs of one client.
+
+    A job is taken for one task at a time and then added again, at the end of its client's line. A
+    long clip therefore delays neither other clients nor other jobs of the same client.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Job]] = {}  # by client, in the order of their turns
+
+    def add(self, job: Job) -> None:
+        """Add a job to its client's line. A new client comes after all others."""
+        self._lines.setdefault(job.client, deque()).append(job)
+
+    def take(self) -> Job | None:
+        """Remove and return the next job; its client comes after all others then."""
+        if not self._lines:
+            return None
+        client = next(iter(self._lines))
+        line = self._lines.pop(client)
+        job = line.popleft()
+        if line:
+            self._lines[client] = line
+        return job
+
+    def remove(self, job: Job) -> bool:
+        """Remove a job; returns whether it was waiting."""
+        line = self._lines.get(job.client, deque())
+        if job not in line:
+            return False
+        line.remove(job)
+        if not line:
+            del self._lines[job.client]
+        return True
+
+    def order(self) -> list[Job]:
+        """Return the jobs in the order in which they will be taken."""
+        rounds = zip_longest(*self._lines.values())
+        return [job for turn in rounds for job in turn if job is not None]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+
+class JobQueue:
+    """All jobs of a server, and the thread that computes them.
+
+    Args:
+        models: The models.
+        limits: Limits on jobs, and how long results are kept.
+    """
+
+    def __init__(self, models: ModelRegistry, limits: Limits) -> None:
+        self.models = models
+        self.limits = limits
+        self.attention = AttentionCache()
+        self.closing = False
+        self._jobs: dict[str, Job] = {}
+        self._waiting = FairQueue()
+        self._deleted: deque[str] = deque(maxlen=DELETED_IDS)
+        # One lock for everything; it is only held to move a few references.
+        self._changed = Condition()
+        self._folder = tempfile.TemporaryDirectory(prefix="gmaflow-serve-")
+        self._folders = 0
+        self._thread = Thread(target=self._work, name="gmaflow-worker", daemon=True)
+
+    def start(self) -> None:
+        """Start the worker thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Cancel all jobs and accept no more. The worker stops after the current refinement."""
+        with self._changed:
+            self.closing = True
+            for job in self._jobs.values():
+                self._stop(job, "the server is shutting down")
+            self._notify()
+
+    def wait_closed(self) -> None:
+        """Close, wait for the worker, and delete all results."""
+        self.close()
+        self._thread.join()
+        self._folder.cleanup()
+
+    def new_folder(self) -> ResultFolder:
+        """Return a new folder for the frames and results of a job."""
+        with self._changed:
+            self._folders += 1
+            return ResultFolder(Path(self._folder.name) / f"{self._folders:08d}")
+
+    def admit(self, client: str, uploads: int = 0) -> None:
+        """Raise `ApiError` if a client may not submit another job.
+
+        Args:
+            client: The client.
+            uploads: Its uploads under way; each will become a job.
+        """
+        with self._changed:
+            if self.closing:
+                raise ApiError(503, "the server is shutting down")
+            unfinished = [job for job in self._jobs.values() if not job.state.over]
+            own = uploads + sum(job.client == client for job in unfinished)
+            if own >= self.limits.queue:
+                most = self.limits.queue
+                raise too_busy(f"you have {own} unfinished jobs and uploads (at most {most})")
+            if len(unfinished) >= self.limits.queue_of_all:
+                raise too_busy("the queue is full")
+            if sum(job.footage.folder.bytes for job in unfinished) > self.limits.keep_bytes:
+                raise too_busy("the disk space for jobs (--keep-disk) is used up")
+
+    def submit(self, client: str, footage: Footage, request: JobRequest) -> Job:
+        """Add a job. If there is no room, its footage is deleted and `ApiError` is raised."""
+        try:
+            with self._changed:
+                self.admit(client)
+                job = Job(client, footage, request)
+                self._jobs[job.id] = job
+                self._waiting.add(job)
+                self._notify()
+                return job
+        except ApiError:
+            footage.folder.delete()
+            raise
+
+    def find(self, job_id: str) -> Job:
+        """Return a job; raises `ApiError` if it does not exist or was deleted."""
+        with self._changed:
+            job = self._jobs.get(job_id)
+            if job is None:
+                raise gone() if job_id in self._deleted else ApiError(404, "unknown job")
+            job.seen = time.monotonic()
+            return job
+
+    @contextmanager
+    def watch(self, job: Job) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever the status of a job may have changed.
+
+        A job that is watched is not abandoned.
+        """
+        event, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop has stopped; nobody waits any more
+                loop.call_soon_threadsafe(event.set)
+
+        with self._changed:
+            job.listeners.add(wake)
+        try:
+            yield event
+        finally:
+            with self._changed:
+                job.listeners.remove(wake)
+                job.seen = time.monotonic()
+
+    def status(self, job: Job) -> JobStatus:
+        """Return the status of a job as clients see it."""
+        with self._changed:
+            waiting = self._waiting.order()
+            return job.status(waiting.index(job) + 1 if job in waiting else 0)
+
+    def counts(self) -> tuple[int, int]:
+        """Return the number of waiting jobs and of all jobs."""
+        with self._changed:
+            return len(self._waiting), len(self._jobs)
+
+    def seek(self, job: Job, pair: int) -> JobStatus:
+        """Continue a clip with this pair."""
+        with self._changed:
+            job.seek(pair)
+            return self.status(job)
+
+    def cancel(self, job: Job) -> None:
+        """Cancel an unfinished job. Results that it has already are kept."""
+        with self._changed:
+            self._stop(job, "cancelled")
+            self._notify()
+
+    def delete(self, job: Job) -> None:
+        """Cancel a job and delete its results."""
+        with self._changed:
+            self._stop(job, "cancelled")
+            self._notify()
+            if self._jobs.pop(job.id, None) is not None:
+                self._deleted.append(job.id)
+        self.attention.forget(job)
+        # A running job needs its folder until it has stopped; the worker deletes it then.
+        if job.state.over:
+            job.footage.folder.delete()
+
+    def _notify(self) -> None:
+        """Wake the worker and all that watch a job: positions in the queue may have changed."""
+        self._changed.notify_all()
+        for job in self._jobs.values():
+            for wake in job.listeners:
+                wake()
+
+    def _stop(self, job: Job, why: str) -> None:
+        if job.state.over:
+            return
+        job.stop = why
+        if self._waiting.remove(job):
+            job.state, job.error = State.CANCELLED, why
+
+    def _work(self) -> None:
+        while True:
+            self._sweep()
+            with self._changed:
+                job = self._waiting.take()
+                if job is None:
+                    if self.closing:
+                        return
+                    self._changed.wait(SWEEP_SECONDS)
+                    continue
+                job.state, job.iteration = State.RUNNING, 0
+                self._notify()
+            self._run_next_task(job)
+            if not len(self._waiting):
+                give_back_freed()  # the C library may still hold gigabytes after a burst
+
+    def _run_next_task(self, job: Job) -> None:
+        """Run the next task of a job. An exception ends the job, never the worker."""
+        task = job.todo[0]
+        started = time.monotonic()
+        state, error = State.QUEUED, None
+        try:
+            estimator = self.models.estimator(job.request.models[task.model])
+            self._compute(job, task, estimator)
+            if job.request.prepare_attention and estimator.config.aggregates:
+                self.attention.prepare(job, task, estimator)
+        except StoppedError:
+            state, error = State.CANCELLED, job.stop
+        except JobTimeoutError:
+            limit = f"{self.limits.job_seconds:g} s"
+            state, error = State.FAILED, f"a pair took longer than {limit}; send smaller images"
+            job.failure = 504
+        except Exception as err:
+            state, error = State.FAILED, str(err)
+            if isinstance(err, OutputError) or not isinstance(err, FlowError):
+                log.exception("a job failed")
+                failure = server_error(err)
+                error, job.failure = failure.detail, failure.status_code
+        disk_full = job.failure == 507
+        with self._changed:
+            job.seconds += time.monotonic() - started
+            self._settle(job, task, state, error)
+            if disk_full:
+                job.done.clear()
+            self._notify()
+            for wake in job.listeners:  # a deleted job is no longer among those notified
+                wake()
+        if disk_full or job.id not in self._jobs:
+            job.footage.folder.delete()
+
+    def _settle(self, job: Job, task: Task, state: State, error: str | None) -> None:
+        """Record the outcome of a task, and add the job to the queue again if it has more."""
+        job.iteration = 0
+        if state is State.QUEUED:
+            job.todo.remove(task)
+            job.done.add(task)
+            if job.stop is not None:
+                state, error = State.CANCELLED, job.stop
+            elif not job.todo:
+                state = State.DONE
+        job.error, job.state = error, state
+        if state is State.QUEUED:
+            self._waiting.add(job)
+
+    def _compute(self, job: Job, task: Task, estimator: FlowEstimator) -> None:
+        """Compute the flow of a pair and save it, with that after each refinement if requested."""
+        deadline = time.monotonic() + self.limits.job_seconds
+
+        def watch(refinement: Refinement) -> None:
+            # Saved first: clients request an iteration as soon as the status reports it.
+            if job.request.every_iteration and refinement.number < refinement.total:
+                save_iteration(job, task, refinement)
+            with self._changed:
+                now = time.monotonic()
+                if self._is_abandoned(job, now):
+                    job.stop = ABANDONED
+                if job.stop is not None:
+                    raise StoppedError
+                if now > deadline:
+                    raise JobTimeoutError
+                job.iteration = job.request.iters * refinement.number // refinement.total
+                for wake in job.listeners:
+                    wake()
+
+        view, estimator = ResultView(job, task), estimator.with_iters(job.request.iters)
+        estimate = estimator.bidirectional if job.request.bidirectional else estimator
+        save_result(job, task, estimate(view.frame(0), view.frame(1), watch=watch))
+
+    def _is_abandoned(self, job: Job, now: float) -> bool:
+        return not job.listeners and now - job.seen > self.limits.unseen_seconds
+
+    def _sweep(self) -> None:
+        """Cancel abandoned jobs, and delete results that expired or exceed the limits."""
+        now = time.monotonic()
+        with self._changed:
+            for job in self._waiting.order():
+                if self._is_abandoned(job, now):
+                    self._stop(job, ABANDONED)
+            expired = self._expired(now)
+        for job in expired:
+            self.delete(job)
+
+    def _expired(self, now: float) -> list[Job]:
+        late = now - 60 * self.limits.keep_minutes
+        over = sorted((job for job in self._jobs.values() if job.state.over), key=lambda j: j.seen)
+        used = sum(job.footage.folder.bytes for job in self._jobs.values())
+        expired: list[Job] = []
+        for job in over:
+            too_many = len(over) - len(expired) > self.limits.keep_results
+            # The most recently used job is kept even if it alone is too large.
+            too_large = used > self.limits.keep_bytes and job is not over[-1]
+            if job.seen < late or too_many or too_large:
+                expired.append(job)
+                used -= job.footage.folder.bytes
+        return expired
+
+
+def save_iteration(job: Job, task: Task, refinement: Refinement) -> None:
+    """Save the flow after a refinement. Half precision is enough for pictures."""
+    flow = refinement.flow()
+    if flow is None:
+        job.in_parts = True
+    else:
+        name = task.name(iteration_name(refinement.number))
+        job.footage.folder.save(name, flow.astype(np.float16))
+
+
+def save_result(job: Job, task: Task, found: Flow | BidirectionalFlow) -> None:
+    """Save the final flow of a pair, and occlusion and confidence if they were computed."""
+    folder = job.footage.folder
+    if isinstance(found, BidirectionalFlow):
+        code = found.occluded_in + 2 * found.occluded_out.astype(np.uint8)
+        folder.save(task.name("occlusion"), code)
+        folder.save(task.name("confidence"), found.confidence.astype(np.float16))
+        found = found.forward
+    folder.save(task.name("flow"), found.array)
+    job.in_tiles = job.in_tiles or found.in_tiles
+    job.max_flow = max(job.max_flow, largest_length(found.array))

@@ -1,0 +1,115 @@
+"""The models a server offers, each loaded when it is first used."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+import torch
+
+from gmaflow.errors import FlowError, suggest
+from gmaflow.inference import Backend, FlowEstimator, Precision
+from gmaflow.runtime.device import pick_device
+from gmaflow.runtime.memory import as_bytes
+from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weights
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as clients see it."""
+
+    name: str
+    title: str
+    default: bool
+    attention: bool
+    """Whether the model has attention maps."""
+
+
+class ModelRegistry:
+    """Models by name, on one device.
+
+    Args:
+        weights: Files or names of shipped weights, offered before the other shipped ones. The first
+            is the default.
+        model: The model that the files hold if they do not say; without files, the default model.
+        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
+        precision: `auto`, `fp32`, `fp16`, `bf16`.
+        backend: `auto`, `fast`, `reference`.
+        max_memory: Memory for a pair, as in `FlowEstimator`; by default what is free.
+
+    Raises:
+        FlowError: The device or amount of memory is invalid, weights cannot be read, or two files
+            would get the same name.
+    """
+
+    def __init__(
+        self,
+        weights: tuple[str, ...] = (),
+        *,
+        model: str | None = None,
+        device: str = "auto",
+        precision: Precision = "auto",
+        backend: Backend = "auto",
+        max_memory: str | None = None,
+    ) -> None:
+        self.device: torch.device = pick_device(device)
+        self._precision: Precision = precision
+        self._backend: Backend = backend
+        self._max_memory = None if max_memory is None else as_bytes(max_memory)
+        self._estimators: dict[str, FlowEstimator] = {}
+        self._lock = Lock()
+        # Files are read now, so that a wrong one is reported before the server starts.
+        self._checkpoints: dict[str, Checkpoint] = {}
+        for source in weights or ((model,) if model else ()):
+            name = name_of(source)
+            if name in self._checkpoints:
+                raise FlowError(f"two files of weights are named {name}; rename {source}")
+            self._checkpoints[name] = find_checkpoint(source, model=model)
+        for name in shipped_weights():
+            if name not in self._checkpoints:
+                self._checkpoints[name] = find_checkpoint(name)
+        if not self._checkpoints:
+            raise FlowError("gmaflow was installed without weights; give a file with --weights")
+        self.default = next(iter(self._checkpoints))
+
+    def models(self) -> list[Model]:
+        """Return all models, the default first."""
+        return [
+            Model(
+                name,
+                checkpoint.card.title or describe(checkpoint.config),
+                name == self.default,
+                checkpoint.config.aggregates,
+            )
+            for name, checkpoint in self._checkpoints.items()
+        ]
+
+    def check(self, name: str) -> None:
+        """Raise `FlowError` if there is no model of this name."""
+        if name not in self._checkpoints:
+            raise FlowError(f"unknown model {name!r}; {suggest(name, self._checkpoints)}")
+
+    def estimator(self, name: str) -> FlowEstimator:
+        """Return the estimator of a model. It may be used from any thread."""
+        self.check(name)
+        with self._lock:
+            if name not in self._estimators:
+                self._estimators[name] = FlowEstimator(
+                    self._checkpoints[name],
+                    device=self.device,
+                    precision=self._precision,
+                    backend=self._backend,
+                    max_memory=self._max_memory,
+                )
+            return self._estimators[name]
+
+    def has_attention(self, name: str) -> bool:
+        """Return whether a model has attention maps."""
+        return self._checkpoints[name].config.aggregates
+
+
+def name_of(source: str) -> str:
+    """Return the name under which weights are offered. It is safe in a URL."""
+    if source in shipped_weights():
+        return source
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "model"

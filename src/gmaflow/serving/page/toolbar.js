@@ -1,0 +1,189 @@
+// The bar at the top: settings, downloads, theme; and the status line below it.
+
+import { pairUrl, zipUrl } from "./api.js";
+import { byId, make } from "./dom.js";
+import { cancel, runAgain, showPair } from "./jobs.js";
+import { store } from "./store.js";
+
+// Settings: model, second model, number of refinements. A change computes the input again.
+
+const STEPS = [4, 8, 12, 16, 24, 32];
+
+// The initial settings: from the URL (/?model=NAME&compare=NAME&iters=8&example=0), or the defaults.
+export function readAddress(models) {
+  const asked = new URLSearchParams(location.search);
+  const named = (key) => models.find(({ name }) => name === asked.get(key))?.name;
+  const usual = models.find((model) => model.default) ?? models[0];
+  const model = named("model") ?? usual?.name ?? null;
+  const compare = named("compare") ?? "";
+  const iters = Number(asked.get("iters"));
+  return {
+    settings: {
+      model,
+      compare: compare === model ? "" : compare,
+      iters: Number.isInteger(iters) && iters > 0 ? iters : store.state.iters,
+    },
+    example: asked.get("example") !== "0",
+  };
+}
+
+function showSteps({ iters }) {
+  const steps = [...new Set([...STEPS, iters])].sort((a, b) => a - b);
+  const choice = (step) => make("option", { value: step, selected: step === iters }, step);
+  byId("iters").replaceChildren(...steps.map(choice));
+}
+
+function showModels({ models, model, compare }) {
+  const choices = (list, chosen) =>
+    list.map(({ name, title }) => make("option", { value: name, title, selected: name === chosen }, name));
+  byId("model").replaceChildren(...choices(models, model));
+  byId("compare-field").hidden = models.length < 2;
+  const others = models.filter(({ name }) => name !== model);
+  byId("compare").replaceChildren(make("option", { value: "" }, "none"), ...choices(others, compare));
+}
+
+// Choose a model. Results that the job has already are shown at once.
+function choose(model) {
+  const { job, compare } = store.state;
+  if (job?.models?.includes(model)) {
+    const other = compare === model ? store.state.model : compare;
+    store.set({ model, shown: model, compare: other });
+    return showPair();
+  }
+  store.set({ model, shown: model, compare: compare === model ? "" : compare });
+  return runAgain();
+}
+
+export function setUpSettings() {
+  showSteps(store.state);
+  byId("model").addEventListener("change", (event) => choose(event.target.value));
+  byId("compare").addEventListener("change", (event) => {
+    store.set({ compare: event.target.value });
+    runAgain();
+  });
+  byId("iters").addEventListener("change", (event) => {
+    store.set({ iters: Number(event.target.value) });
+    runAgain();
+  });
+  store.on(["iters"], showSteps);
+  store.on(["models", "model", "compare"], showModels);
+}
+
+// Downloads: the menu of all files.
+
+const FILES = [
+  ["flow.flo", "flow.flo", "Flow, .flo"],
+  ["flow.npz", "flow.npz", "Flow and hidden pixels, .npz"],
+  ["flow.png16", "flow.kitti.png", "Flow, KITTI .png"],
+  ["flow", "flow-picture.png", "Flow as a picture"],
+  ["panel", "panel.png", "All views as one figure"],
+];
+
+function link(href, name, text) {
+  return make("a", { href, download: name, className: "menu-item" }, text);
+}
+
+function showDownloads({ assets, job }) {
+  const ready = Boolean(assets && !assets.partial);
+  byId("save").disabled = !ready;
+  if (!ready) return;
+  const url = (view) => pairUrl(assets.job, assets.pair, assets.model, view);
+  const files = FILES.map(([view, name, text]) => link(url(view), name, text));
+  const picture = make("button", { type: "button", className: "menu-item" }, "Large view as shown");
+  picture.addEventListener("click", savePicture);
+  const zip = link(zipUrl(assets.job), "gmaflow.zip", "Everything, .zip");
+  byId("save-menu").replaceChildren(...files, picture, ...(job?.state === "done" ? [zip] : []));
+}
+
+// Save the canvas of the large view, with its glow and arrows.
+function savePicture() {
+  document.querySelector("#main-view canvas").toBlob((blob) => {
+    const href = URL.createObjectURL(blob);
+    link(href, `${store.state.main}.png`, "").click();
+    setTimeout(() => URL.revokeObjectURL(href), 10_000);
+  });
+}
+
+export function setUpDownloads() {
+  const [button, menu] = [byId("save"), byId("save-menu")];
+  menu.addEventListener("toggle", (event) => {
+    if (event.newState !== "open") return;
+    const box = button.getBoundingClientRect();
+    menu.style.top = `${box.bottom + 6}px`;
+    menu.style.right = `${Math.max(document.documentElement.clientWidth - box.right, 8)}px`;
+  });
+  menu.addEventListener("click", () => menu.hidePopover());
+  store.on(["job", "assets"], showDownloads);
+}
+
+// Theme: dark or light as the system prefers, until the user chooses.
+
+const KEY = "gmaflow-theme";
+const root = document.documentElement;
+
+export function toggleTheme() {
+  const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  const now = root.dataset.theme ?? preferred;
+  root.dataset.theme = now === "dark" ? "light" : "dark";
+  localStorage.setItem(KEY, root.dataset.theme);
+}
+
+export function setUpTheme() {
+  const chosen = localStorage.getItem(KEY);
+  if (chosen) root.dataset.theme = chosen;
+  byId("theme").addEventListener("click", toggleTheme);
+}
+
+// Status line: what is being computed, what failed, or what is shown.
+
+const ASKING = "Drop, paste or open two images or a video.";
+
+function sentence({ notice, asking, sending, job, source }) {
+  if (notice) return notice;
+  if (asking) return asking;
+  if (sending) return `Sending ${sending}`;
+  if (!job) return ASKING;
+  if (job.state === "queued" && job.position > 0) return `Waiting: number ${job.position} in the queue`;
+  if (["queued", "running"].includes(job.state)) return capitalized(job.step);
+  return summary(job, source);
+}
+
+const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
+const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function summary(job, source) {
+  const parts = [
+    source?.label,
+    job.models?.join(" and "),
+    `${job.width} x ${job.height}`,
+    counted(job.iterations, "refinement"),
+    job.pairs > 1 && `${job.pairs} pairs`,
+    job.state === "cancelled" ? "cancelled" : `${job.seconds.toFixed(1)} s`,
+    ...job.notes,
+  ];
+  return parts.filter(Boolean).join(" · ");
+}
+
+function showStatusLine(state) {
+  const { notice, asking, sending, job } = state;
+  const busy = Boolean(sending || ["queued", "running"].includes(job?.state));
+  const status = byId("status");
+  status.dataset.state = notice ? "error" : asking ? "asking" : busy ? "busy" : "idle";
+  const text = byId("status-text");
+  text.setAttribute("role", notice ? "alert" : "status");
+  text.textContent = text.title = sentence(state); // the title shows text that is cut off
+  byId("invite").hidden = busy || Boolean(state.assets);
+  byId("cancel").hidden = !busy;
+  const meter = byId("meter");
+  const percent = Math.round(100 * (sending ? 0 : job?.progress ?? 0));
+  meter.ariaValueNow = String(percent);
+  meter.ariaHidden = String(!busy);
+  meter.querySelector("i").style.inlineSize = `${busy ? percent : 0}%`;
+}
+
+export const showStatus = () => showStatusLine(store.state);
+
+export function setUpStatus() {
+  byId("cancel").addEventListener("click", cancel);
+  store.on(["notice", "asking", "sending", "job", "source", "assets"], showStatusLine);
+}

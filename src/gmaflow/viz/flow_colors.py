@@ -1,0 +1,236 @@
+"""Flow as colour: hue is direction, saturation is length; and the legend that explains it.
+
+This is the colour code of Baker et al., "A Database and Evaluation Methodology for Optical Flow"
+(IJCV 2011), which most publications use: right is red, down is yellow, left is cyan and up is
+violet; white does not move, black is unknown.
+"""
+
+import numpy as np
+from jaxtyping import Bool, Float32, UInt8
+from PIL import Image, ImageDraw
+
+from gmaflow.errors import FlowError
+from gmaflow.io.sizes import check_same_size
+from gmaflow.viz.drawing import (
+    INK,
+    WHITE,
+    check_flow,
+    check_image,
+    check_positive,
+    font,
+    strips,
+    text_width,
+)
+
+# Middlebury writes 1e10 where the ground truth is unknown; anything above this counts as unknown.
+_UNKNOWN = 1e9
+# Dividing by less could overflow single precision; no real motion is that short.
+_SHORTEST = 1e-9
+_SMALLEST_WITH_LEGEND = 72
+
+
+def flow_to_image(
+    flow: Float32[np.ndarray, "h w 2"],
+    *,
+    max_length: float | None = None,
+    valid: Bool[np.ndarray, "h w"] | None = None,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Colour each pixel by its motion.
+
+    Args:
+        flow: motion in pixels.
+        max_length: the length at full colour; longer motions are darkened. By default the largest
+            length in this flow. Set it to compare flows, or for the frames of a video.
+        valid: where the flow is known. Other pixels, and values that are not finite, are black.
+
+    Returns:
+        The picture.
+    """
+    check_flow(flow)
+    check_same_size({"the flow": flow, "the valid mask": valid})
+    known = known_pixels(flow, valid)
+    if max_length is None:
+        max_length = _largest(flow, known) or 1.0
+    check_positive("max_length", max_length)
+
+    scale = np.float32(max(max_length, _SHORTEST))
+    picture = np.empty((*known.shape, 3), np.uint8)
+    for rows in strips(*known.shape):
+        u, v = without_unknown(flow[rows], known[rows])
+        picture[rows] = _encode(u / scale, v / scale) * known[rows, :, None]
+    return picture
+
+
+def largest_length(
+    flow: Float32[np.ndarray, "h w 2"], *, valid: Bool[np.ndarray, "h w"] | None = None
+) -> float:
+    """The longest motion in pixels, which is the default scale of `flow_to_image`.
+
+    Args:
+        flow: motion, or the difference of two, in pixels.
+        valid: where it is known.
+
+    Returns:
+        The length; 0 if no pixel is known or nothing moves.
+    """
+    check_flow(flow)
+    check_same_size({"the flow": flow, "the valid mask": valid})
+    return _largest(flow, known_pixels(flow, valid))
+
+
+def known_pixels(
+    flow: Float32[np.ndarray, "h w 2"], valid: Bool[np.ndarray, "h w"] | None
+) -> Bool[np.ndarray, "h w"]:
+    """Where there is a flow to draw: valid, finite, and not marked as unknown."""
+    # NaN compares false, so this one test covers NaN, infinity and Middlebury's mark.
+    known = (np.abs(flow[..., 0]) < _UNKNOWN) & (np.abs(flow[..., 1]) < _UNKNOWN)
+    return known if valid is None else known & valid
+
+
+def without_unknown(
+    flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"]
+) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarray, "h w"]]:
+    """Both components, with 0 where unknown, so that NaN and infinity cause no warnings."""
+    return np.where(known, flow[..., 0], 0), np.where(known, flow[..., 1], 0)
+
+
+def color_wheel(
+    size: int, *, background: tuple[int, int, int] = (255, 255, 255)
+) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """A disc in which each point has the colour of the motion from the centre to that point.
+
+    Args:
+        size: diameter in pixels.
+        background: colour of the corners around the disc.
+
+    Returns:
+        The picture.
+    """
+    if size < 1:
+        raise FlowError(f"got a colour wheel of {size} pixels; give a size of 1 or more")
+    offset = np.arange(size, dtype=np.float32) - np.float32(size - 1) / 2
+    x, y = np.meshgrid(offset, offset)
+    length = np.hypot(x, y)
+    radius = np.float32(size / 2)
+
+    # Clamp to the rim: beyond it, under the anti-aliased edge, the colours would darken.
+    stretch = 1 / np.maximum(length, radius)
+    disc = _encode(x * stretch, y * stretch)
+    inside = np.clip(radius - length + 0.5, 0, 1)[..., None]
+    return np.rint(disc * inside + np.array(background, np.float32) * (1 - inside)).astype(np.uint8)
+
+
+def add_legend(
+    picture: UInt8[np.ndarray, "h w 3"], max_length: float
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Draw the colour wheel into the lower right corner, with the length at its rim below it.
+
+    Args:
+        picture: a picture from `flow_to_image`. If a side is under 72 pixels it is returned
+            unchanged, since a legend would cover too much of it.
+        max_length: the length at full colour, in pixels: the value given to `flow_to_image`, or
+            `largest_length` of the flow.
+
+    Returns:
+        A new picture.
+    """
+    check_image(picture)
+    check_positive("max_length", max_length)
+    height, width = picture.shape[:2]
+    if min(height, width) < _SMALLEST_WITH_LEGEND:
+        return picture.copy()
+
+    wheel = int(np.clip(min(height, width) / 5, 32, 180))
+    size = int(np.clip(wheel / 5, 10, 26))
+    label = f"{format_length(max_length)} px"
+    pad = max(3, wheel // 14)
+    plate_width = max(wheel, text_width(label, size)) + 2 * pad
+    plate_height = wheel + size + 3 * pad
+
+    plate = Image.new("RGB", (plate_width, plate_height), WHITE)
+    disc = Image.fromarray(color_wheel(wheel))
+    plate.paste(disc, ((plate_width - wheel) // 2, pad))
+    middle = (plate_width / 2, wheel + 2 * pad + size / 2)
+    ImageDraw.Draw(plate).text(middle, label, fill=INK, font=font(size), anchor="mm")
+
+    result = Image.fromarray(picture)
+    corner = (width - plate_width - pad, height - plate_height - pad)
+    result.paste(plate, corner, _rounded(plate.size, radius=2 * pad))
+    return np.array(result)
+
+
+def flow_with_legend(
+    flow: Float32[np.ndarray, "h w 2"],
+    *,
+    max_length: float | None = None,
+    valid: Bool[np.ndarray, "h w"] | None = None,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Draw a flow as `flow_to_image` does, with the legend unless nothing moves."""
+    picture = flow_to_image(flow, max_length=max_length, valid=valid)
+    shown = max_length or largest_length(flow, valid=valid)
+    return add_legend(picture, shown) if shown > 0 else picture
+
+
+def format_length(length: float) -> str:
+    """Write a length with at most three digits: 0.12, 12.3, 123."""
+    return f"{length:.0f}" if length >= 100 else f"{length:.3g}"
+
+
+def _rounded(size: tuple[int, int], *, radius: int) -> Image.Image:
+    """A mask with round corners, slightly translucent."""
+    sharp = 4
+    mask = Image.new("L", (size[0] * sharp, size[1] * sharp), 0)
+    box = (0, 0, size[0] * sharp - 1, size[1] * sharp - 1)
+    ImageDraw.Draw(mask).rounded_rectangle(box, radius=radius * sharp, fill=235)
+    return mask.reduce(sharp)
+
+
+def _largest(flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"]) -> float:
+    u, v = without_unknown(flow, known)
+    return float(np.sqrt(np.max(u * u + v * v, initial=0)))
+
+
+def _wheel() -> Float32[np.ndarray, "55 3"]:
+    """The hues in order, computed with the integer arithmetic of the original code."""
+    red, yellow, green = (255, 0, 0), (255, 255, 0), (0, 255, 0)
+    cyan, blue, magenta = (0, 255, 255), (0, 0, 255), (255, 0, 255)
+    # The eye distinguishes more shades between some hues than between others, hence the counts.
+    arcs = (
+        (15, red, yellow),
+        (6, yellow, green),
+        (4, green, cyan),
+        (11, cyan, blue),
+        (13, blue, magenta),
+        (6, magenta, red),
+    )
+    hues = [
+        np.add(start, np.sign(np.subtract(end, start)) * (255 * step // count))
+        for count, start, end in arcs
+        for step in range(count)
+    ]
+    return np.asarray(hues, dtype=np.float32)
+
+
+_WHEEL = _wheel()
+_WHEEL_STEP = np.roll(_WHEEL, -1, axis=0) - _WHEEL
+
+
+def _encode(
+    u: Float32[np.ndarray, "h w"], v: Float32[np.ndarray, "h w"]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Colour motions that are scaled so that full colour is at length 1."""
+    radius = np.sqrt(u * u + v * v)
+    # Adding 0 turns -0 into 0: the two are on either side of the seam of the wheel.
+    angle = np.arctan2(-(v + np.float32(0)), -u) / np.float32(np.pi)
+    position = (angle + 1) * np.float32((len(_WHEEL) - 1) / 2)
+    index = position.astype(np.intp)
+    fraction = position - index.astype(np.float32)
+
+    # A margin for rounding: the longest motion divided by its own length may be slightly above 1.
+    beyond = radius > np.float32(1 + 1e-5)
+    picture = np.empty((*u.shape, 3), dtype=np.uint8)
+    for c in range(3):
+        hue = _WHEEL[:, c].take(index) + fraction * _WHEEL_STEP[:, c].take(index)
+        shade = np.where(beyond, np.float32(0.75) * hue, 255 - radius * (255 - hue))
+        picture[..., c] = np.rint(shade)
+    return picture

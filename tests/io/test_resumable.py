@@ -1,0 +1,92 @@
+"""Folders of results that are started, resumed or started over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gmaflow.errors import OutputError
+from gmaflow.io.resumable import ResultRecord, is_finished
+
+SETTINGS: dict[str, object] = {"verb": "flow", "iters": 12, "size": (96, 128), "end": None}
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> ResultRecord:
+    return ResultRecord(tmp_path / "out", "flow.json", what="flow", required="verb")
+
+
+def test_a_new_folder_is_started_whatever_was_asked(record: ResultRecord) -> None:
+    for resume, overwrite in ((False, False), (True, False), (False, True)):
+        record.check_start(resume=resume, overwrite=overwrite)
+    assert not record.exists()
+    assert not record.folder.exists()
+
+
+def test_results_are_kept_unless_asked(record: ResultRecord) -> None:
+    record.write(SETTINGS)
+    assert record.exists()
+    with pytest.raises(OutputError, match="already holds flow; add --resume to continue, --over"):
+        record.check_start(resume=False, overwrite=False)
+    record.check_start(resume=True, overwrite=False)
+    record.check_start(resume=False, overwrite=True)
+    with pytest.raises(OutputError, match="give only one"):
+        record.check_start(resume=True, overwrite=True)
+
+
+def test_other_files_are_not_mixed_with_results(record: ResultRecord) -> None:
+    record.folder.mkdir()
+    record.check_start(resume=False, overwrite=False)  # an empty folder is as good as none
+    (record.folder / "notes.txt").write_text("mine")
+    for resume, overwrite in ((False, False), (True, False), (False, True)):
+        with pytest.raises(OutputError, match=r"is not empty and has no flow\.json"):
+            record.check_start(resume=resume, overwrite=overwrite)
+        record.check_start(resume=resume, overwrite=overwrite, among_others=True)
+
+
+def test_a_folder_that_is_a_file_is_refused(record: ResultRecord) -> None:
+    record.folder.write_text("a file")
+    with pytest.raises(OutputError, match="cannot be written"):
+        record.check_start(resume=False, overwrite=False)
+
+
+def test_the_same_settings_match(record: ResultRecord) -> None:
+    record.write(SETTINGS)
+    assert record.read_matching(SETTINGS) == json.loads(json.dumps(SETTINGS))
+    assert record.read_matching({**SETTINGS, "iters": 3}, ignore=["iters"])["iters"] == 12
+
+
+@pytest.mark.parametrize(
+    ("now", "complaint"),
+    [
+        ({**SETTINGS, "iters": 3}, "was started with iters 12, not 3;"),
+        ({"verb": "flow", "size": (96, 128)}, "was started with iters 12, not without;"),
+        ({**SETTINGS, "end": 1.5}, "was started without end, not with end 1.5;"),
+        ({**SETTINGS, "legend": True}, "was started without legend, not with legend True;"),
+        ({**SETTINGS, "size": (96, 96)}, r"was started with size \[96, 128\], not \[96, 96\];"),
+    ],
+)
+def test_another_setting_is_named(
+    record: ResultRecord, now: dict[str, object], complaint: str
+) -> None:
+    record.write(SETTINGS)
+    with pytest.raises(OutputError, match=complaint):
+        record.read_matching(now)
+
+
+@pytest.mark.parametrize("text", ["", "torn", "3", "[1]", '"text"', "null", "{}", b"\xff"])
+def test_a_damaged_record_is_refused(record: ResultRecord, text: str | bytes) -> None:
+    record.folder.mkdir()
+    record.path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(OutputError, match="is damaged; add --overwrite to start over"):
+        record.read_matching(SETTINGS)
+
+
+def test_a_result_is_finished_when_all_its_files_are(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.flo", tmp_path / "a.png"]
+    assert not is_finished(paths)
+    paths[0].write_text("flow")
+    paths[1].touch()
+    assert not is_finished(paths)
+    paths[1].write_text("picture")
+    assert is_finished(paths)

@@ -1,0 +1,38 @@
+"""The models a server offers."""
+
+from pathlib import Path
+
+import pytest
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.backend import ReferenceRunner, as_backend
+from gmaflow.serving.models import ModelRegistry
+
+
+def test_a_model_runs_where_and_how_it_was_asked_for(weight_files: tuple[str, str]) -> None:
+    for backend, is_reference in (("reference", True), ("fast", False)):
+        how = as_backend(backend)
+        models = ModelRegistry(weight_files, device="cpu", backend=how, max_memory="2GB")
+        estimator = models.estimator(models.default)
+        assert isinstance(estimator._engine.runner, ReferenceRunner) == is_reference
+        assert (estimator.device.type, estimator.max_memory) == ("cpu", 2e9)
+
+
+def test_shipped_weights_stand_beside_those_given(weight_files: tuple[str, str]) -> None:
+    models = ModelRegistry(weight_files, device="cpu")
+    names = [model.name for model in models.models()]
+    assert names[:2] == ["small", "attentive"]
+    assert {"gma", "raft"} <= set(names)
+    assert [model.default for model in models.models()] == [True, *[False] * (len(names) - 1)]
+
+
+def test_two_files_of_one_name_are_refused(weight_files: tuple[str, str], tmp_path: Path) -> None:
+    twin = tmp_path / "small.pth"
+    twin.write_bytes(b"not read")
+    with pytest.raises(FlowError, match="two files of weights are named small; rename"):
+        ModelRegistry((weight_files[0], str(twin)), device="cpu")
+
+
+def test_a_name_that_is_not_there_is_refused(weight_files: tuple[str, str]) -> None:
+    with pytest.raises(FlowError, match="unknown model 'smal'"):
+        ModelRegistry(weight_files, device="cpu").estimator("smal")
