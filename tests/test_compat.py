@@ -1,6 +1,11 @@
 """Programs written for torchvision or OpenCV run with one import changed."""
 
+import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +26,7 @@ from gmaflow.compat import (
 from gmaflow.compat import raft_small as small
 from gmaflow.errors import ImageError, WeightsError
 from gmaflow.example import load_example
+from gmaflow.io import read_image, write_image
 from gmaflow.model import MODELS
 from gmaflow.weights import Checkpoint
 from tests.conftest import random_images
@@ -33,6 +39,43 @@ def textured(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
         np.ascontiguousarray(image[80 : 80 + height, 100 : 100 + width]),
         np.ascontiguousarray(image[80 : 80 + height, 97 : 97 + width]),
     )
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs of docs/migrating.md, in a folder with their frames.
+
+    torchvision and OpenCV are replaced by the functions that read images; what the programs take
+    from them beyond that is not there.
+    """
+    for number, frame in enumerate(textured(64, 96), start=1):
+        write_image(tmp_path / f"frame{number}.png", frame)
+    monkeypatch.chdir(tmp_path)
+    functional = ModuleType("torchvision.transforms.functional")
+    functional.__dict__["pil_to_tensor"] = lambda image: torch.tensor(
+        np.asarray(image).transpose(2, 0, 1)
+    )
+    cv2 = ModuleType("cv2")
+    cv2.__dict__["imread"] = lambda name: read_image(name)[..., ::-1]
+    for module in (ModuleType("torchvision"), ModuleType("torchvision.transforms")):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, functional.__name__, functional)
+    monkeypatch.setitem(sys.modules, "cv2", cv2)
+    text = (Path(__file__).parent.parent / "docs" / "migrating.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_page_shows_programs_before_and_after(page: list[str]) -> None:
+    before, after, _, _, _ = page
+    was = "from torchvision.models.optical_flow import"
+    assert before.replace(was, "from gmaflow.compat import") == after
+    sizes = []
+    for program in page:
+        if "gmaflow" in program:
+            names: dict[str, Any] = {}
+            exec(compile(program, "migrating.md", "exec"), names)  # noqa: S102  (our own page)
+            sizes.append(tuple(names["flow"].shape) if "flow" in names else None)
+    assert sizes == [(1, 2, 64, 96), None, (64, 96, 2)]
 
 
 def program_for_torchvision(

@@ -1,6 +1,9 @@
 """The Python page of the docs does what it says."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,3 +34,23 @@ def test_the_python_page_runs(
     }
     assert names["found"].array.shape == (64, 96, 2)  # type: ignore[attr-defined]
     assert "done after 2 steps" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=PAGE.parent.parent,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hidden motion" in (tmp_path / "index.html").read_text("utf-8")
+    api = (tmp_path / "api.html").read_text("utf-8")
+    for name in ("FlowEstimator", "from_pretrained", "raft_large", "TrainConfig"):
+        assert f'id="gmaflow.{name}' in api or f".{name}" in api
