@@ -1,4 +1,4 @@
-"""The Python page of the docs does what it says."""
+"""The Python page of the docs does what it says, and the links of all pages work."""
 
 import os
 import re
@@ -34,6 +34,14 @@ def test_the_python_page_runs(
     }
     assert names["found"].array.shape == (64, 96, 2)  # type: ignore[attr-defined]
     assert "done after 2 steps" in capsys.readouterr().out
+
+
+def test_every_link_leads_to_a_file() -> None:
+    """As a forge follows them; the site's links are checked when it is built."""
+    root = PAGE.parent.parent
+    for page in (root / "README.md", root / "CHANGELOG.md", *sorted(PAGE.parent.glob("*.md"))):
+        for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
 @pytest.mark.slow
