@@ -39,8 +39,8 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        if self.path.startswith("/api/models/"):  # older versions ask before they upload
-            self.json({"id": "", "private": False, "downloads": 0, "likes": 0, "tags": []})
+        if self.path.startswith("/api/models/"):
+            self.describe("/".join(self.path.split("/")[3:5]))
             return
         repository, _, rest = self.path.lstrip("/").partition("/resolve/")
         revision, _, name = rest.partition("/")
@@ -59,9 +59,17 @@ class Handler(BaseHTTPRequestHandler):
             etag = hashlib.sha256(files[name]).hexdigest()
             self.answer(200, files[name], {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT})
 
+    def describe(self, repository: str) -> None:
+        if repository in self.server.repositories:
+            self.json({"id": repository, "private": False, "downloads": 0, "likes": 0, "tags": []})
+        else:
+            self.fail(401, "RepoNotFound")
+
     def do_POST(self) -> None:
         content = self.body()
-        if self.headers.get("Authorization") != f"Bearer {WRITER}":
+        if self.path == "/api/validate-yaml":
+            self.json({"errors": [], "warnings": []})
+        elif self.headers.get("Authorization") != f"Bearer {WRITER}":
             self.fail(403, "")
         elif self.path == "/api/repos/create":
             about = json.loads(content)
@@ -81,8 +89,8 @@ class Handler(BaseHTTPRequestHandler):
         elif "/commit/" in self.path:
             repository = self.path.removeprefix("/api/models/").partition("/commit/")[0]
             self.commit(repository, content)
-        else:  # validate-yaml
-            self.json({"errors": [], "warnings": []})
+        else:
+            self.fail(404, "")
 
     def commit(self, repository: str, content: bytes) -> None:
         for line in content.splitlines():
