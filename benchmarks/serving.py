@@ -1,4 +1,4 @@
-"""How a server fares under load: what is answered, how fast, and what memory it keeps.
+"""Load test of a server: status codes, response times and memory.
 
 PYTHONPATH=src python benchmarks/serving.py --requests 200 --clients 50 --size 384 512
 """
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 600.0
 
 
 def make_files(height: int, width: int) -> dict[str, tuple[str, bytes]]:
-    """Return a pair of random images as the files of a form; the second is the first, shifted."""
+    """Return a random image and a shifted copy as the files of a form."""
     coarse = np.random.default_rng(0).integers(0, 256, (height // 8 + 2, width // 8 + 2, 3))
     fine = Image.fromarray(coarse.astype(np.uint8)).resize((width + 8, height + 8))
     files = {}
@@ -33,23 +33,23 @@ def make_files(height: int, width: int) -> dict[str, tuple[str, bytes]]:
 
 
 def resident_mib(pid: int) -> float:
-    """Return the memory that a process has, in MiB."""
+    """Return the resident memory of a process in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
-    raise SystemExit("this system does not tell the memory of a process")
+    raise SystemExit("cannot read the memory of a process on this system")
 
 
 def summary(seconds: list[float]) -> str:
-    """Return median, 95th percentile and worst."""
+    """Return median, 95th percentile and maximum."""
     if len(seconds) < 2:
-        return "too few to tell"
+        return "too few for percentiles"
     p95 = statistics.quantiles(seconds, n=20)[-1]
-    return f"p50 {statistics.median(seconds):.2f} s, p95 {p95:.2f} s, worst {max(seconds):.2f} s"
+    return f"p50 {statistics.median(seconds):.2f} s, p95 {p95:.2f} s, max {max(seconds):.2f} s"
 
 
 def burst(client: httpx.Client, options: argparse.Namespace) -> dict[int, list[float]]:
-    """Ask for many flows at once; returns the seconds each answer took, by its status."""
+    """Send many requests at once; returns the response times in seconds by status code."""
     files = make_files(*options.size)
 
     def ask(_: int) -> tuple[int, float]:
@@ -65,10 +65,10 @@ def burst(client: httpx.Client, options: argparse.Namespace) -> dict[int, list[f
 
 
 def main() -> None:
-    """Start a server, load it a few times, and tell."""
+    """Start a server, send bursts of requests, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=200)
-    parser.add_argument("--clients", type=int, default=200, help="requests at a time")
+    parser.add_argument("--clients", type=int, default=200, help="simultaneous requests")
     parser.add_argument("--size", type=int, nargs=2, default=(384, 512), metavar=("H", "W"))
     parser.add_argument("--iters", type=int, default=12)
     parser.add_argument("--bursts", type=int, default=2)
@@ -86,7 +86,7 @@ def main() -> None:
             with httpx.Client(base_url=url, timeout=ANSWER_SECONDS, limits=many) as client:
                 client.post(f"/api/flow?iters={options.iters}", files=make_files(*options.size))
                 time.sleep(2)
-                print(f"memory before: {resident_mib(server.pid):.0f} MiB, after one flow")
+                print(f"memory before: {resident_mib(server.pid):.0f} MiB (after one flow)")
                 for number in range(1, options.bursts + 1):
                     begin = time.perf_counter()
                     found = burst(client, options)

@@ -6,7 +6,7 @@
     flow.save("flow.flo")
     flow.save_picture("flow.png")
 
-Names load when they are first used, so that the command line answers before torch is there.
+Names are loaded on first use, so the command line answers before torch is imported.
 """
 
 from importlib import import_module

@@ -1,15 +1,15 @@
-"""Everything that a caller's input can do wrong, and how a person is told.
+"""Errors that a caller can cause, and how programs report them.
 
-    FlowError                   one sentence: what came, what is wanted, what to do
-    ├── ImageError              an image or video that cannot be read or used
-    │   └── ImageTooLargeError  ... because it has more pixels or frames than is allowed
-    ├── FlowFileError           a flow file that cannot be read or written
-    ├── DatasetError            a data set that is missing, incomplete or broken
-    ├── WeightsError            a checkpoint that was refused or does not fit
-    ├── TrainingError           a training run that cannot start, or cannot go on
-    └── OutputError             a place that cannot, or may not, be written to
+    FlowError                   one sentence: what came, what is expected, what to do
+    ├── ImageError              an image or video cannot be read or used
+    │   └── ImageTooLargeError  ... because it has more pixels or frames than allowed
+    ├── FlowFileError           a flow file cannot be read or written
+    ├── DatasetError            a data set is missing, incomplete or damaged
+    ├── WeightsError            a checkpoint is refused or does not fit
+    ├── TrainingError           a training run cannot start or continue
+    └── OutputError             a path cannot, or must not, be written
 
-The command line shows the sentence and exits with 2. Whatever else is raised is a bug of ours and
+The command line prints the sentence and exits with 2. Any other exception is a bug in gmaflow and
 keeps its traceback.
 """
 
@@ -21,20 +21,19 @@ import sys
 from collections.abc import Callable, Iterable
 
 NOT_WHOLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
-"""The exit codes of programs that did a part alone, whose caller gave what cannot be used, or ended
-them."""
+"""Exit codes: only a part was done, the input cannot be used, the user interrupted the program."""
 
 
 class FlowError(ValueError):
-    """Base of all errors that a caller can cause and mend."""
+    """Base of all errors that a caller can cause and fix."""
 
 
 class ImageError(FlowError):
-    """An image or video cannot be read, or cannot be used as it is."""
+    """An image or video cannot be read or used."""
 
 
 class ImageTooLargeError(ImageError):
-    """An image or video has more pixels or frames than is allowed."""
+    """An image or video has more pixels or frames than allowed."""
 
 
 class FlowFileError(FlowError):
@@ -42,53 +41,49 @@ class FlowFileError(FlowError):
 
 
 class DatasetError(FlowError):
-    """A data set is missing, incomplete or broken, or was asked for what it does not have."""
+    """A data set is missing, incomplete or damaged, or does not have what was requested."""
 
 
 class WeightsError(FlowError):
-    """A checkpoint was refused, is broken, or does not fit the network."""
+    """A checkpoint is refused, damaged, or does not fit the network."""
 
 
 class OutputError(FlowError):
-    """An output cannot be written, or exists and was not to be replaced."""
+    """An output cannot be written, or exists and must not be replaced."""
 
 
 class TrainingError(FlowError):
-    """A training run cannot start as described, or cannot go on."""
+    """A training run cannot start as configured, or cannot continue."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return the near names among those known, or all of them where none is near."""
+    """Return a hint with the known names similar to a name, or all of them if none is similar."""
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
 
 
 def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not one of a few.
-
-    Raises:
-        FlowError: It is not.
-    """
+    """Raise a `FlowError` if a name is not one of those known."""
     choices = list(known)
     if name not in choices:
         raise FlowError(f"{what} {name!r} is not known; give one of {', '.join(choices)}")
 
 
 def counted(number: int, what: str) -> str:
-    """Return a number of things as people say it: 1 pair, 2 pairs."""
+    """Return a number with its noun: 1 pair, 2 pairs."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = None) -> None:
-    """Run a program on its arguments, by default the command line's; what goes wrong is a sentence.
+    """Run a program on its arguments, by default those of the command line.
 
-    Exits with 2 on bad input, with 130 when interrupted. An interrupt that says what is kept of the
-    work is passed on.
+    Errors that a caller can cause are printed as one sentence. Exits with 2 on bad input, and with
+    130 on an interrupt, whose message, if any, says what was kept of the work.
     """
     logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files may hold what the terminal's encoding does not; stderr does so by itself.
+        # File names may have characters that the terminal's encoding lacks; stderr escapes them.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         main(sys.argv[1:] if args is None else args)
@@ -96,10 +91,10 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
         say(f"gmaflow: {err}")
         sys.exit(BAD_INPUT)
     except OSError as err:
-        # Whatever a path can do wrong that nobody foresaw: no permission, a name too long, a full
-        # disk. Without a path it is none of the caller's doing.
+        # Problems with a path: no permission, a name too long, a full disk. Without a path the
+        # caller did not cause it.
         if isinstance(err, BrokenPipeError):
-            # The reader of a pipe has gone (`| head`); nobody is left to tell.
+            # The reader of the pipe is gone (`| head`).
             sys.stderr.close()
             sys.exit(0)
         if err.filename is None and err.errno != errno.ENOSPC:
@@ -112,5 +107,5 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
 
 
 def say(text: str) -> None:
-    """Tell a person, beside the output proper."""
+    """Print a message for people to stderr, apart from the output."""
     print(text, file=sys.stderr)  # noqa: T201

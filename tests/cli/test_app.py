@@ -77,3 +77,20 @@ def test_it_runs_as_a_module() -> None:
         [sys.executable, "-m", "gmaflow", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"gmaflow {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("-q", "a.png", "b.png"), "unknown option -q; see gmaflow flow --help"),
+        (("a.png", "b.png", "--itres=3"), "unknown option --itres; did you mean --iters?"),
+    ],
+)
+def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], told: str) -> None:
+    outcome = run("flow", *args, "-o", "x.flo")
+    assert (outcome.code, outcome.err) == (2, f"gmaflow: {told}\n")
+
+
+def test_a_word_in_place_of_a_number_is_told(run: Run) -> None:
+    outcome = run("flow", "a.png", "b.png", "-o", "x.flo", "--iters", "abc")
+    assert (outcome.code, "'abc' is not a whole number" in outcome.err) == (2, True)

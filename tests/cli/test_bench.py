@@ -89,4 +89,4 @@ def test_memory_can_be_limited_and_is_told(
     assert "are not enough for images of 40x56" in refused.err
     nonsense = run(*args, "--overwrite", "--max-memory", "lots")
     assert nonsense.code == 2
-    assert "'lots' is no amount of memory; give one such as 1.5GB" in nonsense.err
+    assert "'lots' is not an amount of memory; use one such as 1.5GB" in nonsense.err

@@ -86,7 +86,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
         (source, "-o", source, "--overwrite"): "is an input",
         (source, "-o", twin): "exists; add --overwrite",
         (source, "-o", tmp_path / "b.npz", "--legend"): "b.npz is a flow file",
-        (source, "-o", tmp_path / "b.npz", "--format", "npz"): "its suffix picks the format",
+        (source, "-o", tmp_path / "b.npz", "--format", "npz"): "the suffix picks the format",
         (source, "-o", tmp_path / "b.doc"): ".doc is not a flow format",
         (source, "-o", tmp_path / "b.png", "--max-length", "0"): "is not a length",
         (tmp_path / "gone.flo", "-o", tmp_path / "b.png"): "does not exist",

@@ -185,7 +185,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "0 inputs were given": [],
         "iters is 0": [good, good, "--iters", "0"],
         "no model is called 'pwc'": [good, good, "--model", "pwc"],
-        "device 'tpu' is not": [good, good, "--device", "tpu"],
+        "device 'tpu'; use auto": [good, good, "--device", "tpu"],
         "precision 'fp8' is not known": [good, good, "--precision", "fp8"],
         "is not a point": [good, good, "--attention", "here"],
         "this network has no attention": [good, good, "--attention", "1,1"],

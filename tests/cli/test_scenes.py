@@ -8,7 +8,7 @@ from PIL import Image
 from gmaflow.data import open_dataset
 from gmaflow.io import write_flow, write_image
 from gmaflow.scenes import PRESETS, TextureBank
-from gmaflow.scenes.textures import _procedural
+from gmaflow.scenes.texture_bank import _procedural
 from tests.cli.conftest import Run, is_picture
 
 RENDER = ("scenes", "render", "--size", "64x96", "--count", "2", "--seed", "5")
@@ -61,12 +61,12 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
     whole = contents(out)
     (out / "training" / "flow" / "mix_000001" / "frame_0001.flo").unlink()
     refused = run(*RENDER, "-o", out)
-    assert (refused.code, "add --resume to go on" in refused.err) == (2, True)
+    assert (refused.code, "add --resume to continue" in refused.err) == (2, True)
     resumed = run(*RENDER, "-o", out, "--resume")
-    assert "1 pair of mix at 64x96, 1 were there" in resumed.out
+    assert "1 pair of mix at 64x96, 1 kept" in resumed.out
     assert contents(out) == whole
     other = run(*RENDER, "-o", out, "--resume", "--preset", "film")
-    assert (other.code, "begun with preset mix, not film" in other.err) == (2, True)
+    assert (other.code, "started with preset mix, not film" in other.err) == (2, True)
     assert contents(out) == whole
     assert run(*RENDER, "-o", out, "--overwrite", "--start", "7").code == 0
     assert [pair.scene for pair in open_dataset("sintel", out)] == ["mix_000007", "mix_000008"]
@@ -83,10 +83,10 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
         (("--size", "99999x99999"), "99999x99999 is too large; give at most 8192x8192"),
         (("--count", "0"), "--count is 0; give 1 or more"),
         (("--start", "-1"), "--start is -1; give the number of a pair, 0 or more"),
-        (("--device", "abacus"), "device 'abacus' is not known"),
+        (("--device", "abacus"), "unknown device 'abacus'"),
         (("--textures", "nowhere"), "nowhere: not a folder"),
         (("--textures-split", "train"), "needs a folder of images; add --textures"),
-        (("--resume", "--overwrite"), "give one of them"),
+        (("--resume", "--overwrite"), "give only one"),
     ],
 )
 def test_bad_options_are_one_sentence(
@@ -107,7 +107,7 @@ def test_bad_folders_are_one_sentence(run: Run, tmp_path: Path) -> None:
     outcome = run(*RENDER, "-o", tmp_path / "file")
     assert (outcome.code, "is a file; choose another place" in outcome.err) == (2, True)
     outcome = run(*RENDER, "-o", tmp_path, "--overwrite")
-    assert (outcome.code, "no data set of ours" in outcome.err) == (2, True)
+    assert (outcome.code, "has no scenes.json" in outcome.err) == (2, True)
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "file"}
     outcome = run(*RENDER, "-o", "/proc/nothing/here")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
@@ -121,7 +121,7 @@ def test_textures_change_the_pictures_and_not_the_motion(run: Run, tmp_path: Pat
     ours, other = (open_dataset("sintel", tmp_path / name).load(0) for name in "ab")
     assert (ours.image1 != other.image1).any()
     mixed = run(*RENDER, "-o", tmp_path / "a", "--resume", "--textures", tmp_path / "photos")
-    assert (mixed.code, "begun with textures" in mixed.err) == (2, True)
+    assert (mixed.code, "started with textures" in mixed.err) == (2, True)
 
 
 def test_a_contact_sheet_is_drawn(run: Run, tmp_path: Path) -> None:
@@ -154,4 +154,4 @@ def test_motion_is_counted_and_compared(run: Run, tmp_path: Path) -> None:
     bad = run(*call, "--against", tmp_path / "nowhere")
     assert (bad.code, "nowhere is not a folder" in bad.err) == (2, True)
     bad = run(*call, "--shrink", "5")
-    assert (bad.code, "give a whole number from 1 to 4" in bad.err) == (2, True)
+    assert (bad.code, "give an integer from 1 to 4" in bad.err) == (2, True)

@@ -29,7 +29,7 @@ def test_a_taken_port_is_one_sentence(run: Run) -> None:
         (("--device", "abacus"), "abacus"),
         (("--queue", "0"), "the limit queue is 0"),
         (("--precision", "fp8"), "fp8"),
-        (("--max-memory", "lots"), "'lots' is no amount of memory"),
+        (("--max-memory", "lots"), "'lots' is not an amount of memory"),
     ],
 )
 def test_wrong_options_are_one_sentence(run: Run, options: tuple[str, ...], sentence: str) -> None:

@@ -95,7 +95,7 @@ def test_a_benchmark_without_tyro(run: Run, tmp_path: Path) -> None:
         *("models=raft-small", "sizes=64x64,64x72", "iters=1", "device=cpu", "rounds=1"),
         *("warm-up=0", "skip-memory=true", "overhead=true", "check=true", f"output={output}"),
     )
-    assert "measured on a CUDA device only" in done.out
+    assert "measured only on a CUDA device" in done.out
     assert "64x72: measuring time" in done.err
     assert "px from float32" in done.out
     measured = json.loads(output.read_text())["measured"]

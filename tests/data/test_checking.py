@@ -7,7 +7,7 @@ import pytest
 from gmaflow.data import CheckReport, check_dataset
 from gmaflow.errors import DatasetError
 from gmaflow.scenes import SceneRenderer, TextureBank
-from gmaflow.scenes.writing import write_dataset
+from gmaflow.scenes.scene_dataset import write_dataset
 from tests.data.trees import chairs, put_flows, put_images, sintel
 
 

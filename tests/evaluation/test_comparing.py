@@ -81,26 +81,6 @@ def test_cold_and_warm_stand_beside_each_other(tmp_path: Path, estimator: FlowEs
     assert "<h2>clean, warm</h2>" in page
 
 
-def test_each_network_with_attention_has_a_row_of_maps(tmp_path: Path) -> None:
-    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=2))
-    networks = {"raft": random_estimator(), "gma": random_estimator(model="gma")}
-    comparison = compare(networks, data, tmp_path / "out")
-    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
-    assert "query points of gma" in page
-    assert "query points of raft" not in page
-
-
-def test_only_a_certain_sign_is_coloured(tmp_path: Path, estimator: FlowEstimator) -> None:
-    data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=FEW + 1))
-    networks = {"one": estimator, "other": random_estimator(1, iters=3)}
-    comparison = compare(networks, data, tmp_path / "out")
-    page = write_comparison(comparison, tmp_path / "out", pairs=["alley_1/0001"]).read_text()
-    found = [each for line in comparison.lines for each in line.improvements if each.certain]
-    assert page.count('class="number good"') == sum(each.percent > 0 for each in found)
-    assert page.count('class="number bad"') == sum(each.percent < 0 for each in found)
-    assert found
-
-
 def tables(count: int, *, seed: int = 0) -> np.ndarray:
     cases = (random_case(100 * seed + i, size=(13, 17)) for i in range(count))
     return np.stack([measure(*case).table for case in cases])

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from tests.inference.test_engine import make_estimator
 from tests.inference.test_estimator import arrays
-from tests.inference.test_refinement import make_estimator
 
 SIZE = (34, 45)  # padded to 40 x 48: a grid of 5 x 6 cells
 

@@ -52,7 +52,7 @@ def test_a_folder_is_a_sequence_in_natural_order(tmp_path: Path) -> None:
     expected = list(estimator.sequence(frames))
     for found, wanted in zip(estimator.sequence(tmp_path), expected, strict=True):
         np.testing.assert_array_equal(found.array, wanted.array)
-    with pytest.raises(ImageError, match="is no sequence of images; give a list of them, a folder"):
+    with pytest.raises(ImageError, match="is not a sequence of images; use a list"):
         list(estimator.sequence(str(tmp_path / "clip.mp4")))
 
 

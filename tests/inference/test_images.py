@@ -3,10 +3,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from gmaflow.errors import ImageError
-from gmaflow.inference.images import load_image, to_tensor
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.inference import FlowEstimator
+from gmaflow.inference.images import (
+    Padding,
+    PaddingKind,
+    as_padding_kind,
+    load_image,
+    to_tensor,
+)
 
 RGB = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 
@@ -57,11 +66,11 @@ def test_tensors_are_in_zero_to_one() -> None:
 @pytest.mark.parametrize(
     ("image", "complaint"),
     [
-        (np.full((16, 16, 3), 255.0), "values from 0 to 255; scale it to 0..1, or give uint8"),
+        (np.full((16, 16, 3), 255.0), "values from 0 to 255; scale it to 0..1, or use uint8"),
         (np.full((16, 16, 3), -0.5), "values from -0.5 to 0"),
         (np.full((16, 16, 3), np.nan), "NaN or infinite"),
         (np.full((16, 16, 3), np.inf), "NaN or infinite"),
-        (np.zeros((16, 16, 3), np.int64), "is int64; give uint8, uint16, or float in 0..1"),
+        (np.zeros((16, 16, 3), np.int64), "is int64; use uint8, uint16, or float in 0..1"),
         (np.zeros((16, 16, 2), np.uint8), r"shape \(16, 16, 2\)"),
         (np.zeros((4, 16, 16, 3), np.uint8), "shape"),
         (np.zeros((1, 1, 3), np.uint8), "is 1x1; flow needs at least 16 pixels"),
@@ -72,3 +81,43 @@ def test_tensors_are_in_zero_to_one() -> None:
 def test_what_is_no_image_is_refused(image: np.ndarray, complaint: str) -> None:
     with pytest.raises(ImageError, match=complaint):
         load_image(image)
+
+
+@pytest.mark.parametrize("image", [RGB, (RGB / 255).astype(np.float32)])
+def test_a_loaded_image_is_not_copied_again(image: np.ndarray) -> None:
+    loaded = load_image(image)
+    assert load_image(loaded) is loaded or np.shares_memory(load_image(loaded), loaded)
+
+
+sides = st.integers(1, 70)
+
+
+@given(sides, sides, st.sampled_from(["sintel", "kitti"]))
+def test_padding_then_cropping_is_nothing(height: int, width: int, kind: PaddingKind) -> None:
+    images = torch.rand(2, 3, height, width)
+    padding = Padding.of_kind(kind, height, width)
+    padded = padding.pad(images)
+    assert padded.shape[-2] % 8 == padded.shape[-1] % 8 == 0
+    assert padded.shape[-2] - height < 8
+    assert torch.equal(padding.crop(padded), images)
+
+
+def test_it_is_split_as_published_and_repeats_the_border() -> None:
+    padding = Padding.to_stride(436, 1021)
+    assert padding == Padding(left=1, right=2, top=2, bottom=2)
+    padded = Padding(1, 2, 0, 1).pad(torch.tensor([[[[1.0, 2.0]]]]))
+    assert padded.tolist() == [[[[1, 1, 2, 2, 2], [1, 1, 2, 2, 2]]]]
+
+
+def test_kitti_grows_at_the_bottom_alone() -> None:
+    assert Padding.of_kind("kitti", 370, 1226) == Padding(left=3, right=3, top=0, bottom=6)
+    assert Padding.of_kind("sintel", 370, 1226) == Padding(left=3, right=3, top=3, bottom=3)
+
+
+@pytest.mark.parametrize("kind", ["KITTI", ""])
+def test_another_kind_is_refused(kind: str) -> None:
+    with pytest.raises(FlowError, match="give one of sintel, kitti"):
+        as_padding_kind(kind)
+    blank = FlowEstimator.__new__(FlowEstimator)
+    with pytest.raises(FlowError, match="padding"):
+        FlowEstimator.__init__.__wrapped__(blank, padding=kind)  # type: ignore[attr-defined]

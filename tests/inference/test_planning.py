@@ -97,7 +97,7 @@ def test_tiles_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
         plan_log.tell(plan, (1, 3, 1000, 1000))
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "1000x1000 does not fit the memory and is estimated in tiles" in caplog.text
+    assert "1000x1000 does not fit in memory and is estimated in tiles" in caplog.text
 
 
 def test_a_plan_is_told_at_first_and_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ MEASURE = """
 import json, sys, torch
 from gmaflow.bench.cases import Case, moving_images
 from gmaflow.bench.measuring import RESET, RESET_PEAK, status
-from gmaflow.inference.backend import make_runner
+from gmaflow.inference.engine import make_runner
 from gmaflow.runtime.memory import give_back_freed
 from gmaflow.model import MemoryPlan
 

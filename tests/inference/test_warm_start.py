@@ -7,7 +7,7 @@ import torch
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference import Flow
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import (
     LastFlows,
     check_start,

@@ -8,11 +8,11 @@ from gmaflow.errors import FlowError
 from gmaflow.runtime.memory import (
     as_bytes,
     as_gigabytes,
+    explaining_out_of_memory,
     free_container_memory,
     free_memory,
     give_back_freed,
     memory_budget,
-    out_of_memory_as_sentence,
 )
 
 
@@ -34,7 +34,7 @@ def test_amounts_of_memory(text: str | int | float, amount: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "1.5.2GB", "5 i", "GB", "1e9x"])
 def test_what_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(FlowError, match="no amount of memory; give one such as"):
+    with pytest.raises(FlowError, match="is not an amount of memory; use one such as"):
         as_bytes(text)
 
 
@@ -101,14 +101,18 @@ def test_small_amounts_are_not_told_as_nothing() -> None:
     assert as_gigabytes(1.5e9) == "1.5 GB"
 
 
-def test_running_out_of_memory_is_a_sentence() -> None:
+def test_running_out_of_memory_says_what_to_do() -> None:
+    shape, cpu, gpu = (1, 3, 4000, 4000), torch.device("cpu"), torch.device("cuda")
     with (
-        pytest.raises(FlowError, match=r"not enough memory for 1 pair of 4000x4000"),
-        out_of_memory_as_sentence((1, 3, 4000, 4000)),
+        pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 4000x4000") as told,
+        explaining_out_of_memory(cpu, shape),
     ):
         torch.empty(2**56)
-    with pytest.raises(RuntimeError, match="something else"), out_of_memory_as_sentence((1,)):
-        raise RuntimeError("something else")
+    assert "device" not in str(told.value)
+    with pytest.raises(FlowError, match="use the device cpu"), explaining_out_of_memory(gpu, shape):
+        raise torch.OutOfMemoryError
+    with pytest.raises(RuntimeError, match="a bug"), explaining_out_of_memory(cpu, shape):
+        raise RuntimeError("a bug")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

@@ -1,4 +1,4 @@
-"""Real servers on free ports, with small random networks, and clients to talk to them."""
+"""Real servers on free ports with small random networks, and clients for them."""
 
 import io
 import socket
@@ -40,10 +40,8 @@ class Running:
 
     @property
     def queue(self) -> JobQueue:
-        """The server's insides, to look at only."""
-        queue = self.server.flow_app.state.services.queue
-        assert isinstance(queue, JobQueue)
-        return queue
+        """The server's job queue, to look at only."""
+        return self.server.queue
 
     @property
     def folder(self) -> Path:

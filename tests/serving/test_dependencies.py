@@ -23,7 +23,7 @@ Form = dict[str, str | list[str]]
         (f"/api/jobs?{'x' * 5000}", {}, f"unknown parameter '{'x' * 40}'; there are image1,"),
     ],
 )
-def test_what_starts_work_takes_nothing_else(
+def test_submitting_refuses_other_parameters(
     site: Running, path: str, fields: Form, sentence: str
 ) -> None:
     answer = site.client.post(path, files=pair_files(), data=fields)
@@ -40,7 +40,7 @@ def test_a_third_image_is_refused(site: Running, path: str) -> None:
     assert "unknown parameter 'image3'; did you mean image" in answer.json()["error"]
 
 
-def test_an_image_beside_another_input_is_refused(site: Running) -> None:
+def test_an_image_and_another_input_are_refused(site: Running) -> None:
     image = {"image1": pair_files()["image1"]}
     clip = {"clip": pair_files()["image2"]}
     for files, fields in ((image, {"example": "1"}), (image | clip, {})):
@@ -60,7 +60,7 @@ def test_an_image_beside_another_input_is_refused(site: Running) -> None:
         ("events?since=1", "unknown parameter 'since'"),
     ],
 )
-def test_results_are_asked_for_with_nothing_else(site: Running, path: str, sentence: str) -> None:
+def test_results_refuse_other_parameters(site: Running, path: str, sentence: str) -> None:
     answer = site.client.get(f"/api/jobs/none/{path}")
     assert answer.status_code == 422, answer.text
     assert sentence in answer.json()["error"]
@@ -73,7 +73,7 @@ def test_results_are_asked_for_with_nothing_else(site: Running, path: str, sente
         ("?pair=0", {"pair": 0}, 'pair belongs in the body: {"pair": ...}'),
     ],
 )
-def test_a_clip_is_told_where_to_go_on_and_nothing_else(
+def test_seek_refuses_other_parameters(
     site: Running, query: str, fields: dict[str, Any], sentence: str
 ) -> None:
     answer = site.client.post(f"/api/jobs/none/seek{query}", json=fields)
@@ -83,7 +83,7 @@ def test_a_clip_is_told_where_to_go_on_and_nothing_else(
 
 @pytest.mark.parametrize("path", ["/api/flow", "/api/jobs"])
 @pytest.mark.parametrize(("text", "file"), [("a.png", "a.png"), ("iVBORw0KGgo" * 100, "FILE")])
-def test_text_in_place_of_a_file_is_told_apart(
+def test_text_in_place_of_a_file_is_explained(
     site: Running, path: str, text: str, file: str
 ) -> None:
     second = {"image2": pair_files()["image2"]}

@@ -1,4 +1,4 @@
-"""Fairness as a law, on any mixture of clients and jobs."""
+"""Fairness, for any mixture of clients and jobs."""
 
 from pathlib import Path
 
@@ -25,13 +25,13 @@ def job(client: str, pairs: int = 1) -> Job:
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
-def test_the_order_told_is_the_order_kept(clients: list[str]) -> None:
+def test_the_announced_order_is_the_actual_order(clients: list[str]) -> None:
     queue = FairQueue()
     for client in clients:
         queue.add(job(client))
     assert len(queue) == len(clients)
-    told = queue.order()
-    assert [queue.take() for _ in clients] == told
+    announced = queue.order()
+    assert [queue.take() for _ in clients] == announced
     assert queue.take() is None
 
 

@@ -9,7 +9,7 @@ from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.middleware import Body, CrossSiteProtection
 from gmaflow.serving.models import ModelRegistry
-from tests.serving.conftest import Running, running
+from tests.serving.conftest import PATIENCE, Running, running
 
 
 async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,8 +71,9 @@ def test_an_upload_below_the_lowest_rate_is_given_up() -> None:
     async def upload() -> None:
         limits = Limits(silence_seconds=0.1, upload_rate=1000)
         body = Body({"type": "http", "headers": []}, drip, limits, 10**6)
-        while True:
-            await body.receive()
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                await body.receive()
 
     with pytest.raises(ApiError, match="too slow"):
         asyncio.run(upload())

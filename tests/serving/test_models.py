@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.backend import ReferenceRunner, as_backend
+from gmaflow.inference.engine import as_backend
+from gmaflow.model import FlowNetwork
 from gmaflow.serving.models import ModelRegistry
 
 
@@ -14,11 +15,11 @@ def test_a_model_runs_where_and_how_it_was_asked_for(weight_files: tuple[str, st
         how = as_backend(backend)
         models = ModelRegistry(weight_files, device="cpu", backend=how, max_memory="2GB")
         estimator = models.estimator(models.default)
-        assert isinstance(estimator._engine.runner, ReferenceRunner) == is_reference
+        assert isinstance(estimator._engine.runner, FlowNetwork) == is_reference
         assert (estimator.device.type, estimator.max_memory) == ("cpu", 2e9)
 
 
-def test_shipped_weights_stand_beside_those_given(weight_files: tuple[str, str]) -> None:
+def test_shipped_weights_come_after_given_ones(weight_files: tuple[str, str]) -> None:
     models = ModelRegistry(weight_files, device="cpu")
     names = [model.name for model in models.models()]
     assert names[:2] == ["small", "attentive"]

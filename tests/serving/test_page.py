@@ -370,7 +370,7 @@ def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
     assert np.abs(np.array(found) - expected).max() <= 1
 
 
-def test_a_lost_server_is_told(screen: Screen) -> None:
+def test_a_lost_server_is_reported(screen: Screen) -> None:
     screen.page.context.set_offline(True)
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
     expect(screen.sentence).to_contain_text("The server does not respond", timeout=PATIENT)

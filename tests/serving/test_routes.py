@@ -16,7 +16,7 @@ from gmaflow.inference.planning import CUT
 from gmaflow.io import VideoWriter, read_flow_arrays
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
-from tests.inference.test_refinement import least_memory
+from tests.inference.test_engine import least_memory
 from tests.serving.conftest import Running, frames, pair_files, running
 
 SIZE = (40, 56)
@@ -219,7 +219,7 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
         assert "of memory are not enough for images of 120x160" in failed["error"]
 
 
-def test_where_only_tiles_fit_this_is_said(weight_files: tuple[str, str]) -> None:
+def test_tiles_are_noted(weight_files: tuple[str, str]) -> None:
     memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
     with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
         status = site.wait(site.start(iters="1", size=(192, 640)))
@@ -227,7 +227,7 @@ def test_where_only_tiles_fit_this_is_said(weight_files: tuple[str, str]) -> Non
         assert "computed in tiles" in status["notes"][-1]
 
 
-def test_large_images_are_scaled_down_and_this_is_said(models: ModelRegistry) -> None:
+def test_large_images_are_scaled_down_with_a_note(models: ModelRegistry) -> None:
     with running(models, work_pixels=40 * 56 // 4) as site:
         url = site.start(iters="1")
         status = site.wait(url)
@@ -279,7 +279,7 @@ def test_a_clip_is_done_pair_by_pair(site: Running, clip: Path) -> None:
     assert "small/0003-flow.flo" in names
 
 
-def test_a_clip_goes_on_where_it_is_told_to(models: ModelRegistry, clip: Path) -> None:
+def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Path) -> None:
     with running(models) as site:
         # A job before it holds the worker while we say where to go on.
         ahead = site.start(iters="64", size=(120, 160))
@@ -294,7 +294,7 @@ def test_a_clip_goes_on_where_it_is_told_to(models: ModelRegistry, clip: Path) -
         site.wait(url)
 
 
-def test_a_long_clip_is_cut_and_this_is_said(models: ModelRegistry, clip: Path) -> None:
+def test_a_long_clip_is_cut_with_a_note(models: ModelRegistry, clip: Path) -> None:
     with running(models, clip_frames=3) as site:
         files = {"clip": ("x.mp4", clip.read_bytes())}
         url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
@@ -303,7 +303,7 @@ def test_a_long_clip_is_cut_and_this_is_said(models: ModelRegistry, clip: Path) 
         assert "only the first 3 frames" in status["notes"][0]
 
 
-def test_cuts_in_a_clip_are_told(site: Running, tmp_path: Path) -> None:
+def test_cuts_in_a_clip_are_reported(site: Running, tmp_path: Path) -> None:
     scene, other = load_example().image1[:192, :256], load_example().image1[-192:, -256:]
     with VideoWriter(tmp_path / "cut.mp4", fps=10) as writer:
         for frame in (scene, np.roll(scene, 2, 1), other, np.roll(other, 2, 1)):

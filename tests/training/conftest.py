@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from gmaflow.io import write_flow, write_image
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, TrainConfig, TrainStep
 from gmaflow.training.setup import make_network
@@ -54,6 +56,19 @@ def tiny_batch(pairs: int = 2, *, seed: int = 0, size: tuple[int, int] = (32, 40
     valid = torch.rand(pairs, *size, generator=generator) > 0.1
     occluded = torch.rand(pairs, *size, generator=generator) > 0.7
     return Batch(image1, image2, flow, valid, occluded)
+
+
+def write_pairs(folder: Path) -> Path:
+    """Write five frames, four of them with flow, as a folder to train on."""
+    folder.mkdir(exist_ok=True)
+    for number in range(5):
+        batch = tiny_batch(1, seed=number, size=(48, 64))
+        image = (255 * batch.image1[0].permute(1, 2, 0)).byte().numpy()
+        write_image(folder / f"frame{number}.png", image)
+        if number < 4:
+            flow = batch.flow[0].permute(1, 2, 0).contiguous().numpy()
+            write_flow(folder / f"frame{number}.flo", flow, batch.valid[0].numpy())
+    return folder
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

@@ -11,18 +11,18 @@ from gmaflow.training.sources import open_source
 from tests.training.conftest import tiny_config
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few_textures")
 def test_the_error_falls_well_below_predicting_zero(tmp_path: Path) -> None:
     config = tiny_config(
         data="scenes:things",
-        crop=(48, 64),
-        pairs=2,
-        steps=60,
+        crop=(40, 48),
+        batch=1,
+        pairs=1,
+        steps=40,
         iters=2,
-        lr=2e-3,
+        lr=3e-3,
         log_every=10,
-        save_every=60,
+        save_every=40,
     )
     done = train(config, RunOptions(output=tmp_path / "run", device="cpu", quiet=True))
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]

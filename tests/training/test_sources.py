@@ -5,27 +5,18 @@ import pytest
 import torch
 
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
-from gmaflow.io import write_flow, write_image
 from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
 from gmaflow.training.sources import FileSource, SceneSource, open_source
 from tests.data import trees
-from tests.training.conftest import tiny_batch, tiny_config
+from tests.training.conftest import tiny_config, write_pairs
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Five frames of one's own, four of them with truth."""
-    for number in range(5):
-        batch = tiny_batch(1, seed=number, size=(48, 64))
-        image = (255 * batch.image1[0].permute(1, 2, 0)).byte().numpy()
-        write_image(tmp_path / f"frame{number}.png", image)
-        if number < 4:
-            flow = batch.flow[0].permute(1, 2, 0).contiguous().numpy()
-            write_flow(tmp_path / f"frame{number}.flo", flow, batch.valid[0].numpy())
-    return tmp_path
+    return write_pairs(tmp_path)
 
 
 def test_a_batch_of_scenes_is_known_by_its_number() -> None:

@@ -9,7 +9,7 @@ from gmaflow.model import FlowNetwork
 from gmaflow.training import StepPlan, TrainStep
 from gmaflow.training.setup import make_network
 from gmaflow.training.sources import join_directions
-from gmaflow.training.step import exchange_halves
+from gmaflow.training.step import GROWTH_INTERVAL, LossScale, exchange_halves
 from tests.training.conftest import (
     assert_same_training,
     farthest,
@@ -19,6 +19,7 @@ from tests.training.conftest import (
     tiny_step,
 )
 
+CPU = torch.device("cpu")
 PLAN = StepPlan(lr=1e-3, iters=2, occluded=True)
 
 
@@ -204,3 +205,31 @@ def test_a_batch_must_be_of_whole_pairs() -> None:
 def test_files_have_no_truth_backward() -> None:
     with pytest.raises(TrainingError, match="set:sintel does not have"):
         tiny_config(data="set:sintel", both_ways=True)
+
+
+def test_it_goes_the_way_of_torchs() -> None:
+    ours = LossScale(CPU, enabled=True)
+    theirs = torch.amp.GradScaler("cpu")
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.0)
+    for step in range(3):
+        bad = step == 1
+        weight.grad = torch.full((1,), float("inf") if bad else 1.0)
+        theirs.scale(torch.ones(1))
+        theirs.step(optimizer)
+        theirs.update()
+        ours.update(torch.tensor(bad))
+        assert ours.scale.item() == theirs.get_scale()
+
+
+def test_it_grows_after_many_good_steps() -> None:
+    scale = LossScale(CPU, enabled=True)
+    scale.good_steps.fill_(GROWTH_INTERVAL - 1)
+    scale.update(torch.tensor(False))
+    assert (scale.scale.item(), scale.good_steps.item()) == (2**17, 0)
+
+
+def test_without_half_precision_it_is_one() -> None:
+    scale = LossScale(CPU, enabled=False)
+    scale.update(torch.tensor(True))
+    assert scale.scale.item() == 1

@@ -5,8 +5,10 @@ import torch
 
 from gmaflow.errors import TrainingError
 from gmaflow.model import FlowNetwork
-from gmaflow.training.distributed import World
+from gmaflow.training import RunOptions
+from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.metrics import error_sums, mean_errors
+from gmaflow.training.setup import prepare
 from gmaflow.training.sources import open_source
 from gmaflow.training.validation import Validation
 from tests.data import trees
@@ -71,8 +73,9 @@ def test_without_truth_there_is_no_error(tmp_path: Path) -> None:
         Validation(tiny_config(validate_every=1, validate_on=(f"folder:{tmp_path}",)), CPU)
 
 
-def test_off_means_nothing_is_opened() -> None:
-    assert Validation(tiny_config(validate_on=("set:sintel",)), CPU).sets == []
+def test_off_means_nothing_is_opened(tmp_path: Path) -> None:
+    config = tiny_config(validate_on=("set:sintel",), root=str(tmp_path / "nowhere"))
+    assert prepare(config, RunOptions(output=tmp_path / "run"), ALONE, CPU).validation is None
 
 
 def test_alone_means_alone() -> None:

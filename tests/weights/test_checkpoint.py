@@ -90,7 +90,7 @@ def test_a_line_says_which_attention_was_assumed(
     save_checkpoint(tmp_path / "a.pth", make_checkpoint("gma-p"))
     with caplog.at_level(logging.WARNING):
         assert load_checkpoint(tmp_path / "a.pth").config == MODELS["gma"]
-    assert "taking it for gma" in caplog.text
+    assert "assuming gma" in caplog.text
     caplog.clear()
     assert load_checkpoint(tmp_path / "a.pth", model=MODELS["gma-p"]).config == MODELS["gma-p"]
     assert not caplog.text
@@ -104,7 +104,7 @@ def test_the_real_published_checkpoint(raft_small_file: Path) -> None:
 
 def test_another_model_than_the_files_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "a.safetensors", make_checkpoint("raft"))
-    with pytest.raises(WeightsError, match="holds raft, but gma was asked for"):
+    with pytest.raises(WeightsError, match="holds raft, but gma was requested"):
         load_checkpoint(tmp_path / "a.safetensors", model=MODELS["gma"])
 
 
@@ -122,7 +122,7 @@ def test_a_malicious_pickle_is_refused_unopened(
     torch.save({"fnet.conv1.weight": Evil()}, tmp_path / "zip.pth")
     (tmp_path / "bare.pth").write_bytes(pickle.dumps({"a": Evil()}))
     for name in ("zip.pth", "bare.pth"):
-        with pytest.raises(WeightsError, match=f"{name}: refused.*could run foreign code"):
+        with pytest.raises(WeightsError, match=f"{name}: refused.*could run untrusted code"):
             load_checkpoint(tmp_path / name)
     assert not (tmp_path / "pwned").exists()
 
@@ -148,7 +148,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         "a.txt": "not a checkpoint",
         "list.pth": "not named tensors",
         "linear.pth": "not the tensors of a RAFT or GMA network",
-        "foreign.safetensors": "without gmaflow's description",
+        "foreign.safetensors": "no description of the network by gmaflow",
         "nowhere.pth": "does not exist",
         "": "is a folder",
         "pipe.pth": "is not a regular file",
@@ -208,5 +208,5 @@ def test_a_fingerprint_is_of_the_weights_and_of_what_they_are_for() -> None:
 
 def test_tensors_of_another_network_build_none() -> None:
     odd = Checkpoint(config=MODELS["raft-small"], tensors={"module.x": torch.zeros(1)})
-    with pytest.raises(WeightsError, match=r"missing .* not expected module.x"):
+    with pytest.raises(WeightsError, match=r"missing .* unexpected module.x"):
         odd.build()

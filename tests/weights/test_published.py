@@ -75,7 +75,7 @@ def reshape(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (rename, r"missing fnet\.conv2\.bias; not expected x\.fnet\.conv2\.bias"),
+        (rename, r"missing fnet\.conv2\.bias; unexpected x\.fnet\.conv2\.bias"),
         (reshape, r"of another shape or type: fnet\.conv2\.bias is 7 instead of 256"),
     ],
 )

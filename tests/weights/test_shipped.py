@@ -5,7 +5,13 @@ import torch
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint, find_checkpoint, save_checkpoint, shipped, shipped_weights
+from gmaflow.weights import (
+    Checkpoint,
+    checkpoint,
+    find_checkpoint,
+    save_checkpoint,
+    shipped_weights,
+)
 
 
 @pytest.fixture
@@ -13,7 +19,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that stands in for the package's own."""
     folder = tmp_path / "shelf"
     folder.mkdir()
-    monkeypatch.setattr(shipped, "SHIPPED_FOLDER", folder)
+    monkeypatch.setattr(checkpoint, "SHIPPED_FOLDER", folder)
     return folder
 
 
@@ -50,7 +56,7 @@ def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="nowhere does not exist"):
         find_checkpoint(tmp_path / "nowhere")
     put(shelf / "gma.safetensors", "gma")
-    with pytest.raises(WeightsError, match=r"no weights are called 'gmma'.* did you mean gma"):
+    with pytest.raises(WeightsError, match=r"no file called 'gmma'.* did you mean gma"):
         find_checkpoint("gmma")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from gmaflow.bench.published_network import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.errors import FlowError
 from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.io.sizes import read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
 from gmaflow.runtime.device import pick_device, pick_dtype

@@ -23,7 +23,7 @@ import torch
 
 from gmaflow.bench.cases import BenchConfig, Case, Distance, Work, distance_from_float32
 from gmaflow.errors import BAD_INPUT, FlowError, say
-from gmaflow.inference.backend import can_be_fast
+from gmaflow.inference.engine import can_be_fast
 from gmaflow.runtime.device import as_precision, pick_device, pick_dtype
 from gmaflow.runtime.memory import give_back_freed
 from gmaflow.version import __version__

@@ -12,7 +12,7 @@ import tyro
 
 from gmaflow.cli.options import Estimator, EstimatorOptions, parse
 from gmaflow.cli.progress import GOES_ON, progress_bar, step_bar
-from gmaflow.cli.scenes_options import parse_size
+from gmaflow.cli.scenes import parse_size
 from gmaflow.errors import DatasetError, FlowError, counted, suggest
 
 if TYPE_CHECKING:

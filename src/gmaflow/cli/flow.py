@@ -14,7 +14,7 @@ from gmaflow.cli.flow_folder import run_folder
 from gmaflow.cli.options import Estimator, EstimatorOptions, check_length, parse
 from gmaflow.cli.outputs import (
     FileFormat,
-    PairResult,
+    PairOutput,
     Part,
     check_formats,
     file_paths,
@@ -188,7 +188,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     both = estimator.bidirectional(image1, image2) if options.backward else None
     flow = both.forward if both else estimator(image1, image2)
     error = None if truth is None else flow.mean_error(truth)
-    result = PairResult(
+    result = PairOutput(
         image1, image2, flow, both, attention, points, truth, max_length=options.max_length
     )
     write_parts(result, paths)

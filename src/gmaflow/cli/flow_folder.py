@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gmaflow.cli.outputs import (
     FORMATS,
-    PairResult,
+    PairOutput,
     Part,
     check_formats,
     find_clash,
@@ -213,7 +213,7 @@ def make_result(
     pair: "PairEstimate[SequenceFrame]",
     points: tuple[tuple[float, float], ...],
     max_length: float | None,
-) -> PairResult:
+) -> PairOutput:
     """Return what is written for a pair."""
     import numpy as np
 
@@ -221,6 +221,6 @@ def make_result(
     assert isinstance(image1, np.ndarray)
     assert isinstance(image2, np.ndarray)
     assert pair.flow is not None
-    return PairResult(
+    return PairOutput(
         image1, image2, pair.flow, pair.both, pair.attention, points, max_length=max_length
     )

@@ -2,11 +2,14 @@
 
 import inspect
 import logging
-from contextlib import redirect_stderr
+import re
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from io import StringIO
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 import tyro
 
@@ -148,7 +151,7 @@ def check_length(option: str, length: float | None) -> None:
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
-    """Read a verb's options. Prints help, or an error for unknown options, and exits.
+    """Read a verb's options. Prints help, or what is wrong with the options, and exits.
 
     Args:
         options: The dataclass of options.
@@ -157,7 +160,7 @@ def parse(
         default: Defaults instead of those of the fields.
 
     Raises:
-        FlowError: An option refuses its value.
+        FlowError: An option is unknown, or refuses its value.
     """
     named = pairwise(part for arg in args for part in arg.split("=", 1))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
@@ -165,14 +168,14 @@ def parse(
         # As a path it would be the working folder.
         raise OutputError("the output is empty; give a name, or . for this folder")
     if "-" in outputs:
-        # For most programs it means standard output; nobody wants a folder of that name.
+        # For most programs it means standard output, not a folder of that name.
         raise OutputError("cannot write to standard output; give the name of a file or folder")
     # The whole docstring: tyro would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     given: dict[str, Any] = {} if default is None else {"default": default}
 
-    def read() -> Options:
+    def read(args: list[str], **more: Any) -> Any:  # noqa: ANN401
         return tyro.cli(
             options,
             args=args,
@@ -181,12 +184,13 @@ def parse(
             config=config,
             registry=_TYPES,
             **given,
+            **more,
         )
 
     try:
         # tyro would draw a box around errors of our options, and exit.
         with redirect_stderr(StringIO()):
-            return read()
+            return cast(Options, read(args))
     except SystemExit as end:
         if not end.code:
             raise
@@ -195,4 +199,27 @@ def parse(
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
-    return read()  # again, to show the error of tyro itself
+    refuse_unknown_option(read, args, verb)
+    return cast(Options, read(args))  # again, to show the error of tyro itself
+
+
+def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) -> None:
+    """Refuse an option that the verb does not have; tyro would also blame what follows it.
+
+    Raises:
+        FlowError: There is such an option.
+    """
+    shown = StringIO()
+    with redirect_stderr(StringIO()), redirect_stdout(shown):
+        with suppress(SystemExit):
+            read(["--help"])
+        try:
+            _, unknown = read(args, return_unknown_args=True)
+        except SystemExit:  # something else is wrong too
+            return
+    for arg in unknown:
+        if re.match("--?[A-Za-z]", arg):
+            name = arg.partition("=")[0]
+            near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
+            raise FlowError(f"unknown option {name}; {hint}")

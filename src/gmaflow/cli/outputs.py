@@ -76,7 +76,7 @@ FOLDER_NAMES = {
 
 
 @dataclass(frozen=True, eq=False)
-class PairResult:
+class PairOutput:
     """Everything that was estimated for a pair."""
 
     image1: "np.ndarray"
@@ -253,7 +253,7 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
         ensure_can_write(path, overwrite)
 
 
-def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
+def write_parts(result: PairOutput, paths: dict[Part, Path]) -> None:
     """Write the files of a pair, the flow last."""
     for part, path in paths.items():
         if part is Part.FLOW:
@@ -265,7 +265,7 @@ def write_parts(result: PairResult, paths: dict[Part, Path]) -> None:
             write_image(path, draw(result, part))
 
 
-def write_forward(result: PairResult, path: Path) -> None:
+def write_forward(result: PairOutput, path: Path) -> None:
     """Write the flow; an .npz also holds occlusion and confidence if they were estimated."""
     if result.both is not None and path.suffix.lower() == ".npz":
         result.both.save(path)
@@ -273,7 +273,7 @@ def write_forward(result: PairResult, path: Path) -> None:
         result.flow.save(path)
 
 
-def draw(result: PairResult, part: Part) -> "np.ndarray":
+def draw(result: PairOutput, part: Part) -> "np.ndarray":
     """Draw one of the pictures."""
     from gmaflow import viz
 
@@ -309,7 +309,7 @@ def draw(result: PairResult, part: Part) -> "np.ndarray":
     return picture
 
 
-def draw_panel(result: PairResult) -> "np.ndarray":
+def draw_panel(result: PairOutput) -> "np.ndarray":
     """Draw the pictures of a pair side by side, with captions."""
     from gmaflow.viz import pair_panel
 

@@ -118,7 +118,7 @@ class ResultFolder:
         folder: The folder; it need not exist.
         now: The settings of this run; see `make_settings`.
         pair_of: Returns the name of the pair that a file belongs to, from the start of its name and
-            its ending; None for other files, which are left alone.
+            its ending; None for other files, which are never touched.
         resume: Continue an earlier run of the same settings, if there is one.
         scale: The length at full colour that was asked for, if any.
 

@@ -1,32 +1,176 @@
-"""`gmaflow scenes`: render training pairs whose flow is known exactly, and look at them."""
+"""`gmaflow scenes`: render training pairs with exact flow, draw them, and measure their motion."""
 
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse
 from gmaflow.cli.progress import GOES_ON_IF_ASKED, progress_bar
-from gmaflow.cli.scenes_options import (
-    ListOptions,
-    RenderOptions,
-    ShowOptions,
-    StatsOptions,
-    check_numbers,
-    check_picture,
-    parse_size,
-    presets_of,
-)
-from gmaflow.errors import counted
-from gmaflow.io import write_image
+from gmaflow.errors import FlowError, OutputError, counted
+from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
+
+if TYPE_CHECKING:
+    import torch
+
+    from gmaflow.scenes import TextureBank
+    from gmaflow.scenes.motion_statistics import MotionStatistics
+
+Output = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
+Preset = Annotated[str, tyro.conf.arg(metavar="NAME")]
+Size = Annotated[str, tyro.conf.arg(metavar="HxW")]
+OptionalSize = Annotated[str | None, tyro.conf.arg(metavar="HxW")]
 
 ACTIONS = {
     "list": "list the presets",
-    "render": "render pairs with their true flow into a data set in Sintel's layout",
-    "show": "make a contact sheet to look at",
-    "stats": "count motion and occlusion, and compare with real truth",
+    "render": "render pairs with exact flow into a data set in Sintel's layout",
+    "show": "draw a contact sheet of pairs",
+    "stats": "measure motion and occlusion, and compare with real data sets",
 }
+LARGEST = 8192
+_LAST_PAIR = 2**53
 _SHEET_PIXELS = 192 * 256
 _SHEET_OF_ALL = (192, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """List the presets."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderingOptions:
+    """Textures and device."""
+
+    textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of images for surfaces; built-in textures by default."""
+    textures_split: Literal["all", "train", "held-out"] = "all"
+    """Which images of the folder to use; held-out is the tenth that training leaves out."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+
+    def pick_device(self) -> "torch.device":
+        """Return the device to render on."""
+        from gmaflow.runtime.device import pick_device
+
+        picked = pick_device(self.device)
+        if picked.type == "mps" and self.device == "auto":
+            return pick_device("cpu")
+        if picked.type not in ("cpu", "cuda"):
+            raise FlowError(f"scenes cannot be rendered on {picked}; use --device cpu")
+        return picked
+
+    def load_textures(self) -> "TextureBank":
+        """Read the textures, or draw the built-in ones."""
+        from gmaflow.scenes import TextureBank
+
+        if self.textures is not None:
+            return TextureBank.load(self.textures, split=self.textures_split)
+        if self.textures_split != "all":
+            raise FlowError(
+                f"--textures-split {self.textures_split} needs a folder of images; add --textures"
+            )
+        return TextureBank.procedural()
+
+
+Rendering = Annotated[RenderingOptions, tyro.conf.OmitArgPrefixes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions:
+    """Render pairs with exact flow into a data set in Sintel's layout.
+
+    Examples:
+      gmaflow scenes render --count 1000 -o scenes
+      gmaflow scenes render --preset drive --size 375x1242 --count 200 --seed 7 -o drive
+      gmaflow scenes render --count 1000 --textures photos/ -o scenes --resume
+    """
+
+    output: Output
+    """Folder to write to."""
+    count: int
+    """Number of pairs."""
+    preset: Preset = "mix"
+    """A preset listed by `gmaflow scenes list`."""
+    size: Size = "368x496"
+    """Height and width of the frames."""
+    seed: int = 0
+    """Each seed gives other pairs."""
+    start: int = 0
+    """Number of the first pair."""
+    rendering: Rendering = RenderingOptions()
+    resume: bool = False
+    """Resume an interrupted run; complete pairs are kept."""
+    overwrite: bool = False
+    """Replace an existing data set."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """Draw a contact sheet: both frames, the flow as colour, and occluded pixels.
+
+    Examples:
+      gmaflow scenes show --preset film -o film.png
+      gmaflow scenes show --preset all --count 2 -o all.jpg
+    """
+
+    output: Output
+    """Image to write."""
+    preset: Preset = "mix"
+    """A preset listed by `gmaflow scenes list`, or all."""
+    count: int = 8
+    """Number of pairs of each preset."""
+    size: OptionalSize = None
+    """Height and width of the frames; by default small, with the preset's aspect ratio."""
+    seed: int = 0
+    """Each seed gives other pairs."""
+    start: int = 0
+    """Number of the first pair."""
+    rendering: Rendering = RenderingOptions()
+    overwrite: bool = False
+    """Replace an existing image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatsOptions:
+    """Measure motion and occlusion, and compare with real data sets.
+
+    Examples:
+      gmaflow scenes stats --preset film --against MPI-Sintel -o film.png
+      gmaflow scenes stats --preset all --count 200 --json
+    """
+
+    preset: Preset = "all"
+    """A preset listed by `gmaflow scenes list`, or all."""
+    count: int = 100
+    """Number of pairs of each preset."""
+    against: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """Folder with real ground truth, in the layout of any data set; can be repeated."""
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Chart of the distributions to write."""
+    size: OptionalSize = None
+    """Frame size that the statistics are for; by default the size that the preset imitates."""
+    shrink: int = 4
+    """Render frames smaller by this factor, and scale the motion up by it."""
+    seed: int = 0
+    """Each seed gives other pairs."""
+    start: int = 0
+    """Number of the first pair."""
+    rendering: Rendering = RenderingOptions()
+    overwrite: bool = False
+    """Replace an existing chart."""
+    json: bool = False
+    """Print JSON."""
 
 
 def main(args: list[str]) -> None:
@@ -39,42 +183,39 @@ def main(args: list[str]) -> None:
     elif action == "show":
         show(parse(ShowOptions, rest, verb="scenes show"))
     elif action == "stats":
-        from gmaflow.cli.scenes_stats import stats
-
         stats(parse(StatsOptions, rest, verb="scenes stats"))
 
 
 def list_presets(options: ListOptions) -> None:
     """Print the presets."""
-    from gmaflow.scenes.catalog import CATALOG
-    from gmaflow.scenes.presets import PRESETS
+    from gmaflow.scenes.scene_presets import PRESET_INFO, PRESETS
 
     if options.json:
         about = {
             name: {"about": info.about, "imitates": list(info.size), "kinds": PRESETS[name]}
-            for name, info in CATALOG.items()
+            for name, info in PRESET_INFO.items()
         }
         print(json.dumps(about, indent=2))
         return
-    for name, info in CATALOG.items():
+    for name, info in PRESET_INFO.items():
         print(f"{name:<12}{info.about}; {info.size[0]}x{info.size[1]}")
 
 
 def render(options: RenderOptions) -> None:
     """Write a data set."""
     from gmaflow.scenes import SceneRenderer
-    from gmaflow.scenes.output_folder import check_folder
-    from gmaflow.scenes.presets import check_preset
-    from gmaflow.scenes.writing import write_dataset
+    from gmaflow.scenes.scene_dataset import dataset_record, write_dataset
+    from gmaflow.scenes.scene_presets import check_preset
 
     check_preset(options.preset)
     size = parse_size(options.size)
     check_numbers(options.start, options.count)
-    device = options.look.pick_device()
-    check_folder(options.output, resume=options.resume, overwrite=options.overwrite)
+    device = options.rendering.pick_device()
+    record = dataset_record(options.output)
+    record.check_start(resume=options.resume, overwrite=options.overwrite)
     begun = time.perf_counter()
     with progress_bar("rendering", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress:
-        bank = options.look.load_textures()
+        bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
         written = write_dataset(
             renderer,
@@ -101,7 +242,7 @@ def render(options: RenderOptions) -> None:
     if options.json:
         print(json.dumps(report, indent=2))
         return
-    kept = f", {written.kept} were there" if written.kept else ""
+    kept = f", {written.kept} kept" if written.kept else ""
     print(
         f"wrote {options.output}: {counted(written.rendered, 'pair')} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
@@ -114,15 +255,15 @@ def show(options: ShowOptions) -> None:
     size = None if options.size is None else parse_size(options.size)
     check_numbers(options.start, options.count)
     check_picture(options.output, overwrite=options.overwrite)
-    device = options.look.pick_device()
+    device = options.rendering.pick_device()
 
     from gmaflow.scenes import SceneRenderer
-    from gmaflow.scenes.arrays import pair_arrays
-    from gmaflow.scenes.sheets import contact_sheet
+    from gmaflow.scenes.contact_sheet import contact_sheet
+    from gmaflow.scenes.renderer import pair_arrays
 
     pairs, names = [], []
     with progress_bar("rendering") as show_progress:
-        bank = options.look.load_textures()
+        bank = options.rendering.load_textures()
         for preset in presets:
             frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
             renderer = SceneRenderer(preset, frame, options.seed, bank, device)
@@ -135,9 +276,142 @@ def show(options: ShowOptions) -> None:
 
 
 def sheet_size(preset: str) -> tuple[int, int]:
-    """The size of a sheet's frames: small, in the shape that the preset imitates."""
-    from gmaflow.scenes.catalog import CATALOG
+    """The frame size of a contact sheet: small, with the aspect ratio of the preset."""
+    from gmaflow.scenes.scene_presets import PRESET_INFO
 
-    height, width = CATALOG[preset].size
+    height, width = PRESET_INFO[preset].size
     scale = (_SHEET_PIXELS / (height * width)) ** 0.5
     return round(height * scale), round(width * scale)
+
+
+def stats(options: StatsOptions) -> None:
+    """Print statistics, and draw the distributions if asked to."""
+    from gmaflow.scenes.contact_sheet import motion_chart
+    from gmaflow.scenes.motion_statistics import find_truths, real_statistics
+
+    presets = presets_of(options.preset)
+    sizes = {preset: full_size(options, preset) for preset in presets}
+    check_numbers(options.start, options.count)
+    if options.output is not None:
+        check_picture(options.output, overwrite=options.overwrite)
+    for root in options.against:
+        find_truths(root)
+    with progress_bar("reading", quiet=options.json) as show_progress:
+        real = [real_statistics(root, progress=show_progress) for root in options.against]
+    rendered = measure_rendered(options, sizes)
+    if options.output is not None:
+        write_image(options.output, motion_chart(rendered, real))
+    if options.json:
+        report = {
+            "seed": options.seed,
+            "sizes": {preset: list(size) for preset, size in sizes.items()},
+            "shrink": options.shrink,
+            "rendered": [one.as_json() for one in rendered],
+            "real": [one.as_json() for one in real],
+        }
+        print(json.dumps(report, indent=2))
+        return
+    print_statistics([*rendered, *real])
+    if options.output is not None:
+        print(f"wrote {options.output}")
+
+
+def full_size(options: StatsOptions, preset: str) -> tuple[int, int]:
+    """The frame size that the statistics of a preset are for."""
+    from gmaflow.scenes.renderer import SMALLEST
+    from gmaflow.scenes.scene_presets import PRESET_INFO
+
+    size = PRESET_INFO[preset].size if options.size is None else parse_size(options.size)
+    if options.shrink < 1 or min(size) / options.shrink < SMALLEST:
+        raise FlowError(
+            f"--shrink {options.shrink} does not work for frames of {size[0]}x{size[1]}; give an "
+            f"integer from 1 to {min(size) // SMALLEST}"
+        )
+    return size
+
+
+def measure_rendered(
+    options: StatsOptions, sizes: dict[str, tuple[int, int]]
+) -> "list[MotionStatistics]":
+    """Measure rendered pairs of each preset."""
+    from gmaflow.scenes import SceneRenderer
+    from gmaflow.scenes.motion_statistics import rendered_statistics
+
+    device = options.rendering.pick_device()
+    found: list[MotionStatistics] = []
+    with progress_bar("rendering", quiet=options.json) as show_progress:
+        bank = options.rendering.load_textures()
+        for preset, (height, width) in sizes.items():
+            small = round(height / options.shrink), round(width / options.shrink)
+            renderer = SceneRenderer(preset, small, options.seed, bank, device)
+            found.append(
+                rendered_statistics(
+                    renderer,
+                    start=options.start,
+                    count=options.count,
+                    scale=height / small[0],
+                    progress=lambda done: show_progress(
+                        len(found) * options.count + done, len(sizes) * options.count
+                    ),
+                )
+            )
+    return found
+
+
+def print_statistics(statistics: "Sequence[MotionStatistics]") -> None:
+    """Print a table, one row for each preset or data set."""
+    print("motion in pixels: mean, percentiles and maximum")
+    print("still, hidden, out: % of the pixels that do not move, are occluded, leave the frame")
+    print("depth, its 90 %: cells of 8 px from a hidden pixel to the nearest visible one")
+    print("> 1, > 3: % of the hidden pixels that are deeper than 1 and 3 cells")
+    columns = (
+        "mean", "50 %", "90 %", "99 %", "99.9 %", "longest", "still", "hidden", "out",
+        "depth", "its 90 %", "> 1", "> 3",
+    )  # fmt: skip
+    width = 2 + max(len(one.name) for one in statistics)
+    print(f"{'':<{width}}{'pairs':>6}{''.join(f'{column:>9}' for column in columns)}")
+    for one in statistics:
+        cells = [
+            *(_cell(m) for m in (one.mean, one.median, one.p90, one.p99, one.p999, one.largest)),
+            *(_cell(share, 100) for share in (one.still, one.occluded_in, one.occluded_out)),
+            *(_cell(depth) for depth in (one.hole_depth, one.hole_depth_p90)),
+            *(_cell(share, 100) for share in (one.holes_over_1, one.holes_over_3)),
+        ]
+        print(f"{one.name:<{width}}{one.pairs:>6,}{''.join(cells)}")
+
+
+def _cell(value: float | None, factor: int = 1) -> str:
+    return f"{'-':>9}" if value is None else f"{factor * value:9.1f}"
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Read a frame size such as 368x496: height, then width."""
+    from gmaflow.io.sizes import read_size
+    from gmaflow.scenes.renderer import SMALLEST
+
+    return read_size(text, smallest=SMALLEST, largest=LARGEST)
+
+
+def check_numbers(start: int, count: int) -> None:
+    """Refuse a range of pairs that is empty or out of bounds."""
+    if count < 1:
+        raise FlowError(f"--count is {count}; give 1 or more")
+    if start < 0 or start + count > _LAST_PAIR:
+        raise FlowError(f"--start is {start}; give the number of a pair, 0 or more")
+
+
+def presets_of(name: str) -> list[str]:
+    """Return the preset of a name, or all presets."""
+    from gmaflow.scenes.scene_presets import PRESETS, check_preset
+
+    if name == "all":
+        return list(PRESETS)
+    check_preset(name)
+    return [name]
+
+
+def check_picture(path: Path, *, overwrite: bool) -> None:
+    """Refuse a picture that cannot be written, before any work is done for it."""
+    if path.suffix.lower() not in PICTURE_SUFFIXES:
+        raise OutputError(f"{path}: unknown image format {path.suffix!r}; use .png or .jpg")
+    ensure_can_write(path, overwrite)

@@ -14,7 +14,7 @@ from gmaflow.data.pairs import FlowPair
 from gmaflow.data.roots import find_root, suggest_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
-from gmaflow.scenes.output_folder import FILES, rendered_scenes, scene_files
+from gmaflow.scenes.scene_dataset import FILES, rendered_scenes, scene_files
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -14,8 +14,8 @@ from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes import SceneRenderer
-from gmaflow.scenes.arrays import pair_arrays
-from gmaflow.scenes.presets import check_preset
+from gmaflow.scenes.renderer import pair_arrays
+from gmaflow.scenes.scene_presets import check_preset
 from gmaflow.version import __version__
 
 SCENES = "scenes"

@@ -7,6 +7,7 @@ prepares the numbers, tables and figures.
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -110,7 +111,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         attentive=estimator.config.aggregates,
         sequences={} if summary.too_many_scenes else dict(_sequence_tables(evaluation)),
         open_up_to=_OPEN_UP_TO,
-        seconds=summary.seconds / max(1, summary.num_pairs),
+        seconds=format_figure(summary.seconds / max(1, summary.num_pairs), 2),
     )
 
 
@@ -192,8 +193,8 @@ def _write_page(path: Path, template: str, **context: object) -> Path:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters["figure"] = format_figure
-    page = environment.get_template(template).render(version=__version__, **context)
+    style = resources.files("gmaflow.evaluation").joinpath("templates", "report.css").read_text()
+    page = environment.get_template(template).render(style=style, version=__version__, **context)
     with atomic_write(path) as temporary:
         temporary.write_text(page, "utf-8")
     return path

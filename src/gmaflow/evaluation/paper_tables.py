@@ -30,29 +30,13 @@ from gmaflow.io.paths import PathLike
 from gmaflow.model import MODELS
 from gmaflow.weights import Checkpoint, describe
 
-TABLE_1 = {
-    "clean": {
-        "noc": (0.32, 0.29),
-        "occ": (5.36, 4.25),
-        "occ-in": (4.45, 3.81),
-        "occ-out": (7.01, 5.03),
-        "all": (0.74, 0.62),
-    },
-    "final": {
-        "noc": (0.66, 0.59),
-        "occ": (7.09, 6.22),
-        "occ-in": (6.21, 5.30),
-        "occ-out": (8.71, 7.90),
-        "all": (1.19, 1.06),
-    },
-    "albedo": {
-        "noc": (0.34, 0.32),
-        "occ": (6.35, 5.58),
-        "occ-in": (5.83, 5.23),
-        "occ-out": (7.29, 6.20),
-        "all": (0.84, 0.76),
-    },
+_PARTS = ("noc", "occ", "occ-in", "occ-out", "all")
+_ERRORS = {
+    "clean": ((0.32, 0.29), (5.36, 4.25), (4.45, 3.81), (7.01, 5.03), (0.74, 0.62)),
+    "final": ((0.66, 0.59), (7.09, 6.22), (6.21, 5.30), (8.71, 7.90), (1.19, 1.06)),
+    "albedo": ((0.34, 0.32), (6.35, 5.58), (5.83, 5.23), (7.29, 6.20), (0.84, 0.76)),
 }
+TABLE_1 = {name: dict(zip(_PARTS, errors, strict=True)) for name, errors in _ERRORS.items()}
 """By pass and region: the errors of RAFT and of GMA, both trained on C+T+S/K."""
 
 PAPER, ABLATED_ON, SEEN, OTHER_DATA = "paper", "C+T", "C+T+S/K", "other data"

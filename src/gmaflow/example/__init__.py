@@ -1,4 +1,4 @@
-"""A built-in pair with known truth, for the demo and for trying things out.
+"""A built-in pair with known flow, for the demo and for trying things out.
 
 Rendered by gmaflow itself: preset `things`, 384x512, seed 1, pair 1, built-in textures.
 """
@@ -19,12 +19,12 @@ IN_FRAME, OUT_OF_FRAME = 127, 255
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Two frames and what truly happened between them."""
+    """Two frames, their true flow and occlusion."""
 
     image1: UInt8[np.ndarray, "h w 3"]
     image2: UInt8[np.ndarray, "h w 3"]
     flow: Flow
-    """The truth, stored to 1/64 px."""
+    """The true flow, stored to 1/64 px."""
     occluded_in: Bool[np.ndarray, "h w"]
     occluded_out: Bool[np.ndarray, "h w"]
 

@@ -28,7 +28,7 @@ from gmaflow.export.formats import (
 )
 from gmaflow.export.program import FlowProgram, trace
 from gmaflow.inference import FlowEstimator
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io import atomic_write, ensure_can_write

@@ -9,7 +9,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import coarsen
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, pixel_grid
 

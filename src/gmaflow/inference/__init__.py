@@ -1,14 +1,15 @@
-"""Images in, flow out."""
+"""Images in, flow out.
+
+- `estimator`: `FlowEstimator`, which most callers use.
+- `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
+- `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
+"""
 
 from gmaflow.inference.attention import FrameAttention
-from gmaflow.inference.backend import Backend, as_backend
-from gmaflow.inference.engine import BatchEstimate
+from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
-from gmaflow.inference.frames import Frame
-from gmaflow.inference.images import ImageLike, load_image
-from gmaflow.inference.padding import PaddingKind
-from gmaflow.inference.refinement import Refinement, Watcher
+from gmaflow.inference.images import Frame, ImageLike, PaddingKind, load_image
 from gmaflow.inference.sequence import (
     CUT_THRESHOLD,
     PairEstimate,

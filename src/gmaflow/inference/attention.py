@@ -1,4 +1,4 @@
-"""What each pixel of a frame borrows motion from, ready to be asked."""
+"""From which pixels each pixel of a frame borrows motion."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.images import ImageArray, to_tensor
-from gmaflow.inference.padding import Padding, PaddingKind
+from gmaflow.inference.images import ImageArray, Padding, PaddingKind, to_tensor
 from gmaflow.model import STRIDE, AttentionWeights, FlowNetwork
 from gmaflow.runtime.device import computing
 
@@ -20,8 +19,7 @@ from gmaflow.runtime.device import computing
 class FrameAttention:
     """The attention among the pixels of one frame.
 
-    The frame is encoded once, when this is made. The matrix of all weights is never made: a few of
-    its rows are all that is wanted.
+    The frame is encoded once. The matrix of all weights is never computed, only rows of it.
     """
 
     weights: AttentionWeights
@@ -39,13 +37,13 @@ class FrameAttention:
         padding: PaddingKind,
         context: Float[Tensor, "1 c h w"] | None = None,
     ) -> "FrameAttention":
-        """Encode a frame, or take the context that it was encoded to.
+        """Encode a frame, or take the context of an encoded one.
 
         Raises:
             FlowError: The network has no attention.
         """
         if network.attention is None:
-            raise FlowError("this network has no attention to show; use gma, gma-p or gma-p-only")
+            raise FlowError("this network has no attention; use gma, gma-p or gma-p-only")
         height, width = image.shape[:2]
         pads = Padding.of_kind(padding, height, width)
         with torch.inference_mode(), computing(device, (1, 3, height, width)):
@@ -80,7 +78,7 @@ class FrameAttention:
 
     @torch.inference_mode()
     def maps(self, points: Sequence[tuple[float, float]]) -> Float32[np.ndarray, "k H W"]:
-        """Return the same at the image's size."""
+        """Return the weights of each point at the image's size."""
         full = F.interpolate(
             self.cells(points)[:, None], scale_factor=STRIDE, mode="bilinear", align_corners=False
         )

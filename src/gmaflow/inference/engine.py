@@ -1,30 +1,83 @@
-"""The network at work: by the chosen back end, in the chosen precision, within the memory there is.
+"""The network at work: the chosen back end and precision, within the memory there is.
+
+There is one network and two back ends that give the same flow. The reference back end is
+`FlowNetwork` itself, under autocast in half precision. The fast back end is `FastNetwork`: with
+Triton kernels and CUDA graphs on CUDA, in plain torch on a CPU.
 
 Legend: b batch, H W rows and columns of padded images, h w those at 1/8.
 """
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from numbers import Integral
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, cast, get_args
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.errors import FlowError
-from gmaflow.inference.backend import ReferenceRunner, Runner
+from gmaflow.errors import FlowError, check_known
+from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.flow import Flow
-from gmaflow.inference.frames import Frame, both_directions, joined
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
-from gmaflow.inference.refinement import Watch
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
-from gmaflow.model import EncodedFrame, FlowNetwork, MemoryPlan, Prediction
-from gmaflow.runtime.device import computing
+from gmaflow.model import (
+    EncodedFrame,
+    FlowNetwork,
+    MatchOptions,
+    MemoryPlan,
+    OnIteration,
+    Prediction,
+)
+from gmaflow.runtime.device import computing, has_kernels
 from gmaflow.runtime.memory import memory_budget
 
 log = logging.getLogger(__name__)
+
+Backend = Literal["auto", "reference", "fast"]
+Runner: TypeAlias = FlowNetwork | FastNetwork | RecordedNetwork
+"""A network ready to run. All are called with two images, encode frames and match them."""
+
+
+def as_backend(text: str) -> Backend:
+    """Return a text as a back end, or raise a `FlowError`."""
+    check_known("back end", text, get_args(Backend))
+    return cast("Backend", text)
+
+
+def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> Runner:
+    """Return the network in the form that the back end runs, on the same device.
+
+    Raises:
+        FlowError: The fast back end does not support the device or the type.
+    """
+    device = network.features.conv_in.weight.device
+    fast = can_be_fast(device, dtype)
+    if as_backend(backend) == "fast" and not fast:
+        raise FlowError(
+            f"the fast back end computes on cuda, and on cpu in fp32, not on {device.type} in "
+            f"{str(dtype).removeprefix('torch.')}; use another precision, or the back end auto"
+        )
+    if backend == "reference" or not fast:
+        return network
+    if device.type != "cuda":
+        return FastNetwork(network, dtype=dtype)
+    operations = None
+    if has_kernels(device) and torch.version.hip is None:
+        from gmaflow.inference.fast.triton_operations import TritonOperations
+
+        operations = TritonOperations()
+    return RecordedNetwork(FastNetwork(network, dtype=dtype, operations=operations))
+
+
+def can_be_fast(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tell whether the fast back end can run: CPUs are slow in half precision, or cannot do it."""
+    return device.type == "cuda" or (device.type == "cpu" and dtype == torch.float32)
 
 
 class BatchEstimate(NamedTuple):
@@ -35,7 +88,7 @@ class BatchEstimate(NamedTuple):
     coarse: Float[Tensor, "b 2 h w"]
     """On the padded 1/8 grid, in its pixels."""
     in_tiles: bool = False
-    """Whether memory was too short for anything but tiles; see `Flow.in_tiles`."""
+    """Whether it was estimated in tiles to save memory; see `Flow.in_tiles`."""
 
     def cropped(self, padding: Padding) -> "BatchEstimate":
         """Return it at the size of the images before they were padded."""
@@ -52,9 +105,78 @@ class BatchEstimate(NamedTuple):
         ]
 
 
+@dataclass(frozen=True, eq=False)
+class Refinement:
+    """One refinement that was just made. Its flow takes time, so it is computed on demand.
+
+    If memory is short, the work is done in parts: one direction after the other, or tile by tile.
+    Then all refinements of all parts are counted, and there is no flow before the last.
+    """
+
+    number: int
+    """Counted from 1."""
+    total: int
+    """How many there will be."""
+    state: "tuple[Float[Tensor, 'b 2 h w'], Float[Tensor, 'b c h w']] | None"
+    """The coarse flow and the hidden state; None for a part of the work."""
+    network: FlowNetwork
+    padding: Padding
+
+    def flow(self) -> Float32[np.ndarray, "H W 2"] | None:
+        """Return the flow of the batch's first pair at the images' size; None for a part of it."""
+        if self.state is None:
+            return None
+        coarse, hidden = self.state
+        with computing(coarse.device, coarse.shape):
+            # Under autocast the state is in half precision; the upsampler's weights are not.
+            padded = self.network.upsample(coarse[:1], hidden[:1].float())
+        return self.padding.crop(padded)[0].permute(1, 2, 0).float().cpu().numpy()
+
+
+Watcher = Callable[[Refinement], None]
+"""Called after each refinement; an exception that it raises stops the estimate."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One or more pairs of padded images, which may be encoded already.
+
+    Both ways, one pair is a batch of two: from the first image to the second, and back.
+    """
+
+    image1: Float[Tensor, "b 3 H W"]
+    image2: Float[Tensor, "b 3 H W"]
+    encoded: tuple[EncodedFrame, EncodedFrame] | None = None
+    both_ways: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the batch's first images."""
+        batch, *rest = self.image1.shape
+        return (2 * batch if self.both_ways else batch, *rest)
+
+    def images(self) -> tuple[Float[Tensor, "b 3 H W"], Float[Tensor, "b 3 H W"]]:
+        """Return the batch as images."""
+        if not self.both_ways:
+            return self.image1, self.image2
+        both = [self.image1, self.image2]
+        return torch.cat(both), torch.cat(both[::-1])
+
+    def match(self, runner: Runner, options: MatchOptions) -> Prediction:
+        """Estimate the whole batch at once."""
+        if self.encoded is None:
+            return runner(*self.images(), **options)
+        first, second = self.encoded
+        features2 = second.features
+        if self.both_ways:
+            features2 = torch.cat([second.features, first.features])
+            first = EncodedFrame(*(torch.cat(parts) for parts in zip(first, second, strict=True)))
+        return runner.match(first, features2, **options)
+
+
 @dataclass(frozen=True)
 class Engine:
-    """Runs a network on padded images, or on frames that it has encoded."""
+    """Runs a network on pairs of padded images."""
 
     network: FlowNetwork
     runner: Runner
@@ -67,115 +189,98 @@ class Engine:
     """Bytes to plan with; by default what is free."""
     plan_log: PlanLog = field(default_factory=PlanLog)
 
-    def on_images(
+    def estimate(
         self,
-        padded1: Float[Tensor, "b 3 H W"],
-        padded2: Float[Tensor, "b 3 H W"],
-        start: Float[Tensor, "b 2 h w"] | None,
-        watch: Watch | None = None,
+        pairs: Pairs,
+        padding: Padding,
+        start: Float[Tensor, "b 2 h w"] | None = None,
+        watch: Watcher | None = None,
     ) -> BatchEstimate:
-        """Estimate a batch of pairs, in parts where memory is short."""
-        plan = self.plan_for(padded1.shape)
-        self._tell(plan, padded1.shape)
-        on_iteration = None
+        """Estimate a batch at the size before padding, in parts if memory is short."""
+        shape = pairs.shape
+        plan = self.plan_for(shape)
+        if self.plan is None:
+            self.plan_log.tell(plan, shape)
+        options = MatchOptions(iters=self.iters, plan=plan.memory)
         if watch is not None:
-            parts = count_parts(padded1.shape, pairs=plan.pairs, tile=plan.tile)
-            total = parts * self.iters
-            on_iteration = watch.of_whole(total) if parts == 1 else watch.of_parts(total)
-
-        def at_once(image1: Tensor, image2: Tensor, start: Tensor | None) -> Prediction:
-            with computing(self.device, image1.shape):
-                return self.runner(
-                    image1,
-                    image2,
-                    iters=self.iters,
-                    flow_init=start,
-                    plan=plan.memory,
-                    on_iteration=on_iteration,
-                )
-
-        found = estimate_in_parts(
-            at_once, padded1, padded2, start, pairs=plan.pairs, tile=plan.tile
-        )
-        if found.flow.isfinite().all():
-            return BatchEstimate(found.flow, found.low, plan.in_tiles(padded1.shape))
-        return self._in_float32(start).on_images(padded1, padded2, start, watch)
-
-    def on_frames(
-        self,
-        frame1: Frame,
-        frame2: Frame,
-        start: Float[Tensor, "b 2 h w"] | None,
-        watch: Watch | None = None,
-        *,
-        both_ways: bool,
-    ) -> BatchEstimate:
-        """Estimate one pair, forward or both ways as a batch of two."""
-        first, second = frame1.encoded, frame2.encoded
-        shape = (2 if both_ways else 1, *frame1.padded.shape[1:])
-        if first is None or second is None or not (plan := self.plan_for(shape)).is_whole(shape):
-            return self.on_images(*joined(frame1, frame2, both_ways=both_ways), start, watch)
-        self._tell(plan, shape)
-        features2 = second.features
-        if both_ways:
-            first, features2 = both_directions(first, second)
-        with computing(self.device, shape):
-            found = self.runner.match(
-                first,
-                features2,
-                iters=self.iters,
-                flow_init=start,
-                plan=plan.memory,
-                on_iteration=None if watch is None else watch.of_whole(self.iters),
+            options["on_iteration"] = self._tell(watch, padding, plan, shape)
+        if plan.is_whole(shape):
+            found = self._match(pairs, start, options)
+        else:
+            found = estimate_in_parts(
+                lambda image1, image2, guess: self._match(Pairs(image1, image2), guess, options),
+                *pairs.images(),
+                start,
+                pairs=plan.pairs,
+                tile=plan.tile,
             )
         if found.flow.isfinite().all():
-            return BatchEstimate(found.flow, found.low)
-        images = joined(frame1, frame2, both_ways=both_ways)
-        return self._in_float32(start).on_images(*images, start, watch)
+            return BatchEstimate(found.flow, found.low, plan.in_tiles(shape)).cropped(padding)
+        return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
-        """Encode images once, for all the pairs they are part of; None where they need tiles."""
+        """Encode images once for all their pairs; None if they must be estimated in tiles."""
         if not self.plan_for(padded.shape).is_whole(padded.shape):
             return None
-        with computing(self.device, padded.shape):
+        with self._computing(padded.shape):
             return self.runner.encode_frame(padded)
 
     def plan_for(self, shape: tuple[int, ...]) -> WorkPlan:
-        """Return how a batch of that shape is estimated."""
+        """Return how to estimate a batch of that shape."""
         batch, _, height, width = shape
         if self.plan is not None:
             return WorkPlan(self.plan, batch, (height, width))
         computation = Computation(
             self.network.config,
             half=self.dtype != torch.float32,
-            fast=not isinstance(self.runner, ReferenceRunner),
+            fast=not isinstance(self.runner, FlowNetwork),
             device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
         return plan_work(computation, batch=batch, height=height, width=width, budget=budget)
 
-    def _tell(self, plan: WorkPlan, shape: tuple[int, ...]) -> None:
-        """Tell how a batch is estimated, unless whoever asks has decided it."""
-        if self.plan is None:
-            self.plan_log.tell(plan, shape)
+    def _match(
+        self, pairs: Pairs, start: Float[Tensor, "b 2 h w"] | None, options: MatchOptions
+    ) -> Prediction:
+        with self._computing(pairs.shape):
+            return pairs.match(self.runner, {**options, "flow_init": start})
+
+    def _computing(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
+        """Compute in the precision asked for; the fast back end needs no autocast for that."""
+        reference = isinstance(self.runner, FlowNetwork)
+        dtype = self.dtype if reference else torch.float32
+        return computing(self.device, shape, autocast=dtype)
+
+    def _tell(
+        self, watch: Watcher, padding: Padding, plan: WorkPlan, shape: tuple[int, ...]
+    ) -> OnIteration:
+        """Return what the network calls after each iteration to tell a watcher."""
+        parts = count_parts(shape, pairs=plan.pairs, tile=plan.tile)
+        numbers = count(1)
+
+        def tell(_number: int, coarse: Tensor, hidden: Tensor) -> None:
+            state = (coarse, hidden) if parts == 1 else None
+            total = parts * self.iters
+            watch(Refinement(next(numbers), total, state, self.network, padding))
+
+        return tell
 
     def _in_float32(self, start: Float[Tensor, "b 2 h w"] | None) -> "Engine":
-        """Return who computes again what did not come out finite.
+        """Return an engine for a batch whose flow is not finite in half precision.
 
         Raises:
-            FlowError: Nobody could: it is not for want of precision.
+            FlowError: Half precision is not the reason.
         """
         if start is not None and not start.isfinite().all():
             raise FlowError("the first guess has values that are NaN or infinite; replace them")
         if self.dtype == torch.float32:
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-        runner = ReferenceRunner(self.network, torch.float32)
-        return replace(self, runner=runner, dtype=torch.float32)
+        return replace(self, runner=self.network, dtype=torch.float32)
 
 
 def check_iters(iters: int) -> int:
-    """Refuse to refine less than once, or not a whole number of times."""
+    """Return a number of refinements, or raise a `FlowError` if it is not 1 or more."""
     if not isinstance(iters, Integral) or iters < 1:
-        raise FlowError(f"iters is {iters!r}; give at least 1, a whole number (12 is usual)")
+        raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual)")
     return iters

@@ -1,4 +1,4 @@
-"""The door for programs: images in, flow out."""
+"""The estimator: images in, flow out."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -13,20 +13,30 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError
 from gmaflow.inference.attention import FrameAttention
-from gmaflow.inference.backend import Backend, make_runner
-from gmaflow.inference.engine import BatchEstimate, Engine, check_iters
+from gmaflow.inference.engine import (
+    Backend,
+    BatchEstimate,
+    Engine,
+    Pairs,
+    Watcher,
+    check_iters,
+    make_runner,
+)
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.frames import Footage, Frame, FrameLike
 from gmaflow.inference.images import (
+    Footage,
+    Frame,
+    FrameLike,
     ImageArray,
     ImageLike,
+    Padding,
+    PaddingKind,
+    as_padding_kind,
     check_pair,
     check_tensors,
     load_image,
     to_tensor,
 )
-from gmaflow.inference.padding import Padding, PaddingKind, as_padding_kind
-from gmaflow.inference.refinement import Watch, Watcher
 from gmaflow.inference.sequence import estimate_sequence
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
@@ -37,27 +47,27 @@ from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, 
 
 
 class FlowEstimator:
-    """Estimate optical flow, with one network on one device.
+    """Estimates optical flow with one network on one device.
 
-    It holds nothing of the pairs it has seen, so threads may share it.
+    It keeps no state between pairs, so threads may share it.
 
     Args:
         weights: A checkpoint file or the name of shipped weights; by default those of the model.
         model: A model's name; by default what the weights are, or `gma`.
-        iters: Refinements for each pair: more are slower and better.
+        iters: Refinements of each pair: more are slower and better.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-        precision: `auto`, `fp32`, `fp16`, `bf16`; half precision by itself on CUDA only.
-        backend: `auto`, or how to run the network: `fast`, or `reference`, as it is written.
+        precision: `auto`, `fp32`, `fp16`, `bf16`; `auto` is half precision on CUDA only.
+        backend: `auto`, `fast`, or `reference`, which runs the network as it is written.
         plan: What to keep in memory; by default whatever fits.
         max_memory: How much memory to plan with, beyond the loaded network: bytes, or a text such
             as `1.5GB`; by default what is free.
-        padding: Where images grow to multiples of 8: as published for `sintel`, or for `kitti`.
+        padding: How to pad images to multiples of 8: as published for `sintel`, or for `kitti`.
 
     Raises:
-        FlowError: The weights, the device or another argument cannot be used; it says why.
+        FlowError: The weights, the device or another argument cannot be used.
     """
 
-    def __init__(  # noqa: PLR0913  (all the choices there are)
+    def __init__(  # noqa: PLR0913  (every choice a caller has)
         self,
         weights: str | Path | Checkpoint | None = None,
         *,
@@ -71,7 +81,9 @@ class FlowEstimator:
         padding: PaddingKind = "sintel",
     ) -> None:
         if plan is not None and max_memory is not None:
-            raise FlowError("give plan or max_memory, not both: a plan holds whatever it takes")
+            raise FlowError(
+                "use plan or max_memory, not both: a plan ignores how much memory there is"
+            )
         self.device = pick_device(device)
         self.dtype = pick_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
@@ -169,17 +181,17 @@ class FlowEstimator:
 
     @property
     def config(self) -> NetworkConfig:
-        """What network this is."""
+        """The config of the network."""
         return self.network.config
 
     @property
     def iters(self) -> int:
-        """How many refinements it makes; `with_iters` gives an estimator that makes others."""
+        """How many refinements it makes; see `with_iters`."""
         return self._engine.iters
 
     @property
     def max_memory(self) -> float | None:
-        """Bytes it plans with; None for what is free."""
+        """How many bytes it plans with; None for what is free."""
         return self._engine.max_memory
 
     def __call__(
@@ -193,13 +205,13 @@ class FlowEstimator:
         """Estimate the flow from one image to another.
 
         Args:
-            image1: The first frame: a path, an array, a PIL image, or what `encode` made of it.
-            image2: The second, of the same size.
-            previous: The flow of the pair before in a sequence, to start from (warm start).
-            watch: Told after each refinement; what it raises stops the estimate.
+            image1: The first frame: a path, an array, a PIL image, or a `Frame` from `encode`.
+            image2: The second frame, of the same size.
+            previous: The flow of the previous pair in a sequence, to start from (warm start).
+            watch: Called after each refinement; an exception that it raises stops the estimate.
 
         Raises:
-            FlowError: An image cannot be read or used; it says why.
+            FlowError: An image cannot be read or used.
         """
         return self._pair(image1, image2, previous, watch).to_flows()[0]
 
@@ -213,8 +225,8 @@ class FlowEstimator:
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
-        A warm start (see `__call__`) is for the forward direction; backward begins at zero. Who
-        watches is shown the forward flow.
+        A warm start (see `__call__`) is for the forward direction; backward begins at zero. A
+        watcher sees the forward flow.
         """
         both = self._pair(image1, image2, previous, watch, both_ways=True)
         seen = check_visibility(both.flow[:1], both.flow[1:])
@@ -234,13 +246,13 @@ class FlowEstimator:
     def encode(self, image: ImageLike) -> Frame:
         """Encode an image once, for all the pairs it will be part of.
 
-        The frame goes wherever an image goes, with this estimator.
+        This estimator accepts the frame in place of the image.
 
         Raises:
-            FlowError: The image cannot be read or used; it says why.
+            FlowError: The image cannot be read or used.
         """
         frame = self._load(image)
-        kept = frame.image.copy()  # whoever gives the frames may reuse their memory
+        kept = frame.image.copy()  # the caller may reuse the memory of the image
         return replace(frame, image=kept, encoded=self._engine.encode(frame.padded))
 
     def batch(
@@ -257,16 +269,15 @@ class FlowEstimator:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
             start: First guess, as the `coarse` flow of an estimate.
-            watch: Told after each refinement; what it raises stops the estimate.
+            watch: Called after each refinement; an exception that it raises stops the estimate.
         """
         with torch.inference_mode():
             check_tensors(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
             start = None if start is None else check_start(start, first)
-            watched = self._watch(watch, padding)
-            found = self._engine.on_images(first, second, start, watched).cropped(padding)
-        # What inference mode made can be no part of a loss, not even as its target; copies can.
+            found = self._engine.estimate(Pairs(first, second), padding, start, watch)
+        # Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
         return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
 
     def attention(
@@ -282,7 +293,7 @@ class FlowEstimator:
         return self.attend(image1).maps(points)
 
     def attend(self, image1: FrameLike) -> FrameAttention:
-        """Look at a first frame once, to ask for the attention of many of its points.
+        """Encode a first frame once, to query the attention of many of its points.
 
         Raises:
             FlowError: The network has no attention.
@@ -294,7 +305,7 @@ class FlowEstimator:
         return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
     def with_iters(self, iters: int) -> "FlowEstimator":
-        """Return an estimator with the same network that makes another number of refinements."""
+        """Return an estimator with the same network and another number of refinements."""
         twin = copy(self)
         twin._engine = replace(self._engine, iters=check_iters(iters))
         return twin
@@ -309,16 +320,18 @@ class FlowEstimator:
         *,
         both_ways: bool = False,
     ) -> BatchEstimate:
-        """Estimate one pair, forward or both ways; what is encoded is not encoded again."""
+        """Estimate one pair, forward or both ways; encoded frames are not encoded again."""
         encode = isinstance(image1, Frame) or isinstance(image2, Frame)
         first = self._as_frame(image1, name="the first image", encode=encode)
         second = self._as_frame(image2, name="the second image", encode=encode)
         check_pair(first.image, second.image)
         padding = self._padding(first.image)
         start = self._start_from(previous, first, padding, both_ways=both_ways)
-        watched = self._watch(watch, padding)
-        found = self._engine.on_frames(first, second, start, watched, both_ways=both_ways)
-        return found.cropped(padding)
+        encoded = None
+        if first.encoded is not None and second.encoded is not None:
+            encoded = first.encoded, second.encoded
+        pairs = Pairs(first.padded, second.padded, encoded, both_ways)
+        return self._engine.estimate(pairs, padding, start, watch)
 
     def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
         if isinstance(image, Frame):
@@ -326,7 +339,7 @@ class FlowEstimator:
         return self.encode(image) if encode else self._load(image, name=name)
 
     def _load(self, image: ImageLike, *, name: str = "the image") -> Frame:
-        """Put an image on the device, not yet encoded."""
+        """Load an image onto the device, without encoding it."""
         array = load_image(image, name=name)
         padded = self._padding(array).pad(to_tensor(array, self.device))
         return Frame(array, padded, None, self.network)
@@ -335,9 +348,6 @@ class FlowEstimator:
         if frame.network is not self.network:
             raise FlowError("the frame was encoded by another estimator; encode it with this one")
         return frame
-
-    def _watch(self, watcher: Watcher | None, padding: Padding) -> Watch | None:
-        return None if watcher is None else Watch(watcher, self.network, padding)
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
@@ -359,8 +369,8 @@ def estimate(
     weights: str | Path | None = None,
     model: str | None = None,
 ) -> Flow:
-    """Estimate the flow from one image to another, for the hurried.
+    """Estimate the flow from one image to another.
 
-    The network is loaded each time: for more than one pair make a `FlowEstimator`.
+    It loads the network each time: for more than one pair make a `FlowEstimator`.
     """
     return FlowEstimator(weights, model=model)(image1, image2)

@@ -1,4 +1,4 @@
-"""What an estimate is: a value that can be saved, looked at and used."""
+"""The result of an estimate: a flow that can be saved, drawn and used."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from gmaflow.io.sizes import check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
-"""What an .npz holds beside the flow, if flow was estimated both ways."""
+"""What an .npz holds in addition to the flow, if flow was estimated both ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowStatistics:
-    """A flow in a few numbers; lengths in pixels, over the valid pixels."""
+    """Statistics of a flow: lengths in pixels, over the valid pixels."""
 
     height: int
     width: int
@@ -37,13 +37,13 @@ class Flow:
     array: Float32[np.ndarray, "h w 2"]
     """In pixels, x to the right, then y down."""
     valid: Bool[np.ndarray, "h w"] | None = None
-    """Where the flow is known; None: everywhere, as in all estimates."""
+    """Where the flow is known; None for everywhere, as in all estimates."""
     coarse: Float32[np.ndarray, "h8 w8 2"] | None = None
-    """The network's own flow on its padded 1/8 grid, which a warm start begins from."""
+    """The flow on the network's padded 1/8 grid, from which a warm start begins."""
     in_tiles: bool = False
-    """Whether it was estimated in tiles, for want of memory: with more, it would be another."""
+    """Whether it was estimated in tiles to save memory, which changes the flow."""
     backward: bool = False
-    """Whether it leads from the second frame to the first; .exr alone tells, by its channels."""
+    """Whether it goes from the second frame to the first; only .exr stores this."""
 
     def __repr__(self) -> str:
         told = self.statistics()
@@ -53,25 +53,25 @@ class Flow:
         )
 
     def _repr_png_(self) -> bytes:
-        """Return the picture, which is what notebooks show."""
+        """Return the picture that notebooks show."""
         return encode_png(self.picture())
 
     @property
     def length(self) -> Float32[np.ndarray, "h w"]:
-        """How far each pixel moves."""
+        """How far each pixel moves, in pixels."""
         return np.hypot(self.array[..., 0], self.array[..., 1])
 
     def save(self, path: str | Path) -> None:
-        """Write the flow; the suffix picks .flo .pfm .npy .npz .flo5 .exr or KITTI's .png."""
+        """Write the flow; the suffix selects .flo .pfm .npy .npz .flo5 .exr or KITTI's .png."""
         write_flow(path, self.array, self.valid, self.backward)
 
     def picture(
         self, *, max_length: float | None = None, legend: bool = False
     ) -> UInt8[np.ndarray, "h w 3"]:
-        """Draw the flow by the Middlebury colour wheel.
+        """Draw the flow with the Middlebury colour wheel.
 
         Args:
-            max_length: The length shown at full saturation; the longest by default.
+            max_length: The length at full saturation; the longest by default.
             legend: Add the wheel and its scale in a corner.
         """
         draw = flow_with_legend if legend else flow_to_image
@@ -82,26 +82,26 @@ class Flow:
         write_image(path, self.picture(max_length=max_length))
 
     def warp(self, image2: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
-        """Bring the second frame back onto the first; the better the flow, the more alike."""
+        """Warp the second frame onto the first; the better the flow, the more similar they are."""
         return warp_back(image2, self.array)
 
     def mean_error(self, truth: "Flow") -> float:
         """Return the mean end-point error, over the pixels whose truth is known.
 
         Raises:
-            FlowError: The truth is of another size, or knows nothing.
+            FlowError: The truth has another size or direction, or no valid pixels.
         """
         check_same_size({"the flow": self.array, "the truth": truth.array})
         if self.backward != truth.backward:
-            raise FlowError("the truth is of the other direction; give that of this one")
+            raise FlowError("the truth has the opposite direction; use that of this direction")
         error = np.linalg.norm(self.array - truth.array, axis=2)
         known = error if truth.valid is None else error[truth.valid]
         if not known.size:
-            raise FlowError("no pixel of the truth is known, so there is no error; give another")
+            raise FlowError("the truth has no valid pixels; use another")
         return float(known.mean())
 
     def statistics(self) -> FlowStatistics:
-        """Return the flow in a few numbers."""
+        """Return statistics of the flow."""
         known = np.isfinite(self.array).all(axis=2)
         if self.valid is not None:
             known &= self.valid
@@ -126,7 +126,7 @@ def read_flow(path: str | Path) -> Flow:
     """Read a flow file of any known format.
 
     Raises:
-        FlowFileError: It is no flow file, or a broken one.
+        FlowFileError: It is not a flow file, or is damaged.
     """
     array, valid, backward = read_flow_arrays(path)
     return Flow(array, None if valid.all() else valid, backward=backward)
@@ -134,16 +134,16 @@ def read_flow(path: str | Path) -> Flow:
 
 @dataclass(frozen=True, eq=False)
 class BidirectionalFlow:
-    """Flow both ways, and what follows from it about the first frame's pixels."""
+    """Flow both ways, and occlusion and confidence of the first frame's pixels."""
 
     forward: Flow
     backward: Flow
     occluded_in: Bool[np.ndarray, "h w"]
-    """Hidden in the second frame by something else."""
+    """Hidden by something else in the second frame."""
     occluded_out: Bool[np.ndarray, "h w"]
-    """Gone from the second frame."""
+    """Outside the second frame."""
     confidence: Float32[np.ndarray, "h w"]
-    """How well the two directions agree: 1 exactly, below 0.5 occluded, 0 out of the frame."""
+    """How well the two directions agree: 1 exactly, below 0.5 occluded, 0 out of frame."""
 
     @property
     def occluded(self) -> Bool[np.ndarray, "h w"]:
@@ -154,13 +154,13 @@ class BidirectionalFlow:
         return f"<Flow both ways, {self.occluded.mean():.1%} occluded; forward {self.forward!r}>"
 
     def save(self, path: str | Path) -> None:
-        """Write the forward flow, with what is known of its pixels, as an .npz.
+        """Write the forward flow with its occlusion and confidence as an .npz.
 
-        Beside `flow` and `valid` it holds `occluded_in`, `occluded_out` and `confidence`. The
-        backward flow is a flow like any other: `backward.save` writes it.
+        It holds `flow`, `valid`, `occluded_in`, `occluded_out` and `confidence`. `backward.save`
+        writes the backward flow.
 
         Raises:
-            FlowFileError: The suffix is another; no other format holds occlusion.
+            FlowFileError: The suffix is not .npz; no other format holds occlusion.
         """
         beside = {name: getattr(self, name) for name in BESIDE_FLOW}
         write_flow(path, self.forward.array, self.forward.valid, beside=beside)

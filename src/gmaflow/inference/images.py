@@ -1,17 +1,23 @@
-"""Whatever people call an image, to tensors in 0..1."""
+"""Images on their way to the network: loaded, checked, padded to multiples of 8, encoded.
 
+Legend: b batch, c channels, H W rows and columns of padded images.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Float32, UInt8
 from torch import Tensor
 
-from gmaflow.errors import ImageError
-from gmaflow.io import image_to_array, read_image
+from gmaflow.errors import ImageError, check_known
+from gmaflow.io import image_to_array, list_images, read_image
 from gmaflow.io.sizes import check_same_size
-from gmaflow.model import MIN_SIDE
+from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -22,15 +28,42 @@ ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
 ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
 
+Footage: TypeAlias = "Iterable[ImageLike] | str | Path"
+"""Consecutive images, or the folder that holds them."""
+
+PaddingKind = Literal["sintel", "kitti"]
+"""The two published ways to pad, named after the data they were published for."""
+
 ROUNDING = 1e-4
-"""How far float images may overshoot 0..1, as resizing and colour conversion leave them."""
+"""How far float images may overshoot 0..1; resizing and colour conversion can do that."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An image and its features; can be used in place of an image.
+
+    In a sequence every frame except the first and the last is part of two pairs. As a `Frame`, made
+    by `FlowEstimator.encode`, it is encoded once instead of twice.
+    """
+
+    image: ImageArray
+    padded: Float[Tensor, "1 3 H W"]
+    encoded: EncodedFrame | None
+    """None if it is not encoded yet, or so large that it must be estimated in tiles."""
+    network: FlowNetwork
+    """The network that encoded it; no other network can use it."""
+
+
+FrameLike: TypeAlias = "ImageLike | Frame"
 
 
 def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
     """Return an image as an array `H x W x 3`, uint8 or float32 in 0..1.
 
+    An array that this function returned is returned as it is.
+
     Raises:
-        ImageError: It cannot be read, or is no image that flow can be estimated on.
+        ImageError: The image cannot be read, or flow cannot be estimated on it.
     """
     if isinstance(image, str | Path):
         array, name = read_image(image), str(image)
@@ -40,7 +73,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
         array = image_to_array(image, name=name)
     else:
         raise ImageError(
-            f"{name} is a {type(image).__name__}; give a path, a numpy array or a PIL image"
+            f"{name} is a {type(image).__name__}; use a path, a numpy array or a PIL image"
         )
     height, width = array.shape[:2]
     if min(height, width) < MIN_SIDE:
@@ -56,7 +89,7 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
         array = array[..., None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
         raise ImageError(
-            f"{name} has shape {array.shape}; give height x width x 3 (or grey, height x width)"
+            f"{name} has shape {array.shape}; use height x width x 3 (or height x width for grey)"
         )
     if array.dtype == np.uint8:
         pass
@@ -65,21 +98,23 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
     elif np.issubdtype(array.dtype, np.floating):
         array = check_floats(array, name)
     else:
-        raise ImageError(f"{name} is {array.dtype}; give uint8, uint16, or float in 0..1")
+        raise ImageError(f"{name} is {array.dtype}; use uint8, uint16, or float in 0..1")
     rgb = np.repeat(array, 3, axis=2) if array.shape[2] == 1 else array[..., :3]
-    return np.ascontiguousarray(rgb)  # views run backwards (BGR to RGB) are beyond torch
+    return np.ascontiguousarray(rgb)  # torch takes no views with negative strides (BGR to RGB)
 
 
 def check_floats(array: np.ndarray, name: str) -> np.ndarray:
-    """Refuse float images that are not finite or not in 0..1."""
-    if not np.isfinite(array).all():
-        raise ImageError(f"{name} has pixels that are NaN or infinite; replace them first")
+    """Return a float image as float32 in 0..1; refuse values far outside, NaN and infinity."""
     low, high = float(array.min(initial=0)), float(array.max(initial=0))
+    if not np.isfinite([low, high]).all():
+        raise ImageError(f"{name} has pixels that are NaN or infinite; replace them first")
     if low < -ROUNDING or high > 1 + ROUNDING:
         raise ImageError(
             f"{name} is a float image with values from {low:g} to {high:g}; scale it to 0..1, or "
-            "give uint8"
+            "use uint8"
         )
+    if array.dtype == np.float32 and low >= 0 and high <= 1:
+        return array
     return array.astype(np.float32).clip(0, 1)
 
 
@@ -90,10 +125,10 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
 
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
-    """Refuse batches of images that no flow can be estimated on.
+    """Refuse batches of images on which flow cannot be estimated.
 
     Raises:
-        ImageError: They are not what they should be; it says what is wanted.
+        ImageError: A batch has the wrong type, shape, device or values.
     """
     for image in (image1, image2):
         if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
@@ -114,8 +149,8 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
     if len(image1) == 0:
-        raise ImageError("the batches are empty; give at least one pair")
-    # One question to the device: each answer would be waited for.
+        raise ImageError("the batches are empty; use at least one pair")
+    # One transfer from the device: the caller waits for each.
     ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
     low, high = min(ends), max(ends)
     # Written so that NaN, which is neither below nor above, is refused too.
@@ -126,3 +161,64 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
 def check_pair(first: ImageArray, second: ImageArray) -> None:
     """Refuse images of two sizes."""
     check_same_size({"the first image": first, "the second": second}, error=ImageError)
+
+
+def each_image(frames: Footage) -> Iterator[ImageLike]:
+    """Return the images of a sequence one by one; those of a folder in natural order.
+
+    Raises:
+        ImageError: It is a file, or a folder without images.
+    """
+    if not isinstance(frames, str | Path):
+        yield from frames
+    elif Path(frames).is_dir():
+        yield from list_images(frames)
+    else:
+        raise ImageError(
+            f"{frames} is not a sequence of images; use a list of them, a folder, or for a video "
+            "the frames of a gmaflow.io.VideoReader"
+        )
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How many rows and columns are added on each side."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    @classmethod
+    def to_stride(cls, height: int, width: int) -> "Padding":
+        """Pad to multiples of 8 on both sides, as published for Sintel."""
+        rows, columns = -height % STRIDE, -width % STRIDE
+        return cls(columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+
+    @classmethod
+    def to_stride_below(cls, height: int, width: int) -> "Padding":
+        """Pad columns on both sides, but rows at the bottom only, as published for KITTI."""
+        rows, columns = -height % STRIDE, -width % STRIDE
+        return cls(columns // 2, columns - columns // 2, 0, rows)
+
+    @classmethod
+    def of_kind(cls, kind: PaddingKind, height: int, width: int) -> "Padding":
+        """Pad as published for Sintel or for KITTI."""
+        make = cls.to_stride_below if kind == "kitti" else cls.to_stride
+        return make(height, width)
+
+    def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
+        """Repeat the border outwards; images that fit are returned as they are."""
+        sides = (self.left, self.right, self.top, self.bottom)
+        return F.pad(images, sides, mode="replicate") if any(sides) else images
+
+    def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
+        """Undo `pad`."""
+        height, width = padded.shape[-2:]
+        return padded[..., self.top : height - self.bottom, self.left : width - self.right]
+
+
+def as_padding_kind(text: str) -> PaddingKind:
+    """Return a text as a kind of padding, or raise a `FlowError`."""
+    check_known("padding", text, get_args(PaddingKind))
+    return cast("PaddingKind", text)

@@ -1,7 +1,7 @@
-"""How to estimate a batch within the memory there is: at once, in parts, or in tiles.
+"""How to estimate a batch in the memory there is: at once, in parts, or in tiles.
 
-Everything but tiles gives the same flow up to rounding. So the plan is the fastest exact one that
-fits, and tiles only where none does.
+All plans except tiles give the same flow up to rounding. The fastest exact plan that fits is used;
+if none fits, tiles.
 """
 
 import logging
@@ -20,23 +20,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Bytes in float32 for each pixel of a pair, at the three times when most is alive."""
+    """Bytes in float32 per pixel of a pair, at the three times of highest use."""
 
     encoding: float
-    """The encoders work at half the images' size with many channels: they decide the need of large
-    images."""
+    """The encoders work at half the images' size with many channels; for large images they need the
+    most."""
     holding: float
-    """What all iterations read: features, states, and the context's share of convolutions."""
+    """Inputs of all iterations: features, states, and the context's share of convolutions."""
     refining: float
-    """That, and what one iteration computes with; the two matrices are not in it."""
+    """The same and the intermediates of one iteration, without the two matrices."""
     streaming: float = 0.0
-    """What an iteration takes beyond that where the correlation is streamed."""
+    """What an iteration needs in addition if the correlation is streamed."""
     second_attention: bool = False
-    """Softmax makes the attention matrix from another, and a product with it makes a copy in
-    another order, a pair and a head at a time."""
+    """Whether softmax makes a second attention matrix, and a product copies it in another order, a
+    pair and a head at a time."""
 
     fixed: float = 16e6
-    """Bytes whatever the size: small pieces that allocators keep, workspaces of libraries."""
+    """Bytes for any size: small pieces that allocators keep, workspaces of libraries."""
 
 
 PLAIN = {
@@ -47,62 +47,62 @@ FAST = {
     "large": Footprint(encoding=480.0, holding=100.0, refining=340.0, streaming=120.0),
     "small": Footprint(encoding=250.0, holding=60.0, refining=150.0, streaming=80.0),
 }
-"""The two back ends, measured with torch 2.13 on a CPU as resident memory."""
+"""Both back ends, measured with torch 2.13 on a CPU as resident memory."""
 FAST_CUDA = {
     "large": Footprint(encoding=360.0, holding=100.0, refining=360.0, streaming=55.0, fixed=100e6),
     "small": replace(FAST["small"], fixed=100e6),
 }
-"""The large network measured with torch 2.11 on an H200 in half precision, as allocated memory,
-weights included; the small one was not."""
+"""The large network was measured with torch 2.11 on an H200 in half precision, as allocated memory
+including weights; the small one was not measured."""
 
 CUT = 32.0
-"""Bytes for each pixel of a pair that is cut into tiles: both images, 24, and the flow that tiles
-are blended into, 8. For a pair that is estimated at once they are too few to count."""
+"""Bytes per pixel of a pair that is cut into tiles: both images, 24, and the flow that tiles are
+blended into, 8. They are negligible for a pair that is estimated at once."""
 
 PLANS = tuple(
     MemoryPlan(store_correlation=correlation, store_attention=attention)
     for correlation, attention in ((True, True), (False, True), (True, False), (False, False))
 )
-"""From the fastest to the smallest: to stream attention costs more than to stream correlation."""
+"""From the fastest to the smallest: streaming attention costs more than streaming correlation."""
 
 
 @dataclass(frozen=True)
 class Computation:
-    """All that decides how much memory a pixel takes."""
+    """Everything that decides how much memory a pixel needs."""
 
     config: NetworkConfig
     half: bool = False
-    """Whether it is in half precision."""
+    """Half precision."""
     fast: bool = False
-    """Whether the fast back end does it."""
+    """The fast back end."""
     device: str = "cpu"
-    """The kind of device that it is done on."""
+    """The type of the device."""
 
     @property
     def footprint(self) -> Footprint:
-        """What a pixel takes in float32."""
+        """What a pixel needs in float32."""
         fast = FAST_CUDA if self.device == "cuda" else FAST
         return (fast if self.fast else PLAIN)["small" if self.config.small else "large"]
 
     @property
     def attention_piece(self) -> float:
-        """Bytes of the attention matrix that streaming makes at once."""
+        """Bytes of the attention matrix that streaming computes at once."""
         if self.fast and self.half and self.config.attention == "content":
-            return 0.0  # one kernel does it all
+            return 0.0  # one kernel, without intermediates
         return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
 
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """What is estimated at once, and what is kept in memory for it."""
+    """How much is estimated at once, and what is kept in memory for it."""
 
     memory: MemoryPlan
     pairs: int
-    """Pairs of the batch at once."""
+    """How many pairs of the batch at once."""
     tile: tuple[int, int]
     """Height and width at once: of the padded images, or of a tile."""
     need: float = 0.0
-    """Bytes that it is expected to take, over the loaded program."""
+    """Expected use of memory in bytes, in addition to the loaded program."""
 
     def is_whole(self, shape: tuple[int, ...]) -> bool:
         """Tell whether a batch of that shape is estimated at once."""
@@ -113,7 +113,7 @@ class WorkPlan:
         return self.tile != shape[-2:]
 
     def told(self) -> str:
-        """Return the plan as a person would say it."""
+        """Return the plan as text."""
         kept = ["streamed", "stored"]
         height, width = self.tile
         return (
@@ -126,10 +126,10 @@ class WorkPlan:
 def bytes_needed(
     computation: Computation, plan: MemoryPlan, *, batch: int, height: int, width: int
 ) -> float:
-    """Return the most memory that a batch of padded images takes at a time, in bytes.
+    """Return the peak memory of a batch of padded images in bytes.
 
-    Encoders, attention and refinement follow each other, so the largest of them counts. A third of
-    the stored correlation are the pyramid's small levels.
+    Encoders, attention and refinement follow each other, so the largest of them counts. The coarse
+    levels of the pyramid add a third to the stored correlation.
     """
     footprint, config = computation.footprint, computation.config
     scale = 0.5 if computation.half else 1.0
@@ -146,11 +146,11 @@ def bytes_needed(
         if not plan.store_attention:
             refining += 2 * min(attention, computation.attention_piece)
         elif footprint.second_attention:
-            # The other one is in float32 whatever the precision.
+            # The second matrix is in float32 in any precision.
             held += attention + attention / scale
             refining += attention + matrix
         else:
-            # Without half precision a CPU still keeps it in two bytes.
+            # A CPU keeps it in two bytes even in float32.
             refining += attention / 2 if computation.device == "cpu" and scale == 1 else attention
     return footprint.fixed + max(footprint.encoding * pixels, held, refining)
 
@@ -158,7 +158,7 @@ def bytes_needed(
 def plan_work(
     computation: Computation, *, batch: int, height: int, width: int, budget: float
 ) -> WorkPlan:
-    """Return the fastest way to estimate a batch of padded images within a budget in bytes.
+    """Return the fastest plan for a batch of padded images within a budget in bytes.
 
     Raises:
         FlowError: Not even the smallest tile fits.
@@ -166,48 +166,48 @@ def plan_work(
     for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
-    beside = CUT * batch * height * width
+    extra = CUT * batch * height * width
     for tile in tile_sizes(height, width):
-        for plan in candidates(computation, 1, tile, beside=beside):
+        for plan in candidates(computation, 1, tile, extra=extra):
             if plan.need <= budget:
                 return plan
     side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
-    least = min(plan.need for plan in candidates(computation, 1, side, beside=beside))
+    least = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
     raise FlowError(
         f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they take {as_gigabytes(least)}: give more (--max-memory, max_memory=), or make "
-        "them smaller"
+        f"tiles they need {as_gigabytes(least)}: allow more (--max-memory, max_memory=), or use "
+        "smaller images"
     )
 
 
 def candidates(
-    computation: Computation, batch: int, tile: tuple[int, int], *, beside: float = 0.0
+    computation: Computation, batch: int, tile: tuple[int, int], *, extra: float = 0.0
 ) -> Iterator[WorkPlan]:
-    """Give the exact ways to estimate a batch of that size, the fastest first.
+    """Yield the exact plans for a batch, the fastest first.
 
     Args:
-        computation: What is done.
-        batch: How many pairs there are.
+        computation: What decides the need of a pixel.
+        batch: How many pairs.
         tile: Their height and width.
-        beside: Bytes that are in use anyway.
+        extra: Bytes that are in use in addition.
     """
     height, width = tile
     for memory in PLANS:
         for halvings in range(math.ceil(math.log2(batch)) + 1):
             pairs = math.ceil(batch / 2**halvings)
             need = bytes_needed(computation, memory, batch=pairs, height=height, width=width)
-            yield WorkPlan(memory, pairs, tile, beside + need)
+            yield WorkPlan(memory, pairs, tile, extra + need)
 
 
 class PlanLog:
-    """Tells the log how batches are estimated: at first, and when that changes."""
+    """Logs how batches are estimated, at first and when that changes."""
 
     def __init__(self) -> None:
         self._last = ""
         self._warned: set[tuple[int, ...]] = set()
 
     def tell(self, plan: WorkPlan, shape: tuple[int, ...]) -> None:
-        """Tell how a batch of that shape is estimated; warn once for each size of tiles."""
+        """Log the plan of a batch; warn of tiles once for each size of images."""
         told = plan.told()
         if told != self._last:
             log.info("%s", told)
@@ -215,9 +215,9 @@ class PlanLog:
         if plan.in_tiles(shape) and shape[-2:] not in self._warned:
             self._warned.add(shape[-2:])
             log.warning(
-                "%dx%d does not fit the memory and is estimated in tiles of %dx%d: attention is "
-                "then local, and motion that leaves a tile is guessed; more memory "
-                "(--max-memory, max_memory=), or smaller images, help",
+                "%dx%d does not fit in memory and is estimated in tiles of %dx%d: attention is "
+                "then local, and motion that leaves a tile is guessed; allow more memory "
+                "(--max-memory, max_memory=), or use smaller images",
                 *shape[-2:],
                 *plan.tile,
             )

@@ -15,7 +15,7 @@ from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import ImageError
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.frames import Footage, Frame, FrameLike, each_image
+from gmaflow.inference.images import Footage, Frame, FrameLike, each_image
 from gmaflow.io import TimedFrame
 
 if TYPE_CHECKING:

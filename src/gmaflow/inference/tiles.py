@@ -1,4 +1,4 @@
-"""Large images in tiles that overlap, blended so that no seam is seen.
+"""Large images in overlapping tiles, blended without visible seams.
 
 Legend: b batch, H W rows and columns of the padded images, h w those of the 1/8 grid, t length of a
 tile along an axis.
@@ -17,8 +17,8 @@ from gmaflow.model import STRIDE, Prediction
 from gmaflow.runtime.memory import give_back_freed
 
 OVERLAP = 128
-"""Pixels that neighbouring tiles share at least. A match is found only inside the own tile, so this
-is about how far things may move near a seam."""
+"""Minimum overlap of neighbouring tiles in pixels. A match is found only inside a tile, so this is
+about how far objects may move near a seam."""
 
 SMALLEST_TILE = 3 * OVERLAP
 """A smaller tile would be mostly overlap."""
@@ -29,31 +29,31 @@ Estimate = Callable[[Tensor, Tensor, Tensor | None], Prediction]
 
 
 def tile_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
-    """Give heights and widths of tiles that cover an image, the fewest tiles first."""
+    """Yield heights and widths of tiles that cover an image, the fewest tiles first."""
     rows, columns = most_tiles(height), most_tiles(width)
     grids = [(i, j) for i in range(1, rows + 1) for j in range(1, columns + 1) if i * j > 1]
 
     def longest_side(grid: tuple[int, int]) -> int:
         return max(tile_side(height, grid[0]), tile_side(width, grid[1]))
 
-    # Of as many tiles, the squarer ones: less of them is overlap.
+    # For the same number of tiles, square ones first: they overlap less.
     for grid in sorted(grids, key=lambda grid: (grid[0] * grid[1], longest_side(grid))):
         yield tile_side(height, grid[0]), tile_side(width, grid[1])
 
 
 def most_tiles(length: int) -> int:
-    """Return into how many tiles an axis can be cut."""
+    """Return how many tiles fit along an axis."""
     return max(1, math.ceil((length - OVERLAP) / (SMALLEST_TILE - OVERLAP)))
 
 
 def tile_side(length: int, count: int) -> int:
-    """Return how long tiles are of which so many cover an axis, a multiple of 8."""
+    """Return the length of `count` tiles that cover an axis, a multiple of 8."""
     side = math.ceil((length + (count - 1) * OVERLAP) / count / STRIDE) * STRIDE
     return min(side, length)
 
 
 def tile_starts(length: int, tile: int) -> list[int]:
-    """Return where tiles begin along an axis: evenly spread, on cells of the 1/8 grid."""
+    """Return where tiles begin along an axis: evenly spaced, on cells of the 1/8 grid."""
     if tile >= length:
         return [0]
     count = math.ceil((length - OVERLAP) / (tile - OVERLAP))
@@ -62,7 +62,7 @@ def tile_starts(length: int, tile: int) -> list[int]:
 
 
 def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tensor, " t"]]:
-    """Return each tile's weights along an axis: they fade towards neighbours, and sum to 1."""
+    """Return each tile's weights along an axis; they fade towards neighbours and sum to 1."""
     weights = torch.zeros(len(starts), length, dtype=torch.float32, device="cpu")
     for i, start in enumerate(starts):
         inside = torch.arange(tile, dtype=weights.dtype, device=weights.device) + 0.5
@@ -77,7 +77,7 @@ def blend_weights(length: int, tile: int, starts: list[int]) -> list[Float[Tenso
 
 
 def count_parts(shape: tuple[int, ...], *, pairs: int, tile: tuple[int, int]) -> int:
-    """Return into how many parts `estimate_in_parts` cuts a batch of that shape."""
+    """Return how many parts `estimate_in_parts` cuts a batch into."""
     batch, _, height, width = shape
     tiles = len(tile_starts(height, tile[0])) * len(tile_starts(width, tile[1]))
     return math.ceil(batch / pairs) * tiles
@@ -92,15 +92,15 @@ def estimate_in_parts(
     pairs: int,
     tile: tuple[int, int],
 ) -> Prediction:
-    """Estimate a batch a few pairs at a time, each in tiles where it is larger than one.
+    """Estimate a batch a few pairs at a time, in tiles if the images are larger than a tile.
 
     Args:
-        estimate: Estimates what it is given at once.
+        estimate: Estimates one part.
         image1: First images, padded.
         image2: Second images.
         start: First guess, or none.
-        pairs: How many pairs at once.
-        tile: Height and width of a tile; that of the images for no tiles.
+        pairs: How many pairs to estimate at once.
+        tile: Height and width of a tile; the size of the images for no tiles.
     """
     if pairs < len(image1):
         firsts, seconds = image1.split(pairs), image2.split(pairs)
@@ -123,13 +123,13 @@ def estimate_in_tiles(
     start: Float[Tensor, "b 2 h w"] | None,
     tile: tuple[int, int],
 ) -> Prediction:
-    """Estimate tile by tile, and blend what they say where they overlap."""
+    """Estimate tile by tile, and blend where tiles overlap."""
     fine, coarse = Canvas(image1, tile), Canvas(image1, tile, stride=STRIDE)
     for row, column in fine.tiles():
         window, cells = fine.window(row, column), coarse.window(row, column)
         guess = None if start is None else start[cells]
         if image1.device.type == "cpu":
-            give_back_freed()  # else the last tile's memory may stay beside this one's
+            give_back_freed()  # or the last tile's memory may stay resident
         found = estimate(image1[window], image2[window], guess)
         fine.add(row, column, found.flow)
         coarse.add(row, column, found.low)
@@ -140,9 +140,9 @@ class Canvas:
     """A flow that tiles are blended into.
 
     Args:
-        images: Whose flow it is.
+        images: The images whose flow it is.
         tile: Height and width of a tile, in pixels of the images.
-        stride: Pixels of the images in a cell of the flow, along each axis.
+        stride: How many pixels of the images a cell of the flow covers along each axis.
     """
 
     def __init__(
@@ -163,15 +163,15 @@ class Canvas:
         )
 
     def tiles(self) -> Iterator[tuple[int, int]]:
-        """Give all tiles, as the number of their row and of their column."""
+        """Yield the row and column of all tiles."""
         return product(range(len(self.tops)), range(len(self.lefts)))
 
     def window(self, row: int, column: int) -> tuple[EllipsisType, slice, slice]:
-        """Return where a tile lies, as an index."""
+        """Return the index of a tile in the flow."""
         top, left = self.tops[row], self.lefts[column]
         return ..., slice(top, top + self.tile[0]), slice(left, left + self.tile[1])
 
     def add(self, row: int, column: int, flow: Float[Tensor, "b 2 _ _"]) -> None:
-        """Add the flow of a tile, as much as it counts at each place."""
+        """Add the flow of a tile, weighted at each position."""
         weights = self.row_weights[row][:, None] * self.column_weights[column]
         self.flow[self.window(row, column)] += weights * flow

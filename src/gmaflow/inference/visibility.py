@@ -1,4 +1,4 @@
-"""Which pixels of the first frame the second one still shows, from flow in both directions.
+"""Which pixels of the first frame are visible in the second, from flow in both directions.
 
 Legend: b batch, H W rows and columns.
 """
@@ -25,23 +25,23 @@ class Visibility(NamedTuple):
     """What happens to each pixel of the first frame."""
 
     occluded_in: Bool[Tensor, "b H W"]
-    """Its target is inside the second frame, but shows something else."""
+    """Its target is inside the second frame, but something else is visible there."""
     occluded_out: Bool[Tensor, "b H W"]
     """Its target is outside the second frame."""
     confidence: Float[Tensor, "b H W"]
-    """1 where both directions agree exactly, 0.5 where a pixel begins to count as occluded, 0 for
-    those that leave the frame."""
+    """1 where both directions agree exactly, 0.5 at the threshold of occlusion, 0 for pixels that
+    leave the frame."""
 
 
 def check_visibility(
     forward: Float[Tensor, "b 2 H W"], backward: Float[Tensor, "b 2 H W"]
 ) -> Visibility:
-    """Follow each pixel forward and back again: whoever does not come home is occluded."""
+    """Follow each pixel forward and back; a pixel that does not return is occluded."""
     height, width = forward.shape[-2:]
     target_x, target_y = (pixel_grid(forward) + forward).unbind(dim=1)
-    # Counted from the corner of the first pixel, not from its centre as for a known truth: an
-    # estimate wavers around zero where nothing moves, and by the other count half of the first row
-    # and column of a resting picture would be gone.
+    # Measured from the corner of the first pixel, not from its centre as for ground truth: an
+    # estimate fluctuates around zero where nothing moves, and half of the first row and column of a
+    # static picture would count as out of frame.
     out = outside_frame(target_x + 0.5, target_y + 0.5, height=height, width=width)
 
     grid = torch.stack([(2 * target_x + 1) / width - 1, (2 * target_y + 1) / height - 1], dim=-1)
@@ -54,12 +54,12 @@ def check_visibility(
 
 
 def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
-    """Put flow both ways together with what follows from it.
+    """Combine flow both ways with occlusion and confidence.
 
     Args:
         forward: From the first frame to the second.
         backward: From the second to the first.
-        seen: What `check_visibility` says of the pair, if it was asked already.
+        seen: The result of `check_visibility`, if it is known already.
     """
     if seen is None:
         ahead, back = (

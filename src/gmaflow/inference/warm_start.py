@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference.flow import Flow
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.io import atomic_write
 from gmaflow.io.sizes import check_same_size
 from gmaflow.model import STRIDE, pixel_grid

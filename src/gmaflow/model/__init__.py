@@ -1,4 +1,10 @@
-"""The network: tensors to tensors. Imports nothing else of the package."""
+"""The network: tensors to tensors.
+
+- `network`: the whole network; `config`: the models by name.
+- `encoder`, `correlation`, `aggregation`, `update`, `upsample`: its parts, in the order of use.
+- `correlation_kernels`, `upsample_kernels`: the same by Triton kernels, with gradients.
+- `gathered_gradients`: gradients that all iterations share, computed once.
+"""
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config

@@ -1,7 +1,7 @@
 """Global motion aggregation, the paper's contribution: borrow the motion of pixels that look alike.
 
-`Attention` compares the pixels of frame 1 with each other, once for a pair. `Aggregator` uses that
-in every iteration to carry motion from pixels that could be matched to those that could not.
+`Attention` compares the pixels of frame 1 with each other, once for a pair. `Aggregator` uses it in
+every iteration to carry motion from pixels that could be matched to pixels that could not.
 
 Legend: b batch, c channels, h w rows and columns at 1/8, p = h * w pixels, a heads, d channels of a
 head, q some of the pixels (as queries).
@@ -18,16 +18,17 @@ from gmaflow.model.config import AttentionKind
 from gmaflow.model.gathered_gradients import SharedFactor
 
 MAX_OFFSET = 160
-"""Position tables reach this many cells of the 1/8 grid, as published; beyond, their last entry."""
+"""Position tables reach this many cells of the 1/8 grid, as published. Beyond, their last entry is
+used."""
 
 STREAM_BYTES = {"cpu": 16 * 2**20, "other": 256 * 2**20}
-"""Largest piece of the attention matrix that streaming makes at once. A CPU is fastest on what its
-caches hold (16 MiB take 0.6 of the time of 256), a GPU on what keeps all of it busy."""
+"""Largest piece of the attention matrix that streaming computes at once. A CPU is fastest if its
+caches hold the piece (16 MiB take 0.6 of the time of 256), a GPU if the piece keeps it busy."""
 
 
 @runtime_checkable
 class AttentionWeights(Protocol):
-    """What aggregation and pictures need of an attention: its rows, and its product with values."""
+    """The attention among the pixels of a frame: its rows, and its product with values."""
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
         """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
@@ -56,7 +57,7 @@ class StoredAttention:
 
 @dataclass(frozen=True)
 class StreamedAttention:
-    """Queries and keys only; the matrix is made a few rows at a time whenever it is needed."""
+    """Queries and keys only; the matrix is computed a few rows at a time when it is needed."""
 
     queries: Float[Tensor, "b a p e"]
     keys: Float[Tensor, "b a p e"]
@@ -79,7 +80,7 @@ class StreamedAttention:
 
 
 class Attention(nn.Module):
-    """Compare the pixels of frame 1 by their looks, their offsets, or both."""
+    """Compares the pixels of frame 1 by appearance, by offset, or both."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Attention(nn.Module):
         self.to_query_key = nn.Conv2d(
             context_channels, 2 * num_heads * head_channels, 1, bias=False
         )
-        # The tables are there even when only looks are compared: the published networks have them.
+        # The tables exist even if only appearance is compared, as in the published networks.
         self.row_offsets = nn.Embedding(2 * MAX_OFFSET - 1, head_channels)
         self.column_offsets = nn.Embedding(2 * MAX_OFFSET - 1, head_channels)
 
@@ -112,7 +113,7 @@ class Attention(nn.Module):
     def queries_and_keys(
         self, context: Float[Tensor, "b c h w"]
     ) -> tuple[Float[Tensor, "b a p e"], Float[Tensor, "b a p e"]]:
-        """Return what is compared: attention is the softmax of their dot products."""
+        """Return queries and keys; attention is the softmax of their dot products."""
         queries, keys = self.to_query_key(context).chunk(2, dim=1)
         queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
         if self.kind != "content":
@@ -132,8 +133,9 @@ class Attention(nn.Module):
         """Extend queries and keys so that their dot product includes the position score.
 
         That score is query . (row table[key row - query row] + column table[key column - query
-        column]): for a given query it depends on the key's row and column alone. So the query gets
-        one more channel for each row and each column, the key a 1 in its own row's and column's.
+        column]): for a given query it depends only on the key's row and column. So the query gets
+        one more channel for each row and each column; the key has a 1 in those of its own row and
+        column.
         """
         grid = queries.unflatten(2, (height, width))
         by_row = torch.einsum("baijd,ikd->baijk", grid, offset_table(self.row_offsets, height))
@@ -153,8 +155,8 @@ class Attention(nn.Module):
 def offset_table(table: nn.Embedding, length: int) -> Float[Tensor, "n n d"]:
     """Return the table's entry for each pair (query, key) of positions along one axis.
 
-    The published code fails where an offset exceeds the table (from 1288 px on); here its last
-    entry serves.
+    The published code fails if an offset exceeds the table (from 1288 px on); here the last entry
+    is used.
     """
     position = torch.arange(length, device=table.weight.device)
     offset = position[None, :] - position[:, None]
@@ -162,7 +164,7 @@ def offset_table(table: nn.Embedding, length: int) -> Float[Tensor, "n n d"]:
 
 
 class Aggregator(nn.Module):
-    """Carry motion along the attention, from pixels that see it to pixels that look alike."""
+    """Carries motion along the attention, from matched pixels to pixels that look alike."""
 
     def __init__(
         self,
@@ -184,7 +186,7 @@ class Aggregator(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(1)) if learned_alpha else None
 
     def values(self, motion: Float[Tensor, "b c h w"]) -> Float[Tensor, "b a p d"]:
-        """Return what each pixel has to lend."""
+        """Return the values of each pixel, which attention averages."""
         return self.to_value(motion).flatten(2).unflatten(1, (self.num_heads, -1)).transpose(2, 3)
 
     def forward(
@@ -193,8 +195,8 @@ class Aggregator(nn.Module):
         """Return the global motion features.
 
         Args:
-            motion: The pixels' own.
-            borrowed: What attention made of all their `values`.
+            motion: The local motion features.
+            borrowed: The `values`, averaged by attention.
         """
         channels = borrowed.transpose(2, 3).flatten(1, 2)
         projected: Tensor = self.project(channels.unflatten(2, motion.shape[-2:]))
@@ -206,5 +208,5 @@ class Aggregator(nn.Module):
 def borrow(
     attention: AttentionWeights | None, values: Float[Tensor, "b a p d"] | None
 ) -> Float[Tensor, "b a p d"] | None:
-    """Return what pixels get from those that look alike, where the network aggregates at all."""
+    """Return the values averaged by attention, or None if the network does not aggregate."""
     return None if attention is None or values is None else attention.aggregate(values)

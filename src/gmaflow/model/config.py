@@ -1,44 +1,42 @@
-"""What a network is made of: one frozen config, and the five models by name."""
+"""The config of a network, and the five models by name."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 AttentionKind = Literal["none", "content", "content+position", "position"]
-"""What attention compares: nothing (RAFT), looks, looks and offsets, or offsets alone."""
+"""What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
 
 MOST_HEADS = 64
-"""More are surely a mistake."""
+"""More heads are refused as a mistake."""
 
 Combination = Literal["concatenate", "replace"]
-"""What the recurrent unit sees: local and global motion, or global motion alone."""
+"""What the recurrent unit sees: local and global motion, or global motion only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
-    """All that distinguishes one network from another; the defaults are the paper's final model."""
+    """Everything that distinguishes networks; the defaults are the paper's final model."""
 
     small: bool = False
     """RAFT-small's narrow encoders, single 3x3 recurrent pass and bilinear upsampling."""
     attention: AttentionKind = "content"
-    """What global motion aggregation compares; `none` is RAFT."""
+    """What attention compares; `none` is RAFT."""
     num_heads: int = 1
     """Attention heads."""
     learned_alpha: bool = True
     """Scale the aggregated motion by a learned scalar that starts at 0; otherwise by 1."""
     combination: Combination = "concatenate"
-    """Give the recurrent unit local and global motion, or let the global replace the local."""
+    """Whether global motion is concatenated with local motion, or replaces it."""
     residual: bool = True
-    """Add the aggregated motion to the local motion, rather than using it as it is."""
+    """Add the aggregated motion to the local motion."""
 
     def __post_init__(self) -> None:
         if self.attention not in get_args(AttentionKind):
             known = ", ".join(get_args(AttentionKind))
-            raise ValueError(f"attention={self.attention!r} is not known; choose one of {known}")
+            raise ValueError(f"unknown attention={self.attention!r}; choose one of {known}")
         if self.combination not in get_args(Combination):
             known = ", ".join(get_args(Combination))
-            raise ValueError(
-                f"combination={self.combination!r} is not known; choose one of {known}"
-            )
+            raise ValueError(f"unknown combination={self.combination!r}; choose one of {known}")
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
@@ -52,12 +50,12 @@ class NetworkConfig:
 
     @property
     def aggregates(self) -> bool:
-        """Whether hidden motion is borrowed through attention (GMA) or not (RAFT)."""
+        """Whether motion is aggregated by attention (GMA) or not (RAFT)."""
         return self.attention != "none"
 
     @property
     def feature_channels(self) -> int:
-        """Channels of the features that are matched."""
+        """Channels of the features to match."""
         return 128 if self.small else 256
 
     @property
@@ -67,7 +65,7 @@ class NetworkConfig:
 
     @property
     def context_channels(self) -> int:
-        """Channels of the context that steers the recurrent unit and the attention."""
+        """Channels of the context, which the recurrent unit and the attention read."""
         return 64 if self.small else 128
 
     @property
@@ -87,7 +85,7 @@ class NetworkConfig:
 
     @property
     def correlation_channels(self) -> int:
-        """Correlations that one pixel looks up in one iteration."""
+        """How many correlations a pixel looks up in one iteration."""
         return self.correlation_levels * (2 * self.correlation_radius + 1) ** 2
 
 
@@ -105,7 +103,7 @@ def model_config(name: str) -> NetworkConfig:
     """Return the config of a model by its name.
 
     Raises:
-        ValueError: There is no model of that name; the message lists those there are.
+        ValueError: There is no model of that name; the message lists all models.
     """
     try:
         return MODELS[name]

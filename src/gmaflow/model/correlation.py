@@ -1,12 +1,12 @@
-"""How alike every pixel of frame 1 is to every pixel of frame 2, and the lookup around a guess.
+"""The correlation of every pixel of frame 1 with every pixel of frame 2, and the lookup.
 
 Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1, m cells of
 frame 2 on all levels together, l levels, k = 2 * radius + 1 the lookup window's side, s = k + 1.
 
-The window's offsets are whole pixels, so all its samples share one fractional part: a lookup reads
-the s^2 correlations at whole positions around the guess, then blends neighbours once. Where those
-correlations come from is the only difference between the two classes: `StoredCorrelation` computed
-all of them before, `StreamedCorrelation` computes those it needs each time.
+A lookup reads a window around the current guess. The window's offsets are whole pixels, so all its
+samples share one fractional part: a lookup reads the s^2 correlations at whole positions around the
+guess, then interpolates between neighbours. `StoredCorrelation` computes all correlations in
+advance, `StreamedCorrelation` computes those it needs in each lookup.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from gmaflow.runtime.kernels import has_kernels
+from gmaflow.runtime.device import has_kernels
 
 STREAM_BYTES = {"cpu": 4 * 2**20, "other": 256 * 2**20}
-"""Largest intermediate of a streamed lookup. A CPU is fastest on what its caches hold (4 MiB take
-a third of the time of 64), a GPU on what keeps all of it busy."""
+"""Largest intermediate of a streamed lookup. A CPU is fastest if its caches hold it (4 MiB take a
+third of the time of 64), a GPU if it keeps the GPU busy."""
 
 
 @runtime_checkable
 class Correlation(Protocol):
-    """What the refinement needs of a correlation: its values around a guess."""
+    """Correlations of two frames that can be looked up around a guess."""
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
         """Return the correlations in a window around `coords` (x, y) on every level."""
@@ -43,19 +43,19 @@ def correlate(
 ) -> Correlation:
     """Correlate two feature maps, the second also at 1/2, 1/4, ... of its size.
 
-    The plain ways compute in float32, whatever the features are.
+    Without Triton kernels it computes in float32, whatever the type of the features.
     """
     window = Window(radius, num_levels)
     fused = store and has_kernels(features1.device)
-    # float16 rather than bfloat16 in half precision: correlations need the digits, and features of
-    # a normalised network are far from its limits.
+    # float16 rather than bfloat16 in half precision: correlations need the digits, and the
+    # normalised features are far from the limits of float16.
     half = fused and features1.dtype != torch.float32
     dtype = torch.float16 if half else torch.float32
     with torch.autocast(features1.device.type, enabled=False):
         rows1 = (features1.to(dtype) / features1.shape[1] ** 0.5).flatten(2).transpose(1, 2)
         rows2 = pyramid_rows(features2.to(dtype), num_levels=num_levels)
         if fused:
-            from gmaflow.model.fused_correlation import FusedCorrelation
+            from gmaflow.model.correlation_kernels import FusedCorrelation
 
             return FusedCorrelation.build(rows1, rows2, window)
         if store:
@@ -64,7 +64,7 @@ def correlate(
 
 
 def pyramid_rows(features: Float[Tensor, "b c h w"], *, num_levels: int) -> Float[Tensor, "b m c"]:
-    """Halve the features again and again; return the cells of all levels, one after the other.
+    """Halve the features repeatedly; return the cells of all levels, one after the other.
 
     RAFT pools the correlation volume. A dot product is linear, so pooling the features first gives
     the same numbers for a fraction of the memory.
@@ -94,7 +94,7 @@ class StoredCorrelation:
 
 @dataclass(frozen=True)
 class StreamedCorrelation:
-    """Features only; the correlations that a lookup reads are computed when it reads them."""
+    """Features only; each lookup computes the correlations that it reads."""
 
     rows1: Float[Tensor, "b n c"]
     rows2: Float[Tensor, "b m c"]
@@ -138,11 +138,11 @@ class Window:
         inside_y = (ys >= 0) & (ys < heights[:, None])
         column = torch.where(inside_x, xs, 0).long()
         row = torch.where(inside_y, ys, 0).long()
-        # The first window axis moves x, the second y. It reads transposed, but it is RAFT's channel
-        # order and the published weights depend on it.
+        # The first window axis moves x, the second y. It looks transposed, but it is RAFT's channel
+        # order, and the published weights depend on it.
         index = (before + row.mT * widths).mT[..., None, :] + column[..., :, None]
         inside = inside_x[..., :, None] & inside_y[..., None, :]
-        # Empty levels begin where the volume ends; what lies outside is not used, but is read.
+        # Values outside are read but not used; empty levels begin where the volume ends.
         index = torch.where(inside, index, 0)
         size = (coords.shape[-2], coords.shape[-1])
         return Neighbourhood(index.flatten(2), inside, points - corner, size)
@@ -156,14 +156,14 @@ class Neighbourhood:
     """Cell of the pyramid; the first where `inside` is false."""
     inside: Bool[Tensor, "b n l s s"]
     fraction: Float[Tensor, "b n l 2"]
-    """How far (x, y) the guess lies beyond the whole position."""
+    """The fractional part (x, y) of the guess."""
     size: tuple[int, int]
     """Height and width of the 1/8 grid."""
 
     def blend(self, values: Float[Tensor, "b n lss"]) -> Float[Tensor, "b lkk h w"]:
-        """Interpolate bilinearly between whole positions; outside the frame all is zero.
+        """Interpolate bilinearly between whole positions; outside the frame there is zero.
 
-        In memory the channels come last, as convolutions like it.
+        The result is channels-last in memory, which is fast for convolutions.
         """
         grid = torch.where(self.inside, values.view(self.inside.shape), 0)
         x, y = self.fraction[..., 0, None, None], self.fraction[..., 1, None, None]

@@ -1,4 +1,4 @@
-"""Images to features at an eighth of their size.
+"""The encoders: images to features at an eighth of their size.
 
 Legend: b batch, c channels, H W rows and columns of the image, h w those at 1/8.
 """
@@ -38,7 +38,7 @@ class ResidualBlock(nn.Module):
         self.shortcut = make_shortcut(in_channels, out_channels, stride=stride, norm=norm)
 
     def forward(self, x: Float[Tensor, "b c y x"]) -> Float[Tensor, "b d v u"]:
-        """Refine the features, perhaps halving their size."""
+        """Refine the features, and halve their size if the stride is 2."""
         y = F.relu(self.norm1(self.conv1(x)), inplace=True)
         # The published block has this ReLU before the sum as well as the one after it.
         y = F.relu(self.norm2(self.conv2(y)), inplace=True)
@@ -60,7 +60,7 @@ class BottleneckBlock(nn.Module):
         self.shortcut = make_shortcut(in_channels, out_channels, stride=stride, norm=norm)
 
     def forward(self, x: Float[Tensor, "b c y x"]) -> Float[Tensor, "b d v u"]:
-        """Refine the features, perhaps halving their size."""
+        """Refine the features, and halve their size if the stride is 2."""
         y = F.relu(self.norm1(self.conv1(x)), inplace=True)
         y = F.relu(self.norm2(self.conv2(y)), inplace=True)
         y = F.relu(self.norm3(self.conv3(y)), inplace=True)
@@ -68,7 +68,7 @@ class BottleneckBlock(nn.Module):
 
 
 def make_shortcut(in_channels: int, out_channels: int, *, stride: int, norm: NormKind) -> nn.Module:
-    """Return the identity, or a strided 1x1 convolution where the block changes the size."""
+    """Return the identity, or a strided 1x1 convolution if the block changes the size."""
     if stride == 1:
         return nn.Identity()
     conv = nn.Conv2d(in_channels, out_channels, 1, stride)

@@ -1,4 +1,4 @@
-"""The whole way from two images to flow: RAFT, and GMA on top of it.
+"""The whole network, from two images to flow: RAFT, and GMA on top of it.
 
 Images are RGB in 0..1. Flow is in pixels, x right then y down, from the first image to the second.
 Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 8, W / 8.
@@ -6,7 +6,7 @@ Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from jaxtyping import Float
@@ -16,8 +16,7 @@ from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, b
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.correlation import correlate
 from gmaflow.model.encoder import make_encoder
-from gmaflow.model.motion import MotionEncoder
-from gmaflow.model.update import UpdateBlock
+from gmaflow.model.update import MotionEncoder, UpdateBlock
 from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
 
 MIN_SIDE = 16
@@ -26,7 +25,7 @@ MIN_SIDE = 16
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where to spend memory for speed. What is computed is the same up to rounding."""
+    """Where to spend memory for speed. The result is the same up to rounding."""
 
     store_correlation: bool = True
     store_attention: bool = True
@@ -35,11 +34,12 @@ class MemoryPlan:
 STORE_ALL = MemoryPlan()
 
 OnIteration = Callable[[int, Tensor, Tensor], None]
-"""Told after each iteration its number from 1, the flow on the 1/8 grid and the recurrent state."""
+"""Called after each iteration with its number from 1, the flow on the 1/8 grid and the recurrent
+state."""
 
 
 class MatchOptions(TypedDict, total=False):
-    """What `FlowNetwork.forward` and every other way to run a network can be told; see there."""
+    """The options of `FlowNetwork.match`, which every way to run a network takes."""
 
     iters: int
     flow_init: Float[Tensor, "b 2 h w"] | None
@@ -48,12 +48,12 @@ class MatchOptions(TypedDict, total=False):
 
 
 class Prediction(NamedTuple):
-    """What the network found out about a batch of pairs."""
+    """The flow of a batch of pairs."""
 
     flows: list[Float[Tensor, "b 2 H W"]]
-    """Full-size flow: of the last iteration only, or of all, the last one last."""
+    """Full-size flow of the last iteration, or of all iterations in order."""
     low: Float[Tensor, "b 2 h w"]
-    """The last flow on the 1/8 grid, in its pixels; what a warm start begins from."""
+    """The last flow on the 1/8 grid, in its pixels; a warm start begins from it."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -62,14 +62,14 @@ class Prediction(NamedTuple):
 
 
 class EncodedFrame(NamedTuple):
-    """What the network knows of an image by itself, whichever pair it is part of."""
+    """What the network computes from one image, for all pairs that it is part of."""
 
     features: Float[Tensor, "b c h w"]
-    """By which it is matched with another."""
+    """Matched with the features of another image."""
     hidden: Float[Tensor, "b d h w"]
-    """The first recurrent state of a pair that begins with it."""
+    """The first recurrent state of a pair that starts with the image."""
     context: Float[Tensor, "b e h w"]
-    """What steers every refinement of such a pair."""
+    """An input of every refinement of such a pair."""
 
 
 class FlowNetwork(nn.Module):
@@ -115,7 +115,7 @@ class FlowNetwork(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights; a network in half precision computes in it."""
+        """The type of the weights, which is the type to compute in."""
         return self.features.conv_in.weight.dtype
 
     def forward(
@@ -123,49 +123,45 @@ class FlowNetwork(nn.Module):
         image1: Float[Tensor, "b 3 H W"],
         image2: Float[Tensor, "b 3 H W"],
         *,
-        iters: int = 12,
-        flow_init: Float[Tensor, "b 2 h w"] | None = None,
         all_iterations: bool = False,
-        plan: MemoryPlan = STORE_ALL,
-        on_iteration: OnIteration | None = None,
+        **options: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`.
 
         Args:
             image1: First images, RGB in 0..1; height and width multiples of 8.
             image2: Second images, of the same shape.
-            iters: Number of refinements.
-            flow_init: Where to start, on the 1/8 grid in its pixels; zero if not given.
-            all_iterations: Upsample the flow of every iteration, as training needs, rather than the
-                last one alone.
-            plan: Where to spend memory for speed.
-            on_iteration: Watches the iterations; what it raises stops them.
+            all_iterations: See `match`.
+            **options: See `match`.
         """
         check_images(image1, image2)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
-        return self.match(
-            first,
-            features2,
-            iters=iters,
-            flow_init=flow_init,
-            all_iterations=all_iterations,
-            plan=plan,
-            on_iteration=on_iteration,
-        )
+        return self.match(first, features2, all_iterations=all_iterations, **options)
 
     def match(
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
         *,
+        all_iterations: bool = False,
         iters: int = 12,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
-        all_iterations: bool = False,
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
     ) -> Prediction:
-        """Estimate the flow between images that are encoded already; see `forward`."""
+        """Estimate the flow between images that are encoded already.
+
+        Args:
+            first: The first images.
+            features2: The features of the second images.
+            all_iterations: Upsample the flow of every iteration, as training needs, rather than
+                only the last.
+            iters: Number of refinements.
+            flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
+            plan: Where to spend memory for speed.
+            on_iteration: Watches the iterations; an exception that it raises stops them.
+        """
         features1, hidden, context = first
         correlation = correlate(
             features1,
@@ -178,8 +174,8 @@ class FlowNetwork(nn.Module):
         prepared = self.update.prepare(context)
 
         grid = pixel_grid(features1)
-        # In the features' layout: joined with them, another would cost a copy in every convolution.
-        # By shape, not by len(): a batch that torch.export leaves open has no number.
+        # In the layout of the features: another one would cost a copy in every convolution.
+        # By shape, not by len(), which torch.export cannot leave open.
         flow = torch.zeros_like(grid).repeat(features1.shape[0], 1, 1, 1)
         flow = flow.contiguous(memory_format=layout_of(features1))
         if flow_init is not None:
@@ -196,7 +192,7 @@ class FlowNetwork(nn.Module):
         return Prediction(flows, flow)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
-        """Return the features by which images are matched."""
+        """Return the features of images, for matching."""
         features: Tensor = self.features(to_signed(images).to(self.dtype))
         return features
 
@@ -208,7 +204,7 @@ class FlowNetwork(nn.Module):
     def encode_context(
         self, image1: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
-        """Return the first recurrent state, and the context that steers every refinement."""
+        """Return the first recurrent state, and the context that every refinement reads."""
         channels = [self.config.hidden_channels, self.config.context_channels]
         hidden, context = self.context(to_signed(image1).to(self.dtype)).split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
@@ -237,7 +233,7 @@ class FlowNetwork(nn.Module):
     def observe(
         self, flow: Float[Tensor, "b 2 h w"], seen: Float[Tensor, "b lkk h w"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b a p d"] | None]:
-        """Return the motion of each pixel, and what of it others may borrow."""
+        """Return the motion of each pixel, and the values that other pixels may borrow."""
         # The flow itself stays float32: half precision would round it to 1/16 px beyond 64 px.
         motion = self.motion(flow.to(dtype), seen.to(dtype))
         return motion, None if self.aggregate is None else self.aggregate.values(motion)
@@ -250,14 +246,14 @@ class FlowNetwork(nn.Module):
         borrowed: Float[Tensor, "b a p e"] | None,
         prepared: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
-        """Let the recurrent unit see the motion, and change the flow as it says."""
+        """Update the recurrent state by the motion, and the flow by the recurrent state."""
         hidden, change = self.update(hidden, self.joined(motion, borrowed), prepared)
         return hidden, flow + change.float()
 
     def joined(
         self, motion: Float[Tensor, "b c h w"], borrowed: Float[Tensor, "b a p d"] | None
     ) -> Float[Tensor, "b e h w"]:
-        """Return what the recurrent unit sees of motion: local, global, or both."""
+        """Return the motion that the recurrent unit sees: local, global, or both."""
         if self.aggregate is None or borrowed is None:
             return motion
         motion_global: Tensor = self.aggregate(motion, borrowed)
@@ -267,7 +263,7 @@ class FlowNetwork(nn.Module):
 
 
 def layout_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:
-    """Return in which order features lie in memory."""
+    """Return the memory layout of features."""
     last = features.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 
@@ -278,7 +274,7 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 
 def check_images(image1: Tensor, image2: Tensor) -> None:
-    """Refuse images that the network cannot take."""
+    """Raise a ValueError for images that the network does not accept."""
     if image1.shape != image2.shape:
         raise ValueError(
             f"the two images must have the same shape, not {tuple(image1.shape)} and "
@@ -287,6 +283,6 @@ def check_images(image1: Tensor, image2: Tensor) -> None:
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
         raise ValueError(
-            f"images are {height}x{width}; the network takes multiples of {STRIDE} from {MIN_SIDE} "
-            "on: pad them first, as FlowEstimator does"
+            f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
+            f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )

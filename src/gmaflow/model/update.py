@@ -1,4 +1,4 @@
-"""One refinement: a convolutional recurrent unit, and the change of flow that it decides on.
+"""One refinement: what the current flow looks like, and the change of flow that follows from it.
 
 Legend: b batch, c channels, h w rows and columns at 1/8.
 """
@@ -11,12 +11,48 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 
+class MotionEncoder(nn.Module):
+    """Encodes the current flow together with the correlations around it."""
+
+    def __init__(
+        self,
+        *,
+        correlation_channels: int,
+        correlation_widths: Sequence[int],
+        flow_widths: tuple[int, int],
+        out_channels: int,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        in_channels, kernel = correlation_channels, 1
+        for width in correlation_widths:
+            layers += [nn.Conv2d(in_channels, width, kernel, padding=kernel // 2), nn.ReLU()]
+            in_channels, kernel = width, 3
+        self.correlation = nn.Sequential(*layers)
+        self.flow = nn.Sequential(
+            nn.Conv2d(2, flow_widths[0], 7, padding=3),
+            nn.ReLU(),
+            nn.Conv2d(flow_widths[0], flow_widths[1], 3, padding=1),
+            nn.ReLU(),
+        )
+        # The flow itself takes the last two of the output's channels.
+        merged = nn.Conv2d(in_channels + flow_widths[1], out_channels - 2, 3, padding=1)
+        self.merge = nn.Sequential(merged, nn.ReLU())
+
+    def forward(
+        self, flow: Float[Tensor, "b 2 h w"], correlation: Float[Tensor, "b lkk h w"]
+    ) -> Float[Tensor, "b c h w"]:
+        """Return motion features whose last two channels are the flow."""
+        both = torch.cat([self.correlation(correlation), self.flow(flow)], dim=1)
+        return torch.cat([self.merge(both), flow], dim=1)
+
+
 class GRUPass(nn.Module):
     """One pass of a convolutional gated recurrent unit.
 
     Its convolutions see (state, inputs, context). The context is the same in every iteration, and a
-    convolution is a sum over its input channels, so the context's share is a layer of its own that
-    runs once for a pair. The two gates see the same things and are one convolution.
+    convolution is a sum over its input channels, so the context's share is a separate layer that
+    runs once for a pair. The two gates have the same inputs and are one convolution.
     """
 
     def __init__(
@@ -34,7 +70,7 @@ class GRUPass(nn.Module):
         self.candidate = nn.Conv2d(seen, hidden_channels, kernel, padding=padding, bias=False)
         self.context = nn.Conv2d(context_channels, 3 * hidden_channels, kernel, padding=padding)
 
-        # Begin as the undivided convolution would: torch's default, with the whole fan-in.
+        # Initialise as one undivided convolution: torch's default, with the whole fan-in.
         bound = ((seen + context_channels) * kernel[0] * kernel[1]) ** -0.5
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -55,7 +91,7 @@ class GRUPass(nn.Module):
 
 
 class UpdateBlock(nn.Module):
-    """The recurrent unit and the head that reads a change of flow off its state."""
+    """The recurrent unit, and the head that predicts a change of flow from its state."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From the 1/8 grid back to full size.
+"""Upsampling of the flow from the 1/8 grid to full size.
 
 Legend: b batch, h w rows and columns at 1/8, H W = 8 h, 8 w.
 """
@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.runtime.kernels import has_kernels
+from gmaflow.runtime.device import has_kernels
 
 STRIDE = 8
 """Image pixels in one cell of the low resolution grid, along each axis."""
 
 SHARPNESS = 0.25
-"""It balances gradients, RAFT's authors say; the published weights depend on it."""
+"""Balances gradients, according to RAFT's authors; the published weights depend on it."""
 
 
 def pixel_grid(like: Float[Tensor, "b _ h w"]) -> Float[Tensor, "1 2 h w"]:
@@ -30,8 +30,8 @@ def convex_upsample(
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's 3x3 coarse neighbours.
 
-    The channels of `logits` are (neighbour, fine row, fine column); the softmax over the nine
-    neighbours is of `sharpness` times them.
+    The channels of `logits` are (neighbour, fine row, fine column). They are multiplied by
+    `sharpness` before the softmax over the nine neighbours.
     """
     batch, _, height, width = flow.shape
     logits = sharpness * logits.float()
@@ -43,7 +43,7 @@ def convex_upsample(
 
 
 class ConvexUpsampler(nn.Module):
-    """Upsample with weights that are read off the recurrent state."""
+    """Upsamples with weights that are predicted from the recurrent state."""
 
     def __init__(self, *, hidden_channels: int, head_channels: int = 256) -> None:
         super().__init__()
@@ -59,19 +59,19 @@ class ConvexUpsampler(nn.Module):
         """Return the flow at full size, in full-size pixels."""
         logits = self.weights(hidden)
         if has_kernels(logits.device):
-            from gmaflow.model.fused_upsample import fused_upsample
+            from gmaflow.model.upsample_kernels import fused_upsample
 
             return fused_upsample(flow, logits, SHARPNESS)
         return convex_upsample(flow, logits, SHARPNESS)
 
 
 class BilinearUpsampler(nn.Module):
-    """Upsample bilinearly (RAFT-small)."""
+    """Upsamples bilinearly (RAFT-small)."""
 
     def forward(
         self, flow: Float[Tensor, "b 2 h w"], hidden: Float[Tensor, "b c h w"]
     ) -> Float[Tensor, "b 2 H W"]:
-        """Return the flow at full size, in full-size pixels; the state is not needed."""
+        """Return the flow at full size, in full-size pixels; the state is not used."""
         return STRIDE * F.interpolate(
             flow, scale_factor=STRIDE, mode="bilinear", align_corners=True
         )

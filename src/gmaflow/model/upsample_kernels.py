@@ -1,19 +1,26 @@
-"""Triton kernels of convex upsampling. Imported only where Triton is there.
+"""Convex upsampling by Triton kernels. Imported only where Triton is installed.
+
+Gives the same numbers as `convex_upsample`, which spreads the weights of all fine pixels, 576 for
+each cell, over several float32 copies; a kernel reads them once.
 
 One program serves a few cells of the 1/8 grid. A lane serves one of a cell's 64 fine pixels: it
-goes through the nine neighbours, whose weights for the 64 lie side by side when channels come last.
+loops over the nine neighbours, whose weights for the 64 pixels are contiguous if channels come
+last.
 """
+
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 CELLS = 4
 """Cells of one program."""
 GATHERED = 256
-"""Cells of one program that gathers."""
+"""Cells of one program that gathers gradients."""
 
 
 @triton.jit
@@ -98,7 +105,7 @@ def _upsample_backward(
     source = gradient + _fine_pixels(cells, lanes, height, width)
     g_x = 8 * tl.load(source, mask=cells < count, other=0.0)
     g_y = 8 * tl.load(source + 64 * height * width, mask=cells < count, other=0.0)
-    # The softmax's gradient needs the weighted mean of its weights' gradients: that of the flow.
+    # The gradient of softmax needs the weighted mean of the gradients of its weights.
     mean = g_x * fine_x + g_y * fine_y
     cell = first + tl.arange(0, CELLS)
     for k in tl.static_range(9):
@@ -120,7 +127,7 @@ def _gather_neighbours(for_neighbours, for_flow, count, height, width, CELLS: tl
     item, y, x = _grid_places(cells, height, width)
     total = tl.zeros((CELLS,), tl.float32)
     for k in tl.static_range(9):
-        # A cell is neighbour k of the one that lies the other way.
+        # A cell is neighbour k of the cell in the opposite direction.
         near_x, near_y = x - k % 3 + 1, y - k // 3 + 1
         inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
         near = (item * height + near_y) * width + near_x
@@ -150,7 +157,7 @@ def upsample_backward(
     *,
     sharpness: float,
 ) -> tuple[Float[Tensor, "b 2 h w"], Float[Tensor, "b h w 576"]]:
-    """Return what the gradient of the fine flow means for the coarse flow and the logits."""
+    """Return the gradients of the coarse flow and the logits, given that of the fine flow."""
     batch, _, height, width = flow.shape
     count = batch * height * width
     for_logits, for_flow = torch.empty_like(logits), torch.empty_like(flow)
@@ -171,3 +178,27 @@ def upsample_backward(
         for_neighbours, for_flow, count, height, width, CELLS=GATHERED
     )
     return for_flow, for_logits
+
+
+class _Upsample(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, flow: Tensor, logits: Tensor, sharpness: float) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(flow, logits)
+        ctx.sharpness = sharpness
+        return upsample(flow, logits, sharpness=sharpness)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+        flow, logits = ctx.saved_tensors
+        found = upsample_backward(flow, logits, gradient.contiguous(), sharpness=ctx.sharpness)
+        return *found, None
+
+
+def fused_upsample(
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"], sharpness: float
+) -> Float[Tensor, "b 2 H W"]:
+    """Make every fine pixel a convex combination of its cell's 3x3 coarse neighbours."""
+    channels_last = logits.permute(0, 2, 3, 1).contiguous()
+    fine: Tensor = _Upsample.apply(flow.contiguous(), channels_last, sharpness)
+    return fine

@@ -1,4 +1,4 @@
-"""How much memory there is, and what to keep in it."""
+"""How much memory is free, and what to say when it runs out."""
 
 import ctypes
 import os
@@ -13,18 +13,18 @@ import torch
 from gmaflow.errors import FlowError, counted
 
 SHARE = 0.8
-"""Of the free memory; the rest is for what plans do not foresee, and for everybody else."""
-
+"""The share of the free memory to plan with. The rest is for other programs, and for what plans do
+not foresee."""
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
 
 def as_bytes(amount: str | int | float) -> float:
-    """Return an amount of memory in bytes: a number, or a text such as 1.5GB, 800MB, 2GiB.
+    """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB.
 
     Raises:
-        FlowError: It is no amount.
+        FlowError: The text is not an amount.
     """
     text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
     found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
@@ -33,17 +33,19 @@ def as_bytes(amount: str | int | float) -> float:
     except ValueError:
         number = 0.0
     if found is None or number <= 0 or (found[3] and not found[2]):
-        raise FlowError(f"{str(amount)!r} is no amount of memory; give one such as 1.5GB or 800MB")
+        raise FlowError(
+            f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
+        )
     return number * (_BINARY if found[3] else _UNITS)[found[2]]
 
 
 def as_gigabytes(amount: float) -> str:
-    """Write an amount of memory in bytes for people."""
+    """Write an amount of memory for people."""
     return f"{amount / 1e9:.3g} GB"
 
 
 def memory_budget(device: torch.device, limit: float | None = None) -> float:
-    """Return how many bytes may be planned with on a device now; a limit holds if there is one."""
+    """Return how many bytes to plan with on a device: the limit, or a share of what is free."""
     return SHARE * free_memory(device) if limit is None else limit
 
 
@@ -51,7 +53,7 @@ def free_memory(device: torch.device) -> float:
     """Return how many bytes are free on a device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        held = torch.cuda.memory_stats(device)  # asked once for both
+        held = torch.cuda.memory_stats(device)
         reserved, allocated = (
             held.get(f"{kind}_bytes.all.current", 0) for kind in ("reserved", "allocated")
         )
@@ -62,7 +64,7 @@ def free_memory(device: torch.device) -> float:
 
 
 def free_host_memory() -> float:
-    """Return what the machine has free, or half of all where that cannot be told."""
+    """Return how many bytes the machine has free, or half of its memory if that is unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -78,16 +80,16 @@ def free_host_memory() -> float:
 def free_container_memory(
     groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> float:
-    """Return what the limit of a container, job or service leaves, or infinity outside them.
+    """Return what the limit of a container, job or service leaves, or infinity without a limit.
 
     Args:
-        groups: Where the kernel tells of control groups, of version 2 or 1.
-        own: Where it tells of which ones this process is part.
+        groups: Where Linux lists control groups, of version 2 or 1.
+        own: Where it lists the groups of this process.
     """
     free = [float("inf")]
     for line in own.read_text().splitlines() if own.exists() else ():
         number, controllers, path = line.split(":", 2)
-        # What lies above holds too; and in a container it may be all that can be seen.
+        # Limits of parent groups apply too. In a container they may be all that is visible.
         within = PurePosixPath(path.lstrip("/"))
         for group in (within, *within.parents):
             if number == "0":
@@ -99,10 +101,10 @@ def free_container_memory(
 
 
 def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
-    """Return what the limit of one control group leaves, or infinity where there is none.
+    """Return what the limit of one control group leaves, or infinity without a limit.
 
-    Copies of files count as used, but the kernel drops them as soon as memory is wanted: whoever
-    has read a large data set would else seem to have nothing left.
+    Cached files count as used, but the kernel drops them when memory is needed. Without them, a
+    process that has read a large data set would seem to have no memory left.
     """
     try:
         limit = (group / limit_file).read_text().strip()
@@ -111,7 +113,7 @@ def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
     except OSError:
         return float("inf")
     amounts = {name: float(amount) for name, amount in map(str.split, details)}
-    # In version 1 the total is that of the groups below too, as the limit and the use are.
+    # In version 1 the limit and the use include child groups, and so does the total.
     files = sum(
         amounts.get(f"total_{name}", amounts.get(name, 0.0))
         for name in ("active_file", "inactive_file")
@@ -120,7 +122,7 @@ def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
 
 
 def give_back_freed() -> None:
-    """Let the C library return memory that was freed but is still resident; only glibc can."""
+    """Return freed memory that is still resident to the system; only glibc can."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -128,22 +130,23 @@ def give_back_freed() -> None:
 
 
 @contextmanager
-def out_of_memory_as_sentence(shape: tuple[int, ...]) -> Iterator[None]:
-    """Turn running out of memory into an error that says what to do."""
+def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
+    """Turn running out of memory on a batch of images into an error that says what to do."""
     try:
         yield
     except (MemoryError, RuntimeError) as err:
         if not is_out_of_memory(err):
             raise
         batch, _, height, width = shape
+        other = "free some memory" if device.type == "cpu" else "use the device cpu"
         raise FlowError(
-            f"not enough memory for {counted(batch, 'pair')} of {height}x{width}; make the images "
-            "smaller, or use a device with more memory, such as cpu"
+            f"not enough memory on {device} for {counted(batch, 'pair')} of {height}x{width}; "
+            f"use smaller images, set a limit (--max-memory, max_memory=), or {other}"
         ) from err
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that memory does not suffice; on a CPU torch has no class."""
+    """Tell whether an error means out of memory; on a CPU torch has no class for that."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "allocate memory" in str(error)

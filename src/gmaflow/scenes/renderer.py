@@ -1,26 +1,24 @@
-"""Rendering: scenes in, frames and their truth out."""
+"""Rendering pairs of frames with their exact flow and occlusion."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float, Float32, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError
-from gmaflow.scenes.dice import Array
-from gmaflow.scenes.follow import Points, of_pixels, pixel_grid
-from gmaflow.scenes.plan import Plan
-from gmaflow.scenes.recording import Recording, Work
-from gmaflow.scenes.sampling import draw_scenes
-from gmaflow.scenes.scene import Scenes, Shapes
-from gmaflow.scenes.steps import EAGER, Shot, Steps, quantise
-from gmaflow.scenes.textures import TextureBank
-from gmaflow.scenes.visibility import nothing, take_sheets
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
+from gmaflow.scenes.projection import Points, nothing, of_pixels, pixel_grid, take_sheets
+from gmaflow.scenes.render_steps import EAGER, Shot, Steps, quantise
+from gmaflow.scenes.scene_params import RenderPlan, Scenes, Shapes, draw_scenes
+from gmaflow.scenes.stateless_random import Array
+from gmaflow.scenes.texture_bank import TextureBank
 
 SMALLEST = 32
 _PIXELS_AT_ONCE = 250_000
+_WARM_UPS = 2  # before recording: steps are compiled and tuned at their first use
 
 
 @dataclass(frozen=True)
@@ -28,13 +26,13 @@ class SceneBatch:
     """Rendered pairs. Index 1 is the first frame, 2 the second; `backward` is from 2 to 1.
 
     Attributes:
-        clean1: The frames before photometric effects, whole 255ths in 0..1.
-        final1: The frames with them.
-        flow: In pixels, x then y.
-        occluded_in: Hidden in the other frame by something nearer, inside the frame.
-        occluded_out: The target lies outside the other frame.
-        valid: Whether the flow is known: not where a surface has gone behind the camera.
-        identity1: The object seen; 0 is the backdrop, parts of one object share a number.
+        clean1: Frames before photometric effects, multiples of 1/255 in 0..1.
+        final1: Frames with photometric effects.
+        flow: Flow in pixels, x then y.
+        occluded_in: The target is inside the other frame, but hidden by something nearer.
+        occluded_out: The target is outside the other frame.
+        valid: Whether the flow is known; it is not where a surface has gone behind the camera.
+        identity1: Number of the visible object; 0 is the backdrop, limbs share their owner's.
     """
 
     clean1: Float[Tensor, "b 3 h w"]
@@ -54,13 +52,13 @@ class SceneBatch:
 
     @classmethod
     def join(cls, parts: Sequence["SceneBatch"]) -> "SceneBatch":
-        """The pairs of several batches in one."""
+        """Concatenate batches."""
         if len(parts) == 1:
             return parts[0]
         return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
 
     def reversed(self) -> "SceneBatch":
-        """The same scenes with time running backward; nothing is copied."""
+        """The same scenes backward in time; nothing is copied."""
         return SceneBatch(
             clean1=self.clean2,
             clean2=self.clean1,
@@ -85,15 +83,15 @@ class SceneBatch:
 
 
 class SceneRenderer:
-    """Renders pairs of a preset by number; pair i is the same in whatever batch it comes.
+    """Renders pairs of a preset by number; pair i is the same in every batch.
 
     Args:
         preset: One of `PRESETS`.
         size: Height and width of the frames.
-        seed: Another seed gives another endless row of pairs.
-        textures: What surfaces look like; the built-in patterns if not given.
-        device: Where to render. On a GPU the work for each batch size is recorded at its first use.
-        compiled: Let torch compile the work for the GPU: much faster, after a minute.
+        seed: Each seed gives another endless sequence of pairs.
+        textures: Textures and silhouettes; built-in ones by default.
+        device: Where to render. On a GPU, a CUDA graph is recorded for each batch size.
+        compiled: Compile the rendering for the GPU: takes a minute and is much faster.
     """
 
     def __init__(
@@ -107,15 +105,14 @@ class SceneRenderer:
     ) -> None:
         if min(size) < SMALLEST:
             raise FlowError(
-                f"a frame of {size[0]}x{size[1]} is too small for a scene; give at least "
-                f"{SMALLEST} rows and columns"
+                f"frames of {size[0]}x{size[1]} are too small; give at least {SMALLEST}x{SMALLEST}"
             )
         self.preset = preset
         self.size = size
         self.seed = seed
         self.device = torch.device(device)
         self.compiled = compiled
-        self._recordings: dict[int, Recording] = {}
+        self._recordings: dict[int, Replay] = {}
         self.bank = (textures or TextureBank.procedural()).to(self.device)
         if compiled:
             self.bank.mark_counts_as_free()
@@ -128,25 +125,25 @@ class SceneRenderer:
     def render_pairs(self, pairs: Array) -> SceneBatch:
         """Render the pairs with the given numbers, in the given order."""
         if len(pairs) == 0:
-            raise FlowError("no pair was asked for; give a count of at least 1")
+            raise FlowError("no pairs requested; give a count of at least 1")
         if self.device.type == "cuda":
             arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
             return self._render_recorded(*Scenes.pack(arrays))
-        # A CPU is fastest with as many pairs at a time as its cache holds.
+        # A CPU is fastest with as many pairs at a time as fit into its cache.
         at_once = max(1, _PIXELS_AT_ONCE // (self.size[0] * self.size[1]))
         parts = []
         for begin in range(0, len(pairs), at_once):
             some = pairs[begin : begin + at_once]
             arrays = draw_scenes(self.preset, self.seed, some, self.size, self.bank)
             scenes = Scenes.from_arrays(arrays, self.device)
-            parts.append(render_scenes(scenes, self.bank, self.size, Plan.for_scenes(arrays)))
+            parts.append(render_scenes(scenes, self.bank, self.size, RenderPlan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 
     @torch.no_grad()
     def compile_ahead(self, count: int, names: Collection[str]) -> None:
-        """Compile some of the steps for batches of `count` pairs, for the compiler's cache.
+        """Compile some of the steps for batches of `count` pairs into the cache of the compiler.
 
-        A later process that renders such batches finds them there.
+        Another process that renders such batches finds them there.
         """
         arrays = draw_scenes(self.preset, self.seed, np.arange(count), self.size, self.bank)
         packed, shapes = Scenes.pack(arrays)
@@ -156,24 +153,26 @@ class SceneRenderer:
         count = len(packed)
         if count not in self._recordings:
             work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
-            self._recordings[count] = Recording(work, packed.to(self.device))
+            # A pool of its own: while it renders, a training step may run.
+            pool = GraphPool(self.device)
+            self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))
 
-    def _work(self, shapes: Shapes, steps: Steps) -> Work:
-        """Return all there is to do for a packed batch, the same for every one of its size."""
+    def _work(self, shapes: Shapes, steps: Steps) -> Run:
+        """Return the function that renders a packed batch of a fixed size."""
 
         def render_packed(moved: Tensor) -> list[Tensor]:
             scenes = Scenes.unpack(moved, shapes)
-            batch = render_scenes(scenes, self.bank, self.size, Plan(), steps)
+            batch = render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
             return [getattr(batch, f.name) for f in fields(batch)]
 
         return render_packed
 
 
 def render_scenes(
-    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: Plan, steps: Steps = EAGER
+    scenes: Scenes, bank: TextureBank, size: tuple[int, int], plan: RenderPlan, steps: Steps = EAGER
 ) -> SceneBatch:
-    """Render both frames of each scene; no step waits for the device or looks at its values."""
+    """Render both frames of each scene; never synchronises with the device."""
     pixels = pixel_grid(*size, scenes.number.device)
     views = (scenes, scenes.reversed())
     sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
@@ -210,3 +209,31 @@ def render_scenes(
         identity1=identities[0],
         identity2=identities[1],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class PairArrays:
+    """One pair of a `SceneBatch` as NumPy arrays, forward in time."""
+
+    clean1: UInt8[np.ndarray, "h w 3"]
+    clean2: UInt8[np.ndarray, "h w 3"]
+    final1: UInt8[np.ndarray, "h w 3"]
+    final2: UInt8[np.ndarray, "h w 3"]
+    flow: Float32[np.ndarray, "h w 2"]
+    valid: Bool[np.ndarray, "h w"]
+    occluded_in: Bool[np.ndarray, "h w"]
+    occluded_out: Bool[np.ndarray, "h w"]
+
+
+def pair_arrays(batch: SceneBatch) -> list[PairArrays]:
+    """Split a batch into pairs of NumPy arrays."""
+    flow = batch.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    frames = (_bytes(f) for f in (batch.clean1, batch.clean2, batch.final1, batch.final2))
+    masks = (m.cpu().numpy() for m in (batch.valid, batch.occluded_in, batch.occluded_out))
+    return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
+
+
+def _bytes(frames: Float[Tensor, "b 3 h w"]) -> UInt8[np.ndarray, "b h w 3"]:
+    # Frames are multiples of 1/255, up to rounding.
+    whole = (frames * 255).round().to(torch.uint8)
+    return whole.permute(0, 2, 3, 1).contiguous().cpu().numpy()

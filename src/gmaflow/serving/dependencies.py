@@ -13,9 +13,7 @@ from gmaflow.serving.api_docs import Parameter, parameters_of
 from gmaflow.serving.http_errors import ApiError, gone
 from gmaflow.serving.job_queue import JobQueue
 from gmaflow.serving.jobs import Footage, Job
-from gmaflow.serving.limits import Limits
 from gmaflow.serving.middleware import media_type
-from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.results import ResultFolder
 
 Result = TypeVar("Result")
@@ -28,8 +26,6 @@ LONGEST_NAME = 40
 class Services:
     """Everything behind the routes."""
 
-    models: ModelRegistry
-    limits: Limits
     queue: JobQueue
     # The number of threads bounds the memory; further requests wait.
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
@@ -61,16 +57,17 @@ class Services:
         Raises:
             ApiError: A model is unknown or given twice, or `iters` is out of range.
         """
-        names = tuple(name for name in (models[0] or self.models.default, *models[1:]) if name)
+        registry, most = self.queue.models, self.queue.limits.iters
+        names = tuple(name for name in (models[0] or registry.default, *models[1:]) if name)
         if len(set(names)) < len(names):
             raise ApiError(422, f"cannot compare {names[0]} with itself; choose another model")
         try:
             for name in names:
-                self.models.check(name)
+                registry.check(name)
         except FlowError as err:
             raise ApiError(422, str(err)) from err
-        if not 1 <= iters <= self.limits.iters:
-            raise ApiError(422, f"iters is {iters}; it must be 1 to {self.limits.iters}")
+        if not 1 <= iters <= most:
+            raise ApiError(422, f"iters is {iters}; it must be 1 to {most}")
         return names
 
 
@@ -83,7 +80,7 @@ async def services_of(request: Request) -> Services:
 
 
 async def client_of(request: Request) -> str:
-    """Return the address of the client, by which clients are told apart."""
+    """Return the address of the client, which identifies it."""
     return request.client.host if request.client else "unknown"
 
 

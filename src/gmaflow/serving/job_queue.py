@@ -361,7 +361,7 @@ class JobQueue:
         expired: list[Job] = []
         for job in over:
             too_many = len(over) - len(expired) > self.limits.keep_results
-            # The most recently used job is kept even if it alone is too large.
+            # The most recently used job is kept even if it is too large by itself.
             too_large = used > self.limits.keep_bytes and job is not over[-1]
             if job.seen < late or too_many or too_large:
                 expired.append(job)

@@ -83,7 +83,7 @@ async def health(shared: Shared) -> Health:
     """Return the state of the server."""
     waiting, total = shared.queue.counts()
     status = "closing" if shared.queue.closing else "ok"
-    return Health(status, str(shared.models.device), waiting, total)
+    return Health(status, str(shared.queue.models.device), waiting, total)
 
 
 @about.get("/version")
@@ -95,7 +95,7 @@ async def version() -> Versions:
 @about.get("/api/models")
 async def list_models(shared: Shared) -> list[Model]:
     """List the models, the default first."""
-    return shared.models.models()
+    return shared.queue.models.models()
 
 
 @jobs.post("/flow", response_class=Response)
@@ -127,12 +127,13 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
     models = shared.check_request(iters, model)
 
     def read(folder: ResultFolder) -> Footage:
-        footage = read_pair(image1, image2, folder, shared.limits)
+        limits = shared.queue.limits
+        footage = read_pair(image1, image2, folder, limits)
         if footage.size != footage.original and not fit:
             raise ApiError(
                 413,
                 f"the images have {footage.original} pixels, more than the limit of "
-                f"{shared.limits.work_pixels:,}; shrink them, or add fit=true to scale them down",
+                f"{limits.work_pixels:,}; shrink them, or add fit=true to scale them down",
             )
         return footage
 
@@ -229,9 +230,9 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
 
     def read(folder: ResultFolder) -> Footage:
         if clip is not None:
-            return read_clip(clip, folder, shared.limits)
+            return read_clip(clip, folder, shared.queue.limits)
         if image1 is not None and image2 is not None:
-            return read_pair(image1, image2, folder, shared.limits)
+            return read_pair(image1, image2, folder, shared.queue.limits)
         return read_example(folder)
 
     footage = await shared.read_upload(read)
@@ -352,7 +353,7 @@ async def attention(
     picture.
     """
     model = view.job.request.models[view.task.model]
-    if not shared.models.has_attention(model):
+    if not shared.queue.models.has_attention(model):
         raise ApiError(404, f"{model} has no attention; use a gma model")
     size = view.job.footage.size
     if not (0 <= x <= size.width - 1 and 0 <= y <= size.height - 1):
@@ -400,7 +401,7 @@ def draw_attention(
     shared: Services, view: ResultView, point: tuple[float, float], *, picture: bool
 ) -> Response:
     """Return the attention of a point."""
-    estimator = shared.models.estimator(view.job.request.models[view.task.model])
+    estimator = shared.queue.models.estimator(view.job.request.models[view.task.model])
     frame = shared.queue.attention.prepare(view.job, view.task, estimator)
     if picture:
         drawn = viz.attention_overlay(view.frame(0), frame.maps([point])[0], point)
@@ -424,7 +425,8 @@ def check_ready(view: ResultView) -> None:
     if view.task.pair in job.finished_pairs():
         return
     if job.state.over:
-        raise ApiError(job.failure or 409, f"job {job.state}: {job.error}")
+        reason = "" if job.error == job.state else f": {job.error}"
+        raise ApiError(job.failure or 409, f"job {job.state}{reason}")
     raise ApiError(409, f"pair {view.task.pair} is not ready; the job is {job.state}")
 
 

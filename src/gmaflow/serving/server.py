@@ -59,27 +59,21 @@ KEEP_ALIVE_SECONDS = 10
 SHUTDOWN_SECONDS = 5
 
 
-def create_app(models: ModelRegistry, limits: Limits, *, names: tuple[str, ...] = ()) -> FastAPI:
+def create_app(queue: JobQueue, names: tuple[str, ...] = ()) -> FastAPI:
     """Return the application.
 
     Args:
-        models: The models to offer.
-        limits: The limits on requests.
+        queue: The job queue; the application starts and closes it.
         names: Names of the server besides localhost and IP addresses.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        queue = JobQueue(models, limits)
-        app.state.services = Services(models, limits, queue)
         queue.start()
         try:
             yield
         finally:
             await anyio.to_thread.run_sync(queue.wait_closed)
-
-    def admit(client: str, uploads: int) -> None:
-        app.state.services.queue.admit(client, uploads)
 
     app = FastAPI(
         title="gmaflow",
@@ -90,9 +84,10 @@ def create_app(models: ModelRegistry, limits: Limits, *, names: tuple[str, ...] 
         redoc_url=None,
         redirect_slashes=False,  # many clients do not repeat an upload after a redirect
     )
+    app.state.services = Services(queue)
     # The middleware that is added last sees a request first.
     app.add_middleware(HeadRequests)
-    app.add_middleware(UploadLimits, limits=limits, admit=admit)
+    app.add_middleware(UploadLimits, limits=queue.limits, admit=queue.admit)
     app.add_middleware(CrossSiteProtection, names=names)
     for router in (routes.about, routes.jobs, routes.results):
         app.include_router(router)
@@ -185,12 +180,12 @@ class FlowServer(uvicorn.Server):
         names: tuple[str, ...] = (),
         ready: Callable[[str], None] = lambda url: None,
     ) -> None:
-        self.flow_app = create_app(models, limits, names=names)
+        self.queue = JobQueue(models, limits)
         self._listener = listener
         self._ready = ready
         super().__init__(
             uvicorn.Config(
-                self.flow_app,
+                create_app(self.queue, names),
                 http=TimeoutProtocol,
                 ws="none",
                 log_config=None,
@@ -216,19 +211,13 @@ class FlowServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop on a signal. A second signal stops at once."""
-        self._close_queue()
+        self.queue.close()  # first: uvicorn waits for event streams, which wait for jobs
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
         """Stop soon. May be called from any thread."""
-        self._close_queue()
+        self.queue.close()
         self.should_exit = True
-
-    def _close_queue(self) -> None:
-        # Done first: uvicorn waits for event streams, which wait for jobs.
-        services = getattr(self.flow_app.state, "services", None)
-        if services is not None:
-            services.queue.close()
 
 
 def bind(host: str, port: int) -> socket.socket:

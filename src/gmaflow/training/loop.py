@@ -21,6 +21,7 @@ from gmaflow.training.reporting import Reporter
 from gmaflow.training.run_folder import TrainState, random_states
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
+from gmaflow.training.validation import Validation
 
 AGREE_EVERY = 10
 """Several processes agree on stopping every so many steps, since communication takes time."""
@@ -94,9 +95,9 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
                 check_progress(run, done)
                 last = meter.read() | {"lr": float(run.step.lr), "skipped": float(run.step.skipped)}
                 reporter.log(done, last)
-            if config.validate_every and (ending or done % config.validate_every == 0):
+            if run.validation and (ending or done % config.validate_every == 0):
                 with saving_on_error(run, done):
-                    validate(run, done, reporter)
+                    validate(run, run.validation, done, reporter)
             if ending or done % config.save_every == 0:
                 save(run, done, last=ending)
             if ending:
@@ -114,10 +115,10 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
     )
 
 
-def validate(run: TrainingRun, step: int, reporter: Reporter) -> None:
+def validate(run: TrainingRun, validation: Validation, step: int, reporter: Reporter) -> None:
     """Measure the errors on the validation sets, and save the weights if they are the best."""
     with run.step.evaluating() as network:
-        found = run.validation.errors(network)
+        found = validation.errors(network)
     for name, errors in found.items():
         reporter.log(step, errors, name=name)
     error = next(iter(found.values())).get("epe")

@@ -1,9 +1,9 @@
 """Steps on one GPU at full speed: compiled in parts, recorded as one CUDA graph, replayed.
 
 A step launches thousands of small kernels, and launching takes longer than running them. Compiling
-the network's parts makes the kernels fewer; recording makes launching them cost nothing. Only
-parts are compiled: an iteration takes seconds to compile and serves for all, twelve in a row would
-take minutes.
+the network's parts leaves fewer kernels; recording launches all of them at once. Only parts are
+compiled: one iteration compiles in seconds and serves all of them, twelve in a row would take
+minutes.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,72 +17,53 @@ from torch import Tensor, nn
 from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
 from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.runtime.device import cudnn_flag
 from gmaflow.training import loss
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
 PARTS = ("context", "features", "recurrence", "motion", "upsampling", "loss")
-"""What is compiled, those first that take longest."""
+"""What is compiled; those that take longest come first."""
 WARM_UPS = 3
-"""Runs before recording, in which kernels are tuned and chosen."""
+"""Runs before recording, in which kernels are compiled and algorithms chosen."""
 
 
 class RecordedStep:
-    """A `TrainStep` that does the same, faster; recorded anew for each number of iterations."""
+    """A `TrainStep` that does the same, faster. Each number of iterations is recorded once."""
 
     def __init__(self, step: TrainStep) -> None:
         self.step = step
         self._parts = CompiledParts(step.computing)
-        self._recordings: dict[int, Recording] = {}
+        self._recordings: dict[int, Replay] = {}
 
     def compile(self, batch: Batch, names: Collection[str] = PARTS) -> None:
-        """Compile parts before the first step asks for them; nothing is learned from the batch."""
-        # What cuDNN picks for a convolution it keeps, by these flags: it shall not search now, when
-        # others may use the device too, nor keep what it picks without searching.
+        """Compile parts before the first step needs them, without learning from the batch."""
+        # cuDNN caches the algorithm of each convolution under these flags. It must not search now,
+        # while others may use the device, nor cache an algorithm that it picks without a search.
         with self._parts.used(names), cudnn_flag("deterministic"), unchanged(self.step):
-            # The second refinement gets its state from the first: in another layout, perhaps.
+            # The second refinement gets its state from the first, perhaps in another layout.
             self.step.run(batch, 2)
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
-        """Learn from a batch. The result is overwritten by the next step."""
+        """Learn from a batch. The next step overwrites the result."""
         self.step.prepare(plan)
         if plan.iters not in self._recordings:
-            with self._parts.used(), cudnn_flag("benchmark"):
-                self._recordings[plan.iters] = Recording(self.step, batch, plan.iters)
-        return self._recordings[plan.iters](batch)
+            self._recordings[plan.iters] = self._record(batch, plan.iters)
+        return StepResult(*self._recordings[plan.iters](*batch))
 
+    def _record(self, batch: Batch, iters: int) -> Replay:
+        def run(*tensors: Tensor) -> StepResult:
+            return self.step.run(Batch(*tensors), iters)
 
-class Recording:
-    """The CUDA graph of a step with a given number of iterations."""
-
-    def __init__(self, step: TrainStep, batch: Batch, iters: int) -> None:
-        self._batch = Batch(*(tensor.clone() for tensor in batch))
-        with unchanged(step):
-            side = torch.cuda.Stream(step.device)
-            side.wait_stream(torch.cuda.current_stream(step.device))
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UPS):
-                    step.run(self._batch, iters)
-            torch.cuda.current_stream(step.device).wait_stream(side)
-            step.optimizer.zero_grad(set_to_none=True)
-            self._graph = torch.cuda.CUDAGraph()
-            # What other threads do meanwhile, as those that pin memory for files, is not recorded.
-            recording = torch.cuda.graph(self._graph, capture_error_mode="thread_local")
-            with torch.cuda.device(step.device), recording:
-                self._result = step.run(self._batch, iters)
-
-    def __call__(self, batch: Batch) -> StepResult:
-        """Replay the step on a batch."""
-        for own, given in zip(self._batch, batch, strict=True):
-            own.copy_(given, non_blocking=True)
-        self._graph.replay()
-        return self._result
+        with self._parts.used(), cudnn_flag("benchmark"), unchanged(self.step):
+            pool = GraphPool(self.step.device)
+            return pool.record(run, batch, warm_ups=WARM_UPS, copy_outputs=False)
 
 
 @contextmanager
 def unchanged(step: TrainStep) -> Iterator[None]:
-    """Put back what runs change that only make ready: they learn, too."""
+    """Restore the state that preparing runs change, since they learn too."""
     before = {name: value.clone() for name, value in step.state().items()}
     try:
         yield
@@ -91,15 +72,15 @@ def unchanged(step: TrainStep) -> Iterator[None]:
 
 
 class CompiledParts:
-    """The encoders, a refinement, the upsampling's head and the loss, compiled at first use.
+    """The encoders, a refinement, the upsampling head and the loss, compiled at first use.
 
-    Each is one graph to the compiler, which takes seconds for every one. A refinement is two: what
-    happens between them, the product with the attention, gathers over the iterations what the
-    compiler, which looks at one call, cannot see.
+    Each is one graph to the compiler, which takes seconds for each. A refinement is two graphs:
+    between them is the product with the attention, which gathers its gradient over all iterations,
+    and the compiler sees one call only.
 
     Args:
-        network: Whose parts they are.
-        backend: torch's compiler.
+        network: The network whose parts are compiled.
+        backend: The back end of `torch.compile`.
     """
 
     def __init__(self, network: FlowNetwork, *, backend: str = "inductor") -> None:
@@ -112,7 +93,7 @@ class CompiledParts:
         }
         if isinstance(network.upsample, ConvexUpsampler):
             places["upsampling"] = (network.upsample.weights, "forward")
-        # Sizes never change; the compiler would guess that they do when it sees a second one.
+        # Sizes never change; given a second size, the compiler would assume that they do.
         self._parts = {
             name: (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
             for name, place in places.items()
@@ -125,10 +106,10 @@ class CompiledParts:
 
     @contextmanager
     def used(self, names: Collection[str] = PARTS) -> Iterator[None]:
-        """Put compiled parts in their places for a while; those not named stay as they are.
+        """Put the named compiled parts in place for a while.
 
-        Which they are changes none of them: a compiled part returns what the plain one does, in the
-        same layout.
+        A part does not depend on which others are compiled: it returns what the plain one does, in
+        the same layout.
         """
         parts = [part for name, part in self._parts.items() if name in names]
         with ExitStack() as stack:
@@ -139,22 +120,22 @@ class CompiledParts:
 
 @contextmanager
 def replaced(owner: object, name: str, part: object) -> Iterator[None]:
-    """Put something in an attribute's place for a while."""
+    """Replace an attribute for a while."""
     own = vars(owner).get(name)
     setattr(owner, name, part)
     try:
         yield
     finally:
         if own is None:
-            delattr(owner, name)  # the method of the class shows again
+            delattr(owner, name)  # uncovers the method of the class
         else:
             setattr(owner, name, own)
 
 
 def instance_norm(x: Float[Tensor, "b c h w"], *, eps: float) -> Float[Tensor, "b c h w"]:
-    """Normalise each channel of each item: in steps that the compiler fuses.
+    """Normalise each channel of each item, in steps that the compiler fuses.
 
-    torch's own first copies the features to another layout, and back.
+    torch's own instance norm copies the features to another layout and back.
     """
     variance, mean = torch.var_mean(x.float(), dim=(2, 3), correction=0, keepdim=True)
     return ((x - mean) * torch.rsqrt(variance + eps)).to(x.dtype)

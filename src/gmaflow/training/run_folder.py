@@ -17,7 +17,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from gmaflow.errors import OutputError, TrainingError, WeightsError
-from gmaflow.io import atomic_write, ensure_can_fill
+from gmaflow.io import atomic_write
+from gmaflow.io.resumable import ResultRecord
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
 from gmaflow.weights.checkpoint import load_tensors_only
@@ -163,6 +164,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.record = ResultRecord(path, "config.json", what="a run")
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     def check(self, config: TrainConfig, *, resume: bool, overwrite: bool) -> None:
@@ -172,23 +174,21 @@ class RunFolder:
             OutputError: the folder contains other files, or is not writable.
             TrainingError: there is no run to resume, or it has another config.
         """
-        ensure_can_fill(self.path)
-        if resume and overwrite:
-            raise TrainingError("resume and overwrite exclude each other; give only one")
-        if resume:
-            self._check_same(config)
-        elif self.is_run():
-            if not overwrite:
-                raise OutputError(
-                    f"{self.path} contains a run; add --resume to continue it, --overwrite to "
-                    "replace it, or choose another folder"
-                )
-        elif self.path.exists() and any(self.path.iterdir()):
-            raise OutputError(f"{self.path} contains other files; choose a new or empty folder")
-
-    def is_run(self) -> bool:
-        """Return whether the folder contains a run."""
-        return (self.path / "config.json").is_file()
+        self.record.check_start(resume=resume, overwrite=overwrite)
+        if not resume:
+            return
+        if not self.record.exists():
+            raise TrainingError(f"{self.path} has no run to resume; start one without --resume")
+        stored = json.dumps(self.record.read())
+        try:
+            different = differences(from_json(stored), config)
+        except TrainingError as err:
+            raise TrainingError(f"{self.record.path}: {err}") from None
+        if different:
+            raise TrainingError(
+                f"{self.path} is another run: its {'; its '.join(different)}; resume with its own "
+                "settings, or choose another folder"
+            )
 
     def find_weights(self) -> Path:
         """Return the best weights of the run, or the newest if it was not validated.
@@ -212,8 +212,7 @@ class RunFolder:
 
     def write_config(self, config: TrainConfig) -> None:
         """Write the configuration."""
-        with atomic_write(self.path / "config.json") as temporary:
-            temporary.write_text(to_json(config), "utf-8")
+        self.record.write(asdict(config))
 
     def rewind(self, step: int) -> None:
         """Remove log lines of steps that will be repeated."""
@@ -273,16 +272,3 @@ class RunFolder:
         )
         checkpoint = Checkpoint(config=config.network, tensors=weights, card=card)
         save_checkpoint(self.path / name, checkpoint, half=True)
-
-    def _check_same(self, config: TrainConfig) -> None:
-        if not self.is_run():
-            raise TrainingError(f"{self.path} has no run to resume; start one without --resume")
-        try:
-            stored = from_json((self.path / "config.json").read_text("utf-8"))
-        except (TrainingError, OSError, UnicodeDecodeError) as err:
-            raise TrainingError(f"{self.path / 'config.json'}: {err}") from None
-        if different := differences(stored, config):
-            raise TrainingError(
-                f"{self.path} is another run: its {'; its '.join(different)}; resume with its own "
-                "settings, or choose another folder"
-            )

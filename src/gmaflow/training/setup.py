@@ -51,7 +51,8 @@ class TrainingRun:
     learn: Callable[[Batch, StepPlan], StepResult]
     """Executes a step: the step itself, or a recording of it."""
     source: Source
-    validation: Validation
+    validation: Validation | None
+    """None if the config has no validation."""
     start: int
     """Number of steps already done."""
     best: float | None
@@ -73,7 +74,7 @@ def prepare(
     recorded = is_recorded(options, world, device)
     try:
         # Validation first: it finds a missing folder sooner.
-        validation = Validation(config, device, world)
+        validation = Validation(config, device, world) if config.validate_every else None
         source = open_source(config, device, world, compiled=recorded)
     finally:
         load_textures.cache_clear()  # the renderers hold them now

@@ -1,4 +1,4 @@
-"""Work beside the steps: on a GPU the next batch is made while the last step still computes."""
+"""A second CUDA stream: the next batch is made while the last step still computes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,13 +8,13 @@ import torch
 from gmaflow.data import Batch
 
 AHEAD = 2
-"""Batches that the CPU may be ahead of the GPU: enough that the GPU never waits, few to keep."""
+"""How many batches the CPU may be ahead of the GPU: enough that the GPU never waits."""
 
 
 class SideStream:
-    """A second queue of work for the GPU; elsewhere work is done at once.
+    """A second queue of work for a GPU; on other devices work is done at once.
 
-    Where a step's kernels do not fill the GPU, there is room for those of another stream.
+    Kernels of another stream run where those of a step do not fill the GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -25,7 +25,7 @@ class SideStream:
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def make(self, batch: Callable[[], Batch]) -> Batch:
-        """Return what the function makes; the caller's stream waits for it, the caller does not."""
+        """Return a new batch; the caller's stream waits for it, the caller does not."""
         if self._stream is None:
             return batch()
         while len(self._handed_over) >= AHEAD:
@@ -35,7 +35,7 @@ class SideStream:
         steps = torch.cuda.current_stream(self._stream.device)
         steps.wait_stream(self._stream)
         for tensor in made:
-            # Its memory is this stream's, which must not use it again before the step has read it.
+            # The memory is the side stream's, which must not reuse it before the step reads it.
             tensor.record_stream(steps)
         self._handed_over.append(steps.record_event())
         return made

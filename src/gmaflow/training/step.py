@@ -20,12 +20,14 @@ from gmaflow.model import FlowNetwork, Prediction
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
+from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import loss_weights, sequence_loss
 from gmaflow.training.metrics import error_sums
-from gmaflow.training.mixed_precision import HalfPrecisionCopy, LossScale
 from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
+FIRST_SCALE = 2.0**16
+GROWTH_INTERVAL = 2000
 
 
 class StepResult(NamedTuple):
@@ -235,6 +237,34 @@ def make_optimizer(
             "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
         }
     return optimizer
+
+
+class LossScale:
+    """A factor on the loss that keeps small gradients representable in half precision.
+
+    It halves when a gradient overflows and doubles after 2,000 good steps, like torch's GradScaler.
+    GradScaler keeps part of its state in Python; here everything is a tensor, so that a step can be
+    recorded as a CUDA graph.
+    """
+
+    def __init__(self, device: torch.device, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self.scale = torch.tensor(FIRST_SCALE if enabled else 1.0, device=device)
+        self.good_steps = torch.zeros((), device=device)
+
+    def update(self, overflowed: Bool[Tensor, ""]) -> None:
+        """Adapt the scale after a step."""
+        if not self.enabled:
+            return
+        self.good_steps.add_(1).mul_(~overflowed)
+        grown = self.good_steps >= GROWTH_INTERVAL
+        factor = torch.where(overflowed, 0.5, torch.where(grown, 2.0, 1.0))
+        self.scale.mul_(factor)
+        self.good_steps.mul_(~grown)
+
+    def state(self) -> dict[str, Float[Tensor, ""]]:
+        """Return the state as tensors; filling them in place restores it."""
+        return {"scale": self.scale, "good_steps": self.good_steps}
 
 
 class WeightAverage:

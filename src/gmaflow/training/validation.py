@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
@@ -38,8 +38,9 @@ class Validation:
 
     def __init__(self, config: TrainConfig, device: torch.device, world: World = ALONE) -> None:
         self.config, self.device, self.world = config, device, world
-        names = config.validate_on if config.validate_every else ()
-        self.sets = [open_set(DataSource.parse(name), config, device) for name in names]
+        self.sets = [
+            open_set(DataSource.parse(name), config, device) for name in config.validate_on
+        ]
 
     def errors(self, network: FlowNetwork) -> dict[str, dict[str, float]]:
         """Return the mean errors on every set; the pairs are divided among the processes."""

@@ -1,14 +1,21 @@
-"""Weights on disk, and the networks they make."""
+"""Weights on disk, and the networks they belong to.
+
+- `checkpoint`: reading and writing checkpoints, and the weights that ship with the package.
+- `published`: the authors' format.
+"""
 
 from gmaflow.weights.checkpoint import (
+    DEFAULT_MODEL,
     Checkpoint,
     ModelCard,
     describe,
+    find_checkpoint,
+    find_config,
     fingerprint,
     load_checkpoint,
     save_checkpoint,
+    shipped_weights,
 )
-from gmaflow.weights.shipped import DEFAULT_MODEL, find_checkpoint, find_config, shipped_weights
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -1,23 +1,20 @@
-"""The authors' checkpoints: their names for our tensors, both ways.
+"""The authors' checkpoints: conversion between their tensors and ours.
 
-Almost every tensor is only called differently. The recurrent unit is also cut differently: where
-they have three convolutions over (state, context, motion), we have the gates together and the
-context's share apart (see `gmaflow.model.update`); it is the same numbers in another order.
+Most tensors only have another name. The recurrent unit is also divided differently: the authors
+have three convolutions over (state, context, motion); here the gates are one convolution and the
+context's share is a separate one (see `gmaflow.model.update`). The numbers are the same.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gmaflow.errors import WeightsError
-from gmaflow.io.sizes import shape_text
-from gmaflow.model import MAX_OFFSET, FlowNetwork, NetworkConfig
+from gmaflow.model import MAX_OFFSET, NetworkConfig
 from gmaflow.model.config import MOST_HEADS
-
-State = Mapping[str, Tensor]
+from gmaflow.weights.checkpoint import State, check_same_tensors, empty_state
 
 HEAD_CHANNELS = 128
 MOST_WRAPPERS = 3
@@ -59,7 +56,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
     """Rename and rearrange the authors' tensors into ours.
 
     Raises:
-        WeightsError: Tensors are missing, left over or of another shape; the message names them.
+        WeightsError: Tensors are missing, unexpected or of another shape; the message names them.
     """
     skeleton = empty_state(config)
     expected = to_published(skeleton, config)
@@ -71,7 +68,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
     for name, value in skeleton.items():
         if name.startswith(RECURRENT):
             continue
-        # Absent counters (see `carries_nothing`) begin at zero.
+        # Missing counters (see `carries_nothing`) start at zero.
         ours[name] = theirs.get(published_name(name), torch.zeros_like(value, device="cpu"))
     for number, suffix in enumerate(pass_suffixes(config)):
         ours |= join_pass(theirs, config, number=number, suffix=suffix)
@@ -86,14 +83,14 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
             continue
         their_name = published_name(name)
         theirs[their_name] = value
-        # The authors' shortcut norm is reachable, and saved, under two names.
+        # The authors save the norm of the shortcut under two names.
         norm = "norm4" if config.small else "norm3"
         alias = their_name.replace(".downsample.1.", f".{norm}.")
         theirs[alias] = value
     for number, suffix in enumerate(pass_suffixes(config)):
         theirs |= split_pass(ours, config, number=number, suffix=suffix)
     if config.aggregates:
-        # The authors keep the offset of each pair of positions as a table; their code asks for it.
+        # The authors' code expects a table of the offset of each pair of positions.
         position = torch.arange(MAX_OFFSET, device="cpu")
         offset = position[None, :] - position[:, None]
         theirs["att.pos_emb.rel_ind"] = offset + MAX_OFFSET - 1
@@ -101,28 +98,28 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
 
 
 def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfig:
-    """Tell from names and shapes which network the authors' tensors belong to.
+    """Infer the network from the names and shapes of the authors' tensors.
 
-    Networks that compare looks, offsets or both hold the same tensors; `model` says which it is,
-    looks alone otherwise.
+    Networks that compare appearance, offset or both hold the same tensors; `model` says which one
+    it is, appearance by default.
 
     Raises:
-        WeightsError: The tensors are no RAFT's or GMA's, or of another family than `model`.
+        WeightsError: The tensors are not of a RAFT or GMA network, or not of that of `model`.
     """
     if "fnet.conv1.weight" not in theirs or "cnet.conv1.weight" not in theirs:
         some = ", ".join(sorted(theirs)[:3]) or "none"
         raise WeightsError(
             f"these are not the tensors of a RAFT or GMA network (they begin with: {some}); "
-            "give a checkpoint of raft, raft-small or gma"
+            "use a checkpoint of raft, raft-small or gma"
         )
-    # By any of its tensors: of a file that lacks one, that one shall be named.
+    # By any of these tensors, so that the error names the one that a file lacks.
     if not any(name.startswith(("att.", "update_block.aggregator.")) for name in theirs):
         small = "fnet.layer1.0.conv3.weight" in theirs
         config = NetworkConfig(small=small, attention="none")
     else:
         gate = theirs.get("update_block.gru.convz1.weight")
         both = gate is None or gate.shape[1:2] == (512,)
-        # Whatever shapes a file has, a network is found, and then told how they differ from its.
+        # Any shapes give some network; the check that follows names those that differ.
         to_query_key = theirs.get("att.to_qk.weight", torch.empty(0))
         heads = to_query_key.shape[:1].numel() // (2 * HEAD_CHANNELS)
         config = NetworkConfig(
@@ -134,19 +131,19 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
         return config
     if (model.small, model.aggregates) != (config.small, config.aggregates):
         raise WeightsError(
-            f"this is a checkpoint of {family(config)}, not of {family(model)}; leave the model "
-            "out, or name the one that fits"
+            f"this is a checkpoint of {family(config)}, not of {family(model)}; omit the model, or "
+            "specify the one that fits"
         )
     return replace(config, attention=model.attention, residual=model.residual)
 
 
 def unwrap(content: object) -> dict[str, Tensor]:
-    """Find the tensors in what the authors saved: bare or in a dict, with `module.` or without.
+    """Find the tensors in a file of the authors: bare or in a dict, with `module.` or without.
 
     Raises:
-        WeightsError: There are none.
+        WeightsError: There are no tensors.
     """
-    for _ in range(MOST_WRAPPERS):  # a file may hold itself
+    for _ in range(MOST_WRAPPERS):  # a file may contain itself
         inner = [content[k] for k in WRAPPERS if isinstance(content, dict) and k in content]
         content = next((each for each in inner if isinstance(each, dict)), content)
     if not isinstance(content, dict):
@@ -156,42 +153,28 @@ def unwrap(content: object) -> dict[str, Tensor]:
         for name, value in content.items()
         if isinstance(value, Tensor)
     }
-    if not tensors or len(tensors) < len(content):
-        others = [str(name) for name, value in content.items() if not isinstance(value, Tensor)]
-        listed = ", ".join(others[:3]) or "nothing at all"
-        raise WeightsError(f"it does not hold named tensors alone, but also {listed}")
+    if not content:
+        raise WeightsError("it holds no tensors")
+    others = [str(name) for name, value in content.items() if not isinstance(value, Tensor)]
+    if others:
+        raise WeightsError(f"it holds more than named tensors: {', '.join(others[:3])}")
     return tensors
 
 
 def family(config: NetworkConfig) -> str:
-    """Return the name that the authors' three families go by."""
+    """Return which of the authors' three kinds of network it is."""
     if config.aggregates:
         return "gma"
     return "raft-small" if config.small else "raft"
 
 
-def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
-    """Return a network's tensors without their memory: names, shapes and types."""
-    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
-
-
-def blank_network(config: NetworkConfig) -> FlowNetwork:
-    """Return a network whose weights are still to come, leaving the random state alone.
-
-    In float32 on the CPU, whatever torch's defaults are. Not on the meta device: torch's
-    initialisers load its compiler there, which takes two seconds.
-    """
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        return FlowNetwork(config).float()
-
-
 def carries_nothing(their_name: str) -> bool:
-    """Tell counters and index tables, which a file may lack, from learned tensors."""
+    """Tell whether a tensor is a counter or an index table, which a file may lack."""
     return their_name.endswith(("num_batches_tracked", "rel_ind"))
 
 
 def published_name(name: str) -> str:
-    """Return what the authors call a tensor of ours (outside the recurrent unit)."""
+    """Return the authors' name of a tensor (outside of the recurrent unit)."""
     for pattern, theirs in RENAMES:
         name, changed = re.subn(rf"^{pattern}", theirs, name)
         if changed:
@@ -203,14 +186,14 @@ def published_name(name: str) -> str:
 
 
 def pass_suffixes(config: NetworkConfig) -> tuple[str, ...]:
-    """Return what the authors append to the convolutions of each recurrent pass."""
+    """Return the authors' suffix for the convolutions of each recurrent pass."""
     return ("",) if config.small else ("1", "2")
 
 
 def join_pass(
     theirs: State, config: NetworkConfig, *, number: int, suffix: str
 ) -> dict[str, Tensor]:
-    """Make one recurrent pass of ours from the authors' three convolutions."""
+    """Convert the authors' three convolutions into one recurrent pass."""
     hidden, context = config.hidden_channels, config.context_channels
     seen, prepared, bias = {}, {}, {}
     for gate in "zrq":
@@ -245,37 +228,3 @@ def split_pass(
         theirs[f"update_block.gru.conv{gate}{suffix}.weight"] = weight
         theirs[f"update_block.gru.conv{gate}{suffix}.bias"] = bias[index]
     return theirs
-
-
-def check_same_tensors(found: State, wanted: State) -> None:
-    """Refuse tensors that are not exactly the wanted ones, and say which differ."""
-    odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
-    if odd:
-        raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
-    missing = sorted(wanted.keys() - found.keys())
-    extra = sorted(found.keys() - wanted.keys())
-    misshapen = [
-        f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
-        for name in sorted(found.keys() & wanted.keys())
-        if found[name].shape != wanted[name].shape
-    ]
-    misshapen += [
-        f"{name} holds {found[name].dtype}"
-        for name in sorted(found.keys() & wanted.keys())
-        if wanted[name].is_floating_point() and not found[name].is_floating_point()
-    ]
-    complaints = []
-    if missing:
-        complaints.append(f"missing {shorten(missing)}")
-    if extra:
-        complaints.append(f"not expected {shorten(extra)}")
-    if misshapen:
-        complaints.append(f"of another shape or type: {shorten(misshapen)}")
-    if complaints:
-        raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
-
-
-def shorten(names: list[str], most: int = 4) -> str:
-    """List a few names and count the rest."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,6 +1,18 @@
+"""Steps that are not torch's own: sums without lost digits, and both large matrices on a CPU."""
+
+import pytest
 import torch
 
-from gmaflow.inference.fast.operations import EPSILON, SUMMED_ROWS, measure, normalize
+from gmaflow.inference.fast import operations
+from gmaflow.inference.fast.operations import (
+    EPSILON,
+    SUMMED_ROWS,
+    CachedLookup,
+    CompactAttention,
+    measure,
+    normalize,
+)
+from gmaflow.model.correlation import correlate
 
 
 def features(rows: int) -> torch.Tensor:
@@ -24,3 +36,48 @@ def test_rows_are_normalized_as_by_instance_norm() -> None:
     expected = torch.nn.functional.instance_norm(rows.T[None].double(), eps=EPSILON)[0].T
     normalize(rows)
     torch.testing.assert_close(rows.double(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 17), (12, 9)])
+@pytest.mark.parametrize("radius", [3, 4])
+def test_the_cached_lookup_gives_the_networks_correlations(
+    height: int, width: int, radius: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "PIXELS", 10)
+    torch.manual_seed(height)
+    first, second = torch.randn(2, 2, height, width, 6)
+    coords = 4 + 8 * torch.randn(2, 2, height, width)
+    coords[0, 0, 0, 0], coords[1, 1, 0, 1] = 1e9, -1e9
+    options = {"num_levels": 4, "radius": radius}
+    found = CachedLookup(first, second, **options)(coords)
+    channels_first = (features.permute(0, 3, 1, 2) for features in (first, second))
+    plain = correlate(*channels_first, **options, store=True)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, plain.lookup(coords).permute(0, 2, 3, 1))
+
+
+def test_lookups_at_nan_give_nan() -> None:
+    """Weights that give nonsense are found out by the flow, not by a crash."""
+    first, second = torch.randn(2, 1, 4, 5, 6)
+    coords = torch.full((1, 2, 4, 5), float("nan"))
+    assert CachedLookup(first, second, num_levels=2, radius=4)(coords).isnan().all()
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 3.0, 100.0])
+def test_compact_attention_is_attention(sharpness: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "ROWS", 16)
+    monkeypatch.setattr(operations, "COLUMNS", 20)
+    torch.manual_seed(0)
+    queries, keys = sharpness * torch.randn(2, 2, 3, 50, 8)
+    values = torch.randn(2, 3, 50, 4)
+    weights = (queries @ keys.mT).softmax(dim=-1)
+    found = CompactAttention.of(queries, keys)
+    torch.testing.assert_close(found.aggregate(values), weights @ values, atol=2e-3, rtol=0)
+    rows = torch.tensor([3, 40])
+    torch.testing.assert_close(found.rows(rows), weights[:, :, rows], atol=1e-3, rtol=0)
+
+
+def test_compact_attention_of_equal_values_is_that_value() -> None:
+    """Numerators round, but the weights' sum may not drift from 1 by more than they do."""
+    queries, keys = torch.randn(2, 1, 1, 300, 8)
+    found = CompactAttention.of(queries, keys).aggregate(torch.full((1, 1, 300, 2), 7.0))
+    torch.testing.assert_close(found, torch.full_like(found, 7.0), atol=2e-3, rtol=0)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.inference.fast.convolution import Convolution
-from gmaflow.inference.fast.operations import PlainOperations
+from gmaflow.inference.fast.operations import Operations
 from gmaflow.model import FlowNetwork, NetworkConfig
 from tests.conftest import random_images
 from tests.model.kernels import DEVICE, load_kernels
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("triton")
 
-PLAIN = PlainOperations()
+PLAIN = Operations()
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,9 @@ def no_gradients() -> Iterator[None]:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
-    for name in ("lookup_kernels", "upsample_kernels"):
+    for name in ("correlation_kernels", "upsample_kernels"):
         load_kernels(name, monkeypatch)
-    for name in ("rows_kernels", "norm_kernels", "stream_kernels", "triton_operations"):
+    for name in ("map_kernels", "triton_operations"):
         module = load_kernels(name, monkeypatch, package="gmaflow.inference.fast")
     operations: TritonOperations = module.TritonOperations()
     return operations
@@ -148,12 +148,12 @@ def test_attention(kernels: "TritonOperations", pixels: int) -> None:
 
 
 def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:
-    from gmaflow.inference.fast import norm_kernels
+    from gmaflow.inference.fast import map_kernels
 
-    monkeypatch.setattr(norm_kernels, "LONGEST", 16)
+    monkeypatch.setattr(map_kernels, "LONGEST", 16)
     scores = 10 * randn(3, 50)
     expected = scores.softmax(dim=-1)
-    norm_kernels.softmax(scores)
+    map_kernels.softmax(scores)
     close(scores, expected)
 
 

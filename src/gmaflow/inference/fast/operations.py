@@ -1,107 +1,62 @@
-"""What a fast network is made of, in plain torch: the meaning, and the way of every device.
+"""The steps of a fast network in plain torch, for any device.
 
-`TritonOperations` does the same with kernels. Maps are channels-last, `[b, h, w, c]`; a target may
-be a slice of a wider map's channels.
+`TritonOperations` computes the same with kernels. Maps are channels-last, `[b, h, w, c]`; a target
+may be a slice of the channels of a wider map.
+
+On a CPU the two large matrices of a pair have their own classes. `CachedLookup` looks correlations
+up a few pixels at a time, so that caches hold them. `CompactAttention` keeps the attention in half
+the memory.
+
+Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1, m cells of
+frame 2 on all levels together, l levels, k = 2 * radius + 1 the window's side, a heads, p pixels,
+d channels of a head, e channels compared, q some pixels.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float16, Float32, Int64
 from torch import Tensor
 
-from gmaflow.inference.fast.cached_lookup import CachedLookup
-from gmaflow.inference.fast.compact_attention import CompactAttention
 from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
-from gmaflow.model.correlation import correlate
+from gmaflow.model.correlation import correlate, pyramid_rows
 from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""
 Targets: TypeAlias = tuple[Tensor, Tensor]
-"""Two places for the same values; the same place twice where one is enough."""
+"""Two places to write the same values to; may be the same place twice."""
 Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
 """Coordinates to the correlations around them, `[b, h, w, channels]`."""
 
 SUMMED_ROWS = 1024
-"""Added up in float32 before float64 takes over."""
+"""Rows that are summed in float32; the sums are then added in float64."""
 SOFTMAX_BYTES = 32 * 2**20
-"""Softmax works on this much at once, so that there never is a second attention matrix."""
+"""Softmax works on this much at once, so that there is never a second attention matrix."""
 EPSILON = 1e-5
-"""Of instance norm, torch's default."""
+"""The default of torch's instance norm."""
+NOTHING = 16
+"""Zero cells after the last level, which positions outside of the frame read. One would do; this
+many keep rows aligned."""
+PIXELS = 512
+"""Pixels that each thread looks up at once; their windows take some 2 MB."""
+ROWS = 128
+"""Rows of the attention matrix that each thread converts at once."""
+COLUMNS = 1024
+"""Columns of the attention matrix that lie together in memory: caches hold this many of the rows
+converted at once, and as many values."""
 
 
-@runtime_checkable
-class Operations(Protocol):
-    """The steps between which a fast network is cut."""
-
-    def convolve(self, x: Tensor, layer: Convolution, *, relu: bool = False) -> Tensor:
-        """Return the convolution with its bias, perhaps with ReLU."""
-        ...
-
-    def convolve_into(self, x: Tensor, layer: Convolution, targets: Targets) -> None:
-        """Write the ReLU of a convolution to both targets, as many channels as they have."""
-        ...
-
-    def convolve_join(self, x: Tensor, layer: Convolution, shortcut: Tensor) -> Tensor:
-        """Return `relu(shortcut + relu(convolution))`, as the published blocks do."""
-        ...
-
-    def convolve_norm(
-        self, x: Tensor, layer: Convolution, *, relu: bool, shortcut: Tensor | None = None
-    ) -> Tensor:
-        """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
-        ...
-
-    def gate(self, raw: Tensor, prepared: Tensor, hidden: Tensor, reset_hidden: Tensor) -> None:
-        """Turn sums into gates: update in the first half of `raw`, reset times state as named."""
-        ...
-
-    def renew(
-        self, raw: Tensor, prepared: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor
-    ) -> None:
-        """Move the state towards the candidate, in place and in `dense`."""
-        ...
-
-    def add_into(self, one: Tensor, other: Tensor, targets: Targets) -> None:
-        """Write a sum to both targets."""
-        ...
-
-    def advance(
-        self,
-        change: Tensor,
-        bias: Tensor,
-        flow: Tensor,
-        coords: Tensor,
-        flow_input: Tensor,
-        targets: Targets,
-    ) -> None:
-        """Add the change to the flow, and write it wherever the next iteration reads it."""
-        ...
-
-    def correlate(
-        self, features1: Tensor, features2: Tensor, *, num_levels: int, radius: int, store: bool
-    ) -> Lookup:
-        """Correlate two feature maps; return the way to look correlations up."""
-        ...
-
-    def attend(self, queries: Tensor, keys: Tensor, *, store: bool) -> AttentionWeights:
-        """Return the attention of scaled queries and keys `[b, a, p, e]`."""
-        ...
-
-    def upsample(self, flow: Tensor, logits: Tensor) -> Tensor:
-        """Return `[b, 2, h, w]` at full size, `[b, 2, H, W]`, by the logits of convex weights."""
-        ...
-
-
-class PlainOperations:
-    """All of it in torch, on any device."""
+class Operations:
+    """The steps in torch, for any device."""
 
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
-        """Return the convolution with its bias, perhaps with ReLU."""
+        """Return the convolution with its bias, and ReLU where asked for."""
         out = raw_convolution(x, layer, layer.bias)
         return out.relu_() if relu else out
 
@@ -117,7 +72,7 @@ class PlainOperations:
     def convolve_norm(
         self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
     ) -> Map:
-        """Return a convolution with instance norm, perhaps ReLU, perhaps joined to a shortcut."""
+        """Return a convolution with instance norm, then ReLU and a shortcut where asked for."""
         out = raw_convolution(x, layer, None)
         for rows in out.view(len(out), -1, out.shape[-1]):
             normalize(rows)
@@ -125,7 +80,7 @@ class PlainOperations:
         return out if shortcut is None else out.add_(shortcut).relu_()
 
     def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
-        """Turn sums into gates: update in the first half of `raw`, reset times state as named."""
+        """Turn sums into gates: update in the first half of `raw`, reset times the state."""
         channels = hidden.shape[-1]
         raw.add_(prepared[..., : 2 * channels]).sigmoid_()
         torch.mul(raw[..., channels:], hidden, out=reset_hidden)
@@ -151,7 +106,7 @@ class PlainOperations:
         flow_input: Map,
         targets: Targets,
     ) -> None:
-        """Add the change to the flow, and write it wherever the next iteration reads it."""
+        """Add the change to the flow, and write it to where the next iteration reads it."""
         flow.add_(change[..., :2].float() + bias[:2].float())
         torch.add(pixel_grid(coords), flow.permute(0, 3, 1, 2), out=coords)
         _copy(flow, (flow_input[..., :2], *targets))
@@ -203,7 +158,7 @@ class PlainOperations:
 
 
 def raw_convolution(x: Map, layer: Convolution, bias: Tensor | None) -> Tensor:
-    """Return a convolution of a channels-last map as such a map."""
+    """Convolve a channels-last map."""
     if layer.is_pointwise:
         return F.linear(x, layer.weight.flatten(1), bias)
     if layer.winograd is not None:
@@ -225,12 +180,12 @@ def normalize(rows: Float[Tensor, "p c"]) -> None:
 def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[Tensor, " c"]]:
     """Return mean and variance of every channel.
 
-    On a CPU torch adds row after row: a hundred thousand of them lose three digits, which the
-    layers that follow make a hundredth of a pixel of. So it adds few at a time there.
+    On a CPU torch adds row after row. A hundred thousand rows lose three digits, which the layers
+    that follow turn into a hundredth of a pixel. So few rows are added at a time there.
     """
     parts = rows.split(SUMMED_ROWS) if rows.device.type == "cpu" else (rows,)
     found = [torch.batch_norm_update_stats(part, None, None, momentum=0.0) for part in parts]
-    if len(found) == 1:  # on CUDA always: what follows could not be recorded
+    if len(found) == 1:  # always on CUDA, where the code below could not be recorded
         mean, variance = found[0]
         return mean.float(), variance.float()
     means, variances = (torch.stack(values).double() for values in zip(*found, strict=True))
@@ -246,3 +201,153 @@ def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
         if target is not written:
             target.copy_(values)
         written = target
+
+
+class CachedLookup:
+    """All correlations, looked up as `StoredCorrelation` does.
+
+    Args:
+        features1: Features of frame 1, channels last.
+        features2: Features of frame 2.
+        num_levels: Levels of the pyramid.
+        radius: Radius of the window.
+    """
+
+    def __init__(
+        self,
+        features1: Float[Tensor, "b h w c"],
+        features2: Float[Tensor, "b h w c"],
+        *,
+        num_levels: int,
+        radius: int,
+    ) -> None:
+        rows1 = (features1 / features1.shape[-1] ** 0.5).flatten(1, 2)
+        rows2 = pyramid_rows(features2.permute(0, 3, 1, 2), num_levels=num_levels)
+        rows2 = F.pad(rows2, (0, 0, 0, NOTHING))
+        self.volume: Float[Tensor, "b n m"] = rows1 @ rows2.transpose(1, 2)
+        height, width = features1.shape[1:3]
+        level = torch.arange(num_levels, device=features1.device)
+        self.scale = 2.0 ** -level.float()
+        self.sides = torch.stack([width // 2**level, height // 2**level])  # x first, as in coords
+        cells = self.sides.prod(dim=0)
+        self.before = cells.cumsum(0) - cells
+        self.radius = radius
+
+    def __call__(self, coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
+        """Return the correlations around `coords`, `[b, h, w, lkk]`."""
+        batch, _, height, width = coords.shape
+        side = 2 * self.radius + 1
+        out = coords.new_empty(batch, height * width, len(self.scale), side, side)
+        at_once = PIXELS * torch.get_num_threads()
+        for item in range(batch):
+            points = coords[item].flatten(1)
+            for first in range(0, height * width, at_once):
+                some = slice(first, first + at_once)
+                self._look_up(self.volume[item, some], points[:, some], out[item, some])
+        return out.view(batch, height, width, -1)
+
+    def _look_up(
+        self,
+        volume: Float[Tensor, "q m"],
+        coords: Float32[Tensor, "2 q"],
+        out: Float32[Tensor, "q l k k"],
+    ) -> None:
+        points = coords[..., None] * self.scale
+        corner = points.floor().nan_to_num()  # NaN must not become an index
+        right, down = (points - corner)[..., None, None]
+        steps = torch.arange(-self.radius, self.radius + 2, device=coords.device)
+        whole = corner[..., None] + steps
+        inside = (whole >= 0) & (whole < self.sides[:, None, :, None])
+        column, row = torch.where(inside, whole, 0).long()
+        outside_x, outside_y = ~inside
+        # A position outside on either axis gives the last cell or beyond; clamped to the last.
+        nothing = volume.shape[1] - 1
+        start = self.before[:, None] + row * self.sides[0][:, None]
+        start.masked_fill_(outside_y, nothing)
+        column.masked_fill_(outside_x, nothing)
+        index = (start[..., None, :] + column[..., :, None]).clamp_(max=nothing)
+        seen = volume.gather(1, index.flatten(1)).view(index.shape)
+        # The first window axis moves x, the second y: RAFT's order, see `Window.around`.
+        seen = torch.lerp(seen[..., :-1, :], seen[..., 1:, :], right)
+        torch.lerp(seen[..., :-1], seen[..., 1:], down, out=out)
+
+
+@dataclass(frozen=True)
+class CompactAttention:
+    """Attention on a CPU in half the memory: numerators of softmax in float16, and denominators.
+
+    The numerators are from 0 to 1; the product is divided by their sums afterwards. A weight is off
+    by at most 1/2048 of itself, in either direction, and the mean of thousands of values by far
+    less: the flow moves by some 0.0001 px. A product converts a few rows at a time, which costs a
+    sixth more than keeping all of them in float32.
+    """
+
+    blocks: tuple[Float16[Tensor, "b a p _"], ...]
+    """The numerators, cut into blocks of columns."""
+    denominators: Float[Tensor, "b a p 1"]
+
+    @classmethod
+    def of(
+        cls, queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"]
+    ) -> "CompactAttention":
+        """Compare scaled queries with keys; the whole matrix never exists in float32."""
+        *leading, pixels, _ = queries.shape
+        rows = rows_at_once()
+        blocks = empty_blocks(leading, pixels, queries.device)
+        denominators = queries.new_empty(*leading, pixels, 1)
+        for first in range(0, pixels, rows):
+            some = slice(first, first + rows)
+            scores = queries[..., some, :] @ keys.mT
+            scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
+            torch.sum(scores, dim=-1, keepdim=True, out=denominators[..., some, :])
+            for block, part in zip(blocks, scores.split(COLUMNS, dim=-1), strict=True):
+                block[..., some, :] = part
+        return cls(blocks, denominators)
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
+        numerators = torch.cat([block[:, :, queries] for block in self.blocks], dim=-1)
+        return numerators.float() / self.denominators[:, :, queries]
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        """Return for each pixel the mean of all values, weighted by attention."""
+        batch, heads, pixels, _ = values.shape
+        out = torch.zeros_like(values, memory_format=torch.contiguous_format)
+        space = values.new_empty(min(rows_at_once(), pixels) * min(COLUMNS, pixels))
+        for item in range(batch):
+            for head in range(heads):
+                parts = values[item, head].split(COLUMNS)
+                for block, part in zip(self.blocks, parts, strict=True):
+                    add_product(block[item, head], part, out[item, head], space)
+        return out.div_(self.denominators)
+
+
+def rows_at_once() -> int:
+    """Return how many rows are converted at once."""
+    return ROWS * torch.get_num_threads()
+
+
+def empty_blocks(
+    leading: list[int], pixels: int, device: torch.device
+) -> tuple[Float16[Tensor, "*leading p _"], ...]:
+    """Return an empty matrix, cut into blocks of columns in one piece of memory."""
+    widths = [min(COLUMNS, pixels - first) for first in range(0, pixels, COLUMNS)]
+    rows = math.prod(leading) * pixels
+    space = torch.empty(rows * pixels, dtype=torch.float16, device=device)
+    parts = space.split([rows * width for width in widths])
+    return tuple(
+        part.view(*leading, pixels, width) for part, width in zip(parts, widths, strict=True)
+    )
+
+
+def add_product(
+    block: Float16[Tensor, "p n"],
+    values: Float[Tensor, "n d"],
+    out: Float[Tensor, "p d"],
+    space: Float[Tensor, " _"],
+) -> None:
+    """Add `block @ values`, converting a few rows at a time in the given space."""
+    rows = rows_at_once()
+    for some, target in zip(block.split(rows), out.split(rows), strict=True):
+        converted = space[: some.numel()].view(some.shape).copy_(some)
+        target.addmm_(converted, values)

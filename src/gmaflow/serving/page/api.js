@@ -14,8 +14,8 @@ async function request(url, options = {}) {
     throw new ServerError("The server does not respond. Is gmaflow serve still running?", { cause });
   }
   if (response.ok) return response;
-  const told = await response.json().catch(() => ({}));
-  throw new ServerError(told.error ?? `The server answered ${response.status} to ${url}.`);
+  const body = await response.json().catch(() => ({}));
+  throw new ServerError(body.error ?? `The server answered ${response.status} to ${url}.`);
 }
 
 const getJson = async (url) => (await request(url)).json();

@@ -1,0 +1,470 @@
+"""The network for inference: what `FlowNetwork` computes, arranged for speed.
+
+- Batch norm is folded into the convolutions; weights are in the working type, channels last.
+- What a convolution sees side by side is written side by side, never copied together.
+- The weights of the upsampling are computed once, after the last iteration.
+
+In half precision these stay float32: flow and coordinates (half precision would round them to 1/16
+px beyond 64 px), the statistics of instance norm and the sums of softmax (thousands of summands),
+the sums in convolutions and products (tensor cores do so), and the upsampling of the flow.
+
+Legend: b batch, c channels, a heads, H W rows and columns of the images (multiples of 8),
+h w = H / 8, W / 8.
+"""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Unpack, cast
+
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from gmaflow.inference.fast.convolution import Convolution, Working
+from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
+from gmaflow.model import (
+    EncodedFrame,
+    FlowNetwork,
+    MatchOptions,
+    MemoryPlan,
+    OnIteration,
+    Prediction,
+)
+from gmaflow.model.aggregation import Aggregator, AttentionWeights
+from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
+from gmaflow.model.network import STORE_ALL, check_images
+from gmaflow.model.update import GRUPass
+from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.runtime.memory import give_back_freed
+
+TOGETHER_PIXELS = 2**20
+"""Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
+memory."""
+
+
+@dataclass(frozen=True)
+class FastLayer:
+    """A convolution, and the instance norm after it if there is one; batch norm is folded in."""
+
+    convolution: Convolution
+    instance_norm: bool
+
+    @classmethod
+    def of(cls, layer: nn.Module, norm: nn.Module, working: Working) -> "FastLayer":
+        """Convert a convolution and its norm."""
+        assert isinstance(layer, nn.Conv2d)
+        folded = Convolution.of(layer, working, norm=norm)
+        return cls(folded, isinstance(norm, nn.InstanceNorm2d))
+
+    def __call__(self, x: Map, operations: Operations, *, relu: bool) -> Tensor:
+        """Return the normalised convolution, with ReLU where asked for."""
+        if self.instance_norm:
+            return operations.convolve_norm(x, self.convolution, relu=relu)
+        return operations.convolve(x, self.convolution, relu=relu)
+
+    def join(self, x: Map, shortcut: Map, operations: Operations) -> Tensor:
+        """Return the normalised convolution with ReLU, joined to a shortcut."""
+        if self.instance_norm:
+            return operations.convolve_norm(x, self.convolution, relu=True, shortcut=shortcut)
+        return operations.convolve_join(x, self.convolution, shortcut)
+
+
+@dataclass(frozen=True)
+class FastBlock:
+    """Layers around a shortcut."""
+
+    layers: tuple[FastLayer, ...]
+    shortcut: FastLayer | None
+
+    @classmethod
+    def of(cls, block: ResidualBlock | BottleneckBlock, working: Working) -> "FastBlock":
+        """Convert a block."""
+        pairs = [(block.conv1, block.norm1), (block.conv2, block.norm2)]
+        if isinstance(block, BottleneckBlock):
+            pairs.append((block.conv3, block.norm3))
+        shortcut = None
+        if isinstance(block.shortcut, nn.Sequential):
+            shortcut = FastLayer.of(block.shortcut[0], block.shortcut[1], working)
+        return cls(tuple(FastLayer.of(conv, norm, working) for conv, norm in pairs), shortcut)
+
+    def __call__(self, x: Map, operations: Operations) -> Tensor:
+        """Refine the features, and halve their size if the stride is 2."""
+        y = x
+        for layer in self.layers[:-1]:
+            y = layer(y, operations, relu=True)
+        short = x if self.shortcut is None else self.shortcut(x, operations, relu=False)
+        return self.layers[-1].join(y, short, operations)
+
+
+@dataclass(frozen=True)
+class FastEncoder:
+    """An encoder, from images in 0..1 to channels-last features."""
+
+    first: FastLayer
+    blocks: tuple[FastBlock, ...]
+    last: Convolution
+    working: Working
+
+    @classmethod
+    def of(cls, encoder: Encoder, working: Working) -> "FastEncoder":
+        """Convert an encoder in evaluation mode."""
+        blocks = [block for stage in encoder.stages for block in cast(nn.Sequential, stage)]
+        return cls(
+            FastLayer.of(encoder.conv_in, encoder.norm_in, working),
+            tuple(
+                FastBlock.of(cast(ResidualBlock | BottleneckBlock, block), working)
+                for block in blocks
+            ),
+            Convolution.of(encoder.conv_out, working),
+            working,
+        )
+
+    def __call__(self, image: Float[Tensor, "b 3 H W"], operations: Operations) -> Tensor:
+        """Return the features of images in 0..1, `[b, h, w, c]`."""
+        x = self.first(self._signed(image), operations, relu=True)
+        for block in self.blocks:
+            x = block(x, operations)
+        return operations.convolve(x, self.last)
+
+    def _signed(self, image: Float[Tensor, "b 3 H W"]) -> Tensor:
+        """Scale to -1..1, channels last, padded to the channels of the first convolution."""
+        batch, _, height, width = image.shape
+        shape = (batch, height, width, self.working.channels(3))
+        signed = torch.zeros(shape, device=image.device, dtype=self.working.dtype)
+        signed[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
+        return signed
+
+
+@dataclass(frozen=True)
+class State:
+    """The maps that iterations write in place."""
+
+    flow: Float32[Tensor, "b h w 2"]
+    coords: Float32[Tensor, "b 2 h w"]
+    flow_input: Map
+    """The flow in the working type."""
+    merged: Map
+    """What the motion encoder merges: correlation's channels, then flow's."""
+    seen: Map
+    """What the gates see: state, then motion."""
+    seen_reset: Map
+    """What the candidate sees: the reset state, then motion."""
+    motion: Targets
+    """Where motion features go."""
+    borrowed: Targets
+    """Where global motion goes."""
+    hidden: Map
+    """The state once more, dense."""
+
+
+class FastRefinement:
+    """The motion encoder, the aggregation, the recurrent unit and its head, for inference."""
+
+    def __init__(self, network: FlowNetwork, working: Working, operations: Operations) -> None:
+        self.config = network.config
+        self.working = working
+        self.operations = operations
+        self.mixing = None
+        if network.aggregate is not None:
+            self.mixing = mixing_matrix(network.aggregate).to(working.dtype)
+
+        self.see_correlation = _convolutions(network.motion.correlation, working)
+        self.see_flow = _convolutions(network.motion.flow, working)
+        self.merge = Convolution.of(
+            cast(nn.Conv2d, network.motion.merge[0]), working, pad_output=True
+        )
+        passes = [cast(GRUPass, gru) for gru in network.update.passes]
+        self.share_context = [Convolution.of(gru.context, working) for gru in passes]
+        self.gates = [Convolution.of(gru.gates, working) for gru in passes]
+        self.candidates = [Convolution.of(gru.candidate, working) for gru in passes]
+        first, last = (cast(nn.Conv2d, network.update.flow_head[i]) for i in (0, 2))
+        self.decide = Convolution.of(first, working)
+        self.change = Convolution.of(last, working, pad_output=True)
+
+    def prepare(self, context: Map) -> list[Tensor]:
+        """Compute the context's share of every recurrent pass, once for all iterations."""
+        return [self.operations.convolve(context, layer) for layer in self.share_context]
+
+    def begin(self, hidden: Map, flow_init: Float[Tensor, "b 2 h w"] | None) -> State:
+        """Make the maps of a pair, and write the first guess to where iterations read it."""
+        batch, height, width, channels = hidden.shape
+        config = self.config
+
+        def make(count: int) -> Tensor:
+            return hidden.new_zeros(batch, height, width, self.working.channels(count))
+
+        motion = config.motion_channels
+        both = config.aggregates and config.combination == "concatenate"
+        seen, seen_reset = (make(channels + motion * (1 + both)) for _ in range(2))
+        seen[..., :channels] = hidden
+        end = channels + motion
+        local: Targets = (seen[..., channels:end], seen_reset[..., channels:end])
+        borrowed = local
+        if both:
+            borrowed = (seen[..., end : end + motion], seen_reset[..., end : end + motion])
+        elif config.aggregates:
+            replaced = make(motion)
+            local = (replaced, replaced)
+        flow = hidden.new_zeros(batch, height, width, 2, dtype=torch.float32)
+        if flow_init is not None:
+            flow.copy_(flow_init.permute(0, 2, 3, 1))
+        widths = self.see_correlation[-1].weight.shape[0] + self.see_flow[-1].weight.shape[0]
+        state = State(
+            flow=flow,
+            coords=hidden.new_empty(batch, 2, height, width, dtype=torch.float32),
+            flow_input=make(2),
+            merged=make(widths),
+            seen=seen,
+            seen_reset=seen_reset,
+            motion=local,
+            borrowed=borrowed,
+            hidden=torch.empty_like(hidden, memory_format=torch.contiguous_format),
+        )
+        nothing = make(2)
+        self._advance(state, nothing, nothing[0, 0, 0])
+        return state
+
+    def __call__(
+        self,
+        state: State,
+        look_up: Lookup,
+        attention: AttentionWeights | None,
+        prepared: list[Tensor],
+    ) -> None:
+        """Refine the flow once, by the correlations found around it."""
+        self._see_motion(state, look_up)
+        self._borrow_motion(state, attention)
+        self._update(state, prepared)
+
+    def _advance(self, state: State, change: Map, bias: Float[Tensor, " c"]) -> None:
+        targets = (state.motion[0][..., -2:], state.motion[1][..., -2:])
+        self.operations.advance(change, bias, state.flow, state.coords, state.flow_input, targets)
+
+    def _see_motion(self, state: State, look_up: Lookup) -> None:
+        """Encode the current flow together with the correlations found around it."""
+        split = self.see_correlation[-1].weight.shape[0]
+        self._run_layers(self.see_correlation, look_up(state.coords), state.merged[..., :split])
+        self._run_layers(self.see_flow, state.flow_input, state.merged[..., split:])
+        # The last two channels are the flow itself.
+        targets = (state.motion[0][..., :-2], state.motion[1][..., :-2])
+        self.operations.convolve_into(state.merged, self.merge, targets)
+
+    def _run_layers(self, layers: list[Convolution], x: Map, target: Map) -> None:
+        for layer in layers[:-1]:
+            x = self.operations.convolve(x, layer, relu=True)
+        self.operations.convolve_into(x, layers[-1], (target, target))
+
+    def _borrow_motion(self, state: State, attention: AttentionWeights | None) -> None:
+        """Carry motion along the attention."""
+        if attention is None or self.mixing is None:
+            return
+        motion = state.motion[0]
+        batch, height, width, channels = motion.shape
+        values = (motion.flatten(0, 2) @ self.mixing).view(batch, height * width, -1, channels)
+        borrowed = attention.aggregate(values.transpose(1, 2))
+        borrowed = borrowed[:, 0] if self.config.num_heads == 1 else borrowed.sum(dim=1)
+        borrowed = borrowed.unflatten(1, (height, width))
+        if self.config.residual:
+            self.operations.add_into(borrowed, motion, state.borrowed)
+        else:
+            for target in state.borrowed:
+                target.copy_(borrowed)
+
+    def _update(self, state: State, prepared: list[Tensor]) -> None:
+        """Update the recurrent state, and compute the change of flow from it."""
+        channels = state.hidden.shape[-1]
+        hidden, reset_hidden = state.seen[..., :channels], state.seen_reset[..., :channels]
+        for i, context in enumerate(prepared):
+            gates = self.operations.convolve(state.seen, self.gates[i])
+            self.operations.gate(gates, context, hidden, reset_hidden)
+            candidate = self.operations.convolve(state.seen_reset, self.candidates[i])
+            self.operations.renew(candidate, context, gates, hidden, state.hidden)
+            del gates, candidate  # before the next ones are made
+        decided = self.operations.convolve(state.hidden, self.decide, relu=True)
+        assert self.change.bias is not None
+        change = self.operations.convolve(decided, without_bias(self.change))
+        self._advance(state, change, self.change.bias)
+
+
+def without_bias(layer: Convolution) -> Convolution:
+    """Return the layer without its bias, which a later step adds."""
+    return replace(layer, bias=None)
+
+
+def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
+    """Return the matrix from motion features to the values that attention averages, head by head.
+
+    Attention is a weighted mean over pixels, which commutes with linear maps of each pixel. So the
+    projection and alpha, which follow it, are folded into the values.
+    """
+    values = aggregate.to_value.weight.detach().double()[..., 0, 0]
+    values = values.unflatten(0, (aggregate.num_heads, -1))
+    project = torch.eye(values.shape[1], dtype=torch.float64, device=values.device)[None]
+    if isinstance(aggregate.project, nn.Conv2d):
+        weight = aggregate.project.weight.detach().double()[..., 0, 0]
+        project = weight.unflatten(1, (aggregate.num_heads, -1)).transpose(0, 1)
+    mixed = project @ values
+    if aggregate.alpha is not None:
+        mixed = mixed * aggregate.alpha.detach().double()
+    return mixed.flatten(0, 1).T.contiguous()
+
+
+def _convolutions(layers: nn.Sequential, working: Working) -> list[Convolution]:
+    return [Convolution.of(layer, working) for layer in layers if isinstance(layer, nn.Conv2d)]
+
+
+class FastNetwork:
+    """A `FlowNetwork` in evaluation mode, rebuilt for inference; gives the same flow.
+
+    It keeps no state between calls, so threads may share it.
+
+    Args:
+        network: The network; its weights are copied.
+        dtype: The type to compute in.
+        operations: How to compute the single steps; plain torch by default.
+    """
+
+    def __init__(
+        self,
+        network: FlowNetwork,
+        *,
+        dtype: torch.dtype = torch.float32,
+        operations: Operations | None = None,
+    ) -> None:
+        working = Working(network.features.conv_in.weight.device, dtype)
+        self.config = network.config
+        self.working = working
+        self.operations = Operations() if operations is None else operations
+        self.features = FastEncoder.of(network.features, working)
+        self.context = FastEncoder.of(network.context, working)
+        self.attention = copy.deepcopy(network.attention)
+        if self.attention is not None:
+            self.attention = self.attention.to(dtype)
+        self.refine = FastRefinement(network, working, self.operations)
+        self.upsampler = network.upsample
+        self.weigh: list[Convolution] = []
+        if isinstance(network.upsample, ConvexUpsampler):
+            first, last = (cast(nn.Conv2d, network.upsample.weights[i]) for i in (0, 2))
+            self.weigh = [
+                Convolution.of(first, working),
+                Convolution.of(last, working),
+            ]
+
+    def __call__(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        **options: Unpack[MatchOptions],
+    ) -> Prediction:
+        """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
+        check_images(image1, image2)
+        plan = options.get("plan", STORE_ALL)
+        hidden, context = self._encode_context(image1)
+        # No name for the correlations: they are large, and free before upsampling begins.
+        state = self._iterate(
+            self._correlate(*self._encode_both(image1, image2), plan), hidden, context, **options
+        )
+        return self._upsampled(state)
+
+    def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
+        """Return all that the network needs of an image, for the pairs before and after it."""
+        check_images(image, image)
+        hidden, context = self._encode_context(image)
+        return EncodedFrame(self._encode(image), hidden, context)
+
+    def match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        **options: Unpack[MatchOptions],
+    ) -> Prediction:
+        """Estimate the flow between images that are encoded already."""
+        plan = options.get("plan", STORE_ALL)
+        state = self._iterate(
+            self._correlate(first.features, features2, plan),
+            first.hidden,
+            first.context,
+            **options,
+        )
+        return self._upsampled(state)
+
+    def _correlate(
+        self,
+        features1: Float[Tensor, "b c h w"],
+        features2: Float[Tensor, "b c h w"],
+        plan: MemoryPlan,
+    ) -> Lookup:
+        return self.operations.correlate(
+            channels_last(features1),
+            channels_last(features2),
+            num_levels=self.config.correlation_levels,
+            radius=self.config.correlation_radius,
+            store=plan.store_correlation,
+        )
+
+    def _iterate(
+        self,
+        look_up: Lookup,
+        hidden: Float[Tensor, "b c h w"],
+        context: Float[Tensor, "b d h w"],
+        *,
+        iters: int = 12,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
+        plan: MemoryPlan = STORE_ALL,
+        on_iteration: OnIteration | None = None,
+    ) -> State:
+        attention = self._attend(context, store=plan.store_attention)
+        prepared = self.refine.prepare(channels_last(context))
+        state = self.refine.begin(channels_last(hidden), flow_init)
+        if context.device.type == "cpu":
+            give_back_freed()  # the encoders' maps, small pieces of which are still in use
+        for iteration in range(iters):
+            self.refine(state, look_up, attention, prepared)
+            if on_iteration is not None:
+                on_iteration(iteration + 1, *copies(state))
+        return state
+
+    def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
+        return self.features(image, self.operations).permute(0, 3, 1, 2)
+
+    def _encode_both(
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
+        if image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
+            features1, features2 = self._encode(torch.cat([image1, image2])).chunk(2)
+            return features1, features2
+        return self._encode(image1), self._encode(image2)
+
+    def _encode_context(
+        self, image1: Float[Tensor, "b 3 H W"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
+        channels = [self.config.hidden_channels, self.config.context_channels]
+        both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+        hidden, context = both.split(channels, dim=1)
+        return torch.tanh(hidden), torch.relu(context)
+
+    def _attend(self, context: Float[Tensor, "b c h w"], *, store: bool) -> AttentionWeights | None:
+        if self.attention is None:
+            return None
+        queries, keys = self.attention.queries_and_keys(context)
+        return self.operations.attend(queries, keys, store=store)
+
+    def _upsampled(self, state: State) -> Prediction:
+        low = state.flow.permute(0, 3, 1, 2).contiguous()
+        if not self.weigh:
+            return Prediction([self.upsampler(low, state.hidden.permute(0, 3, 1, 2))], low)
+        first, last = self.weigh
+        seen = self.operations.convolve(state.hidden, first, relu=True)
+        logits = self.operations.convolve(seen, last)
+        return Prediction([self.operations.upsample(low, logits)], low)
+
+
+def channels_last(x: Float[Tensor, "b c h w"]) -> Map:
+    """Return `[b, h, w, c]`, dense; a no-op for what comes from a `FastNetwork`."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def copies(state: State) -> tuple[Float32[Tensor, "b 2 h w"], Float32[Tensor, "b c h w"]]:
+    """Return copies of the flow and the recurrent state, which the next iteration overwrites."""
+    flow, hidden = (x.permute(0, 3, 1, 2).float() for x in (state.flow, state.hidden))
+    return flow.contiguous().clone(), hidden.clone()

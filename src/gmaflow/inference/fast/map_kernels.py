@@ -1,0 +1,431 @@
+"""Triton kernels between the convolutions. Imported only where Triton is installed.
+
+Maps are channels-last. Most kernels treat them as rows of one pixel each. A target may be a slice
+of the channels of a wider map: what a convolution sees side by side is written side by side, and
+never copied together. Arithmetic is in float32 whatever the storage. ReLU is written as a choice,
+since `max` would turn NaN, which reveals overflow, into 0.
+
+Instance norm and softmax need sums. Their statistics are gathered without atomics, so that results
+are reproducible: the pixels of a map are cut into pieces, each piece's mean and squared deviations
+are computed exactly, and pieces are merged by Chan's rule.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 32
+LANES = 64
+STEPS = 256
+PIECES = 256
+MERGED_LANES = 16
+LONGEST = 8192
+
+
+@triton.jit
+def _tile(rows, channels, ROWS: tl.constexpr, LANES: tl.constexpr):
+    """Return this program's rows and channels, and which of them there are."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    lane = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
+    return row, lane, (row < rows) & (lane < channels)
+
+
+@triton.jit
+def _relu(value):
+    return tl.where(value < 0, 0.0, value)
+
+
+@triton.jit
+def _bias_relu(
+    source,
+    bias,
+    first,
+    second,
+    rows,
+    channels,
+    source_step,
+    target_step,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    row, lane, wanted = _tile(rows, channels, ROWS, LANES)
+    value = tl.load(source + row * source_step + lane, mask=wanted, other=0.0).to(tl.float32)
+    value += tl.load(bias + lane, mask=lane < channels, other=0.0).to(tl.float32)
+    value = _relu(value).to(first.dtype.element_ty)
+    tl.store(first + row * target_step + lane, value, mask=wanted)
+    tl.store(second + row * target_step + lane, value, mask=wanted)
+
+
+@triton.jit
+def _add(
+    one,
+    other,
+    first,
+    second,
+    rows,
+    channels,
+    one_step,
+    other_step,
+    target_step,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    row, lane, wanted = _tile(rows, channels, ROWS, LANES)
+    value = tl.load(one + row * one_step + lane, mask=wanted, other=0.0).to(tl.float32)
+    value += tl.load(other + row * other_step + lane, mask=wanted, other=0.0).to(tl.float32)
+    value = value.to(first.dtype.element_ty)
+    tl.store(first + row * target_step + lane, value, mask=wanted)
+    tl.store(second + row * target_step + lane, value, mask=wanted)
+
+
+@triton.jit
+def _join(
+    source, bias, shortcut, out, rows, channels, step, ROWS: tl.constexpr, LANES: tl.constexpr
+):
+    row, lane, wanted = _tile(rows, channels, ROWS, LANES)
+    at = row * step + lane
+    value = tl.load(source + at, mask=wanted, other=0.0).to(tl.float32)
+    value += tl.load(bias + lane, mask=lane < channels, other=0.0).to(tl.float32)
+    value = _relu(value) + tl.load(shortcut + at, mask=wanted, other=0.0).to(tl.float32)
+    tl.store(out + at, _relu(value).to(out.dtype.element_ty), mask=wanted)
+
+
+@triton.jit
+def _gate(
+    raw,
+    prepared,
+    hidden,
+    reset_hidden,
+    rows,
+    channels,
+    state_step,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    row, lane, wanted = _tile(rows, channels, ROWS, LANES)
+    at_update, at_reset = row * 2 * channels + lane, row * 2 * channels + channels + lane
+    for_update = prepared + row * 3 * channels + lane
+    update = tl.load(raw + at_update, mask=wanted, other=0.0).to(tl.float32)
+    update += tl.load(for_update, mask=wanted, other=0.0).to(tl.float32)
+    reset = tl.load(raw + at_reset, mask=wanted, other=0.0).to(tl.float32)
+    reset += tl.load(for_update + channels, mask=wanted, other=0.0).to(tl.float32)
+    state = tl.load(hidden + row * state_step + lane, mask=wanted, other=0.0).to(tl.float32)
+    # The update gate takes the place of its own sum: the next kernel reads it there.
+    tl.store(raw + at_update, tl.sigmoid(update).to(raw.dtype.element_ty), mask=wanted)
+    kept = (tl.sigmoid(reset) * state).to(reset_hidden.dtype.element_ty)
+    tl.store(reset_hidden + row * state_step + lane, kept, mask=wanted)
+
+
+@triton.jit
+def _renew(
+    raw,
+    prepared,
+    gates,
+    hidden,
+    dense,
+    rows,
+    channels,
+    state_step,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    row, lane, wanted = _tile(rows, channels, ROWS, LANES)
+    candidate = tl.load(raw + row * channels + lane, mask=wanted, other=0.0).to(tl.float32)
+    for_candidate = prepared + row * 3 * channels + 2 * channels + lane
+    candidate += tl.load(for_candidate, mask=wanted, other=0.0).to(tl.float32)
+    candidate = 2 * tl.sigmoid(2 * candidate) - 1  # tanh
+    update = tl.load(gates + row * 2 * channels + lane, mask=wanted, other=0.0).to(tl.float32)
+    at = hidden + row * state_step + lane
+    state = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
+    state = (state + update * (candidate - state)).to(hidden.dtype.element_ty)
+    tl.store(at, state, mask=wanted)
+    tl.store(dense + row * channels + lane, state, mask=wanted)
+
+
+@triton.jit
+def _advance(
+    change,
+    bias,
+    flow,
+    coords,
+    flow_input,
+    first,
+    second,
+    rows,
+    height,
+    width,
+    change_step,
+    input_step,
+    target_step,
+    STEPS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * STEPS + tl.arange(0, STEPS)
+    wanted = row < rows
+    pixels = height * width
+    item, within = row // pixels, row % pixels
+    for axis in tl.static_range(2):
+        value = tl.load(flow + 2 * row + axis, mask=wanted, other=0.0)
+        value += tl.load(change + row * change_step + axis, mask=wanted, other=0.0).to(tl.float32)
+        value += tl.load(bias + axis).to(tl.float32)
+        tl.store(flow + 2 * row + axis, value, mask=wanted)
+        place = within % width if axis == 0 else within // width
+        plane = coords + (item * 2 + axis) * pixels + within
+        tl.store(plane, place.to(tl.float32) + value, mask=wanted)
+        short = value.to(first.dtype.element_ty)
+        tl.store(flow_input + row * input_step + axis, short, mask=wanted)
+        tl.store(first + row * target_step + axis, short, mask=wanted)
+        tl.store(second + row * target_step + axis, short, mask=wanted)
+
+
+@triton.jit
+def _measure(
+    source,
+    found,
+    pixels,
+    channels,
+    rows_of_piece,
+    PIECES: tl.constexpr,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    piece, item = tl.program_id(0), tl.program_id(2)
+    lane = tl.program_id(1) * LANES + tl.arange(0, LANES)
+    begin = piece * rows_of_piece
+    end = tl.minimum(begin + rows_of_piece, pixels)
+    count = 0.0
+    mean = tl.zeros((LANES,), tl.float32)
+    squares = tl.zeros((LANES,), tl.float32)
+    for first in range(begin, end, ROWS):
+        row = first + tl.arange(0, ROWS)[:, None]
+        wanted = (row < end) & (lane < channels)[None, :]
+        at = source + (item.to(tl.int64) * pixels + row) * channels + lane[None, :]
+        value = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
+        here = tl.minimum(end - first, ROWS).to(tl.float32)
+        mean_here = tl.sum(value, 0) / here
+        away = tl.where(wanted, value - mean_here[None, :], 0.0)
+        gap = mean_here - mean
+        share = here / (count + here)
+        squares += tl.sum(away * away, 0) + gap * gap * count * share
+        mean += gap * share
+        count += here
+    at = found + ((item * PIECES + piece) * 2) * channels + lane
+    tl.store(at, mean, mask=lane < channels)
+    tl.store(at + channels, squares, mask=lane < channels)
+
+
+@triton.jit
+def _merge(
+    found,
+    merged,
+    pixels,
+    channels,
+    rows_of_piece,
+    epsilon,
+    PIECES: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    item = tl.program_id(1)
+    lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    piece = tl.arange(0, PIECES)
+    begin = piece * rows_of_piece
+    count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
+    wanted = (count > 0) & (lane < channels)[None, :]
+    at = found + ((item * PIECES + piece) * 2)[:, None] * channels + lane[None, :]
+    means = tl.load(at, mask=wanted, other=0.0)
+    squares = tl.load(at + channels, mask=wanted, other=0.0)
+    mean = tl.sum(means * count, 0) / pixels
+    gap = means - mean[None, :]
+    variance = tl.sum(squares + gap * gap * count, 0) / pixels
+    at = merged + item * 2 * channels + lane
+    tl.store(at, mean, mask=lane < channels)
+    tl.store(at + channels, 1 / tl.sqrt(variance + epsilon), mask=lane < channels)
+
+
+@triton.jit
+def _apply(
+    source,
+    merged,
+    shortcut,
+    pixels,
+    channels,
+    RELU: tl.constexpr,
+    JOIN: tl.constexpr,
+    ROWS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    item = tl.program_id(2)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    lane = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
+    wanted = (row < pixels) & (lane < channels)
+    at = (item.to(tl.int64) * pixels + row) * channels + lane
+    mean = tl.load(merged + item * 2 * channels + lane, mask=lane < channels, other=0.0)
+    scale = tl.load(merged + (item * 2 + 1) * channels + lane, mask=lane < channels, other=0.0)
+    value = (tl.load(source + at, mask=wanted, other=0.0).to(tl.float32) - mean) * scale
+    if RELU:
+        value = tl.where(value < 0, 0.0, value)
+    if JOIN:
+        value += tl.load(shortcut + at, mask=wanted, other=0.0).to(tl.float32)
+        value = tl.where(value < 0, 0.0, value)
+    tl.store(source + at, value.to(source.dtype.element_ty), mask=wanted)
+
+
+@triton.jit
+def _softmax(scores, columns, LANES: tl.constexpr):
+    row = scores + tl.program_id(0).to(tl.int64) * columns
+    lane = tl.arange(0, LANES)
+    highest = -float("inf")
+    total = 0.0
+    for first in range(0, columns, LANES):
+        wanted = first + lane < columns
+        part = tl.load(row + first + lane, mask=wanted, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(highest, tl.max(part, 0))
+        total = total * tl.exp(highest - higher) + tl.sum(tl.exp(part - higher), 0)
+        highest = higher
+    for first in range(0, columns, LANES):
+        wanted = first + lane < columns
+        part = tl.load(row + first + lane, mask=wanted, other=-float("inf")).to(tl.float32)
+        weight = tl.exp(part - highest) / total
+        tl.store(row + first + lane, weight.to(scores.dtype.element_ty), mask=wanted)
+
+
+def _grid(rows: int, channels: int) -> tuple[int, int]:
+    return triton.cdiv(rows, ROWS), triton.cdiv(channels, LANES)
+
+
+def _rows(x: Tensor) -> int:
+    return x.numel() // x.shape[-1]
+
+
+def bias_relu(source: Tensor, bias: Tensor, targets: tuple[Tensor, Tensor]) -> None:
+    """Write `relu(source + bias)` to both targets, as many channels as they have."""
+    first, second = targets
+    rows, channels = _rows(source), first.shape[-1]
+    steps = (source.stride(2), first.stride(2))
+    _bias_relu[_grid(rows, channels)](
+        source, bias, first, second, rows, channels, *steps, ROWS=ROWS, LANES=LANES
+    )
+
+
+def add(one: Tensor, other: Tensor, targets: tuple[Tensor, Tensor]) -> None:
+    """Write `one + other` to both targets."""
+    first, second = targets
+    rows, channels = _rows(one), first.shape[-1]
+    steps = (one.stride(2), other.stride(2), first.stride(2))
+    _add[_grid(rows, channels)](
+        one, other, first, second, rows, channels, *steps, ROWS=ROWS, LANES=LANES
+    )
+
+
+def join(source: Tensor, bias: Tensor, shortcut: Tensor) -> None:
+    """Replace `source` by `relu(shortcut + relu(source + bias))`."""
+    rows, channels = _rows(source), source.shape[-1]
+    _join[_grid(rows, channels)](
+        source, bias, shortcut, source, rows, channels, channels, ROWS=ROWS, LANES=LANES
+    )
+
+
+def gate(raw: Tensor, prepared: Tensor, hidden: Tensor, reset_hidden: Tensor) -> None:
+    """Turn the gates' sums into gates: `update` in `raw`, `reset * hidden` in `reset_hidden`."""
+    rows, channels = _rows(raw), hidden.shape[-1]
+    assert hidden.stride(2) == reset_hidden.stride(2)
+    _gate[_grid(rows, channels)](
+        raw,
+        prepared,
+        hidden,
+        reset_hidden,
+        rows,
+        channels,
+        hidden.stride(2),
+        ROWS=ROWS,
+        LANES=LANES,
+    )
+
+
+def renew(raw: Tensor, prepared: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor) -> None:
+    """Move the state towards the candidate by the update gate, in place and in `dense`."""
+    rows, channels = _rows(raw), hidden.shape[-1]
+    _renew[_grid(rows, channels)](
+        raw,
+        prepared,
+        gates,
+        hidden,
+        dense,
+        rows,
+        channels,
+        hidden.stride(2),
+        ROWS=ROWS,
+        LANES=LANES,
+    )
+
+
+def advance(
+    change: Tensor,
+    bias: Tensor,
+    flow: Tensor,
+    coords: Tensor,
+    flow_input: Tensor,
+    targets: tuple[Tensor, Tensor],
+) -> None:
+    """Add the change to the flow, and write it to where the next iteration reads it."""
+    first, second = targets
+    rows = _rows(flow)
+    height, width = coords.shape[-2:]
+    _advance[(triton.cdiv(rows, STEPS),)](
+        change,
+        bias,
+        flow,
+        coords,
+        flow_input,
+        first,
+        second,
+        rows,
+        height,
+        width,
+        change.stride(2),
+        flow_input.stride(2),
+        first.stride(2),
+        STEPS=STEPS,
+    )
+
+
+def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: float) -> None:
+    """Normalise each map of `x` `[b, h, w, c]` in place; ReLU; perhaps add a shortcut, and ReLU."""
+    items, height, width, channels = x.shape
+    pixels = height * width
+    found = torch.empty(items, PIECES, 2, channels, device=x.device, dtype=torch.float32)
+    merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
+    rows_of_piece = triton.cdiv(triton.cdiv(pixels, PIECES), ROWS) * ROWS
+    blocks = triton.cdiv(channels, LANES)
+    pieces = triton.cdiv(pixels, rows_of_piece)
+    _measure[(pieces, blocks, items)](
+        x, found, pixels, channels, rows_of_piece, PIECES=PIECES, ROWS=ROWS, LANES=LANES
+    )
+    _merge[(triton.cdiv(channels, MERGED_LANES), items)](
+        found,
+        merged,
+        pixels,
+        channels,
+        rows_of_piece,
+        epsilon,
+        PIECES=PIECES,
+        LANES=MERGED_LANES,
+    )
+    _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
+        x,
+        merged,
+        x if shortcut is None else shortcut,
+        pixels,
+        channels,
+        RELU=relu,
+        JOIN=shortcut is not None,
+        ROWS=ROWS,
+        LANES=LANES,
+    )
+
+
+def softmax(scores: Tensor) -> None:
+    """Replace the rows (last axis) of dense scores by their softmax."""
+    columns = scores.shape[-1]
+    lanes = min(LONGEST, triton.next_power_of_2(columns))
+    _softmax[(scores.numel() // columns,)](scores, columns, LANES=lanes, num_warps=8)

@@ -1,0 +1,368 @@
+"""The correlation lookup by Triton kernels. Imported only where Triton is installed.
+
+One program serves one pixel of frame 1 on one level. It reads its own row of the volume only, so
+the backward pass can add to the gradient in place, without atomics.
+
+`FusedCorrelation` gives the same numbers as `StoredCorrelation`. In half precision its volume is
+stored in half precision too (products are summed in float32). `stream_lookup` is the counterpart of
+`StreamedCorrelation`, for inference.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from gmaflow.model.correlation import Window
+from gmaflow.model.gathered_gradients import PerBackwardPass
+
+FAR = tl.constexpr(1e6)
+"""Farther than any frame; keeps the conversion to integers defined."""
+
+
+@triton.jit
+def place_on_level(coords, pixel, level, num_pixels, height, width, LEVELS: tl.constexpr):
+    """Return a pixel's target (x, y) on a level, the cells before the level, its rows and columns.
+
+    The levels of a pyramid lie one after the other in memory, the finest first.
+    """
+    item, within = pixel // num_pixels, pixel % num_pixels
+    scale = 1.0 / (1 << level).to(tl.float32)
+    x = tl.load(coords + item * 2 * num_pixels + within) * scale
+    y = tl.load(coords + item * 2 * num_pixels + num_pixels + within) * scale
+    x = tl.minimum(tl.maximum(x, -FAR), FAR)
+    y = tl.minimum(tl.maximum(y, -FAR), FAR)
+    before = 0
+    for finer in tl.static_range(LEVELS):
+        before += tl.where(finer < level, (height >> finer) * (width >> finer), 0)
+    return x, y, before, height >> level, width >> level
+
+
+@triton.jit
+def _read(row, x, y, rows, columns, wanted):
+    """Read correlations at whole positions; zero outside the level."""
+    inside = wanted & (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
+    return tl.load(row + y * columns + x, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _lookup(
+    volume,
+    coords,
+    out,
+    num_pixels,
+    num_cells,
+    height,
+    width,
+    out_step,
+    RADIUS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    side: tl.constexpr = 2 * RADIUS + 1
+    pixel, level = tl.program_id(0), tl.program_id(1)
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
+    corner_x, corner_y = tl.floor(x), tl.floor(y)
+    lane = tl.arange(0, LANES)
+    wanted = lane < side * side
+    # x is the slow channel index, as in `Window.around`.
+    left = corner_x.to(tl.int32) - RADIUS + lane // side
+    top = corner_y.to(tl.int32) - RADIUS + lane % side
+    row = volume + pixel.to(tl.int64) * num_cells + before
+    a = _read(row, left, top, rows, columns, wanted)
+    b = _read(row, left + 1, top, rows, columns, wanted)
+    c = _read(row, left, top + 1, rows, columns, wanted)
+    d = _read(row, left + 1, top + 1, rows, columns, wanted)
+    upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
+    value = upper + (y - corner_y) * (lower - upper)
+    target = out + pixel.to(tl.int64) * out_step + level * side * side + lane
+    tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
+
+
+@triton.jit
+def _output_gradient(source, x, y, wanted, SIDE: tl.constexpr):
+    inside = wanted & (x >= 0) & (x < SIDE) & (y >= 0) & (y < SIDE)
+    return tl.load(source + x * SIDE + y, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _lookup_backward(
+    gradient,
+    coords,
+    volume_gradient,
+    num_pixels,
+    num_cells,
+    height,
+    width,
+    RADIUS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    side: tl.constexpr = 2 * RADIUS + 1
+    reach: tl.constexpr = side + 1
+    pixel, level = tl.program_id(0), tl.program_id(1)
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
+    corner_x, corner_y = tl.floor(x), tl.floor(y)
+    right, down = x - corner_x, y - corner_y
+    lane = tl.arange(0, LANES)
+    wanted = lane < reach * reach
+    i, j = lane // reach, lane % reach
+    source = gradient + (pixel.to(tl.int64) * LEVELS + level) * side * side
+    # Up to four outputs read a cell: those that begin at it, left of it, above it, or both.
+    value = (1 - right) * (1 - down) * _output_gradient(source, i, j, wanted, side)
+    value += right * (1 - down) * _output_gradient(source, i - 1, j, wanted, side)
+    value += (1 - right) * down * _output_gradient(source, i, j - 1, wanted, side)
+    value += right * down * _output_gradient(source, i - 1, j - 1, wanted, side)
+    cell_x = corner_x.to(tl.int32) - RADIUS + i
+    cell_y = corner_y.to(tl.int32) - RADIUS + j
+    inside = wanted & (cell_x >= 0) & (cell_x < columns) & (cell_y >= 0) & (cell_y < rows)
+    row = volume_gradient + pixel.to(tl.int64) * num_cells + before
+    cell = row + cell_y * columns + cell_x
+    tl.store(cell, tl.load(cell, mask=inside, other=0.0) + value, mask=inside)
+
+
+def lookup(
+    volume: Float[Tensor, "b n m"],
+    coords: Float[Tensor, "b 2 h w"],
+    *,
+    radius: int,
+    num_levels: int,
+    out: Float[Tensor, "b h w _"] | None = None,
+) -> Float[Tensor, "b h w _"]:
+    """Read the windows around `coords`, in the type of the volume.
+
+    Given `out`, write to it, in its type, and leave channels beyond `lkk` unchanged.
+    """
+    batch, _, height, width = coords.shape
+    side = 2 * radius + 1
+    if out is None:
+        out = volume.new_empty(batch, height, width, num_levels * side**2)
+    _lookup[(batch * height * width, num_levels)](
+        volume,
+        coords.contiguous(),
+        out,
+        height * width,
+        volume.shape[2],
+        height,
+        width,
+        out.stride(2),
+        RADIUS=radius,
+        LEVELS=num_levels,
+        LANES=triton.next_power_of_2(side**2),
+        num_warps=1,
+    )
+    return out
+
+
+def add_lookup_gradient(
+    gradient: Float[Tensor, "b h w lkk"],
+    coords: Float[Tensor, "b 2 h w"],
+    volume_gradient: Float[Tensor, "b n m"],
+    *,
+    radius: int,
+    num_levels: int,
+) -> None:
+    """Add the volume's gradient of one lookup in place."""
+    batch, _, height, width = coords.shape
+    _lookup_backward[(batch * height * width, num_levels)](
+        gradient.contiguous(),
+        coords.contiguous(),
+        volume_gradient,
+        height * width,
+        volume_gradient.shape[2],
+        height,
+        width,
+        RADIUS=radius,
+        LEVELS=num_levels,
+        LANES=triton.next_power_of_2((2 * radius + 2) ** 2),
+        num_warps=1,
+    )
+
+
+class _Volume(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        rows1: Tensor,
+        rows2: Tensor,
+        gathered: PerBackwardPass[Tensor],
+    ) -> Tensor:
+        ctx.save_for_backward(rows1, rows2)
+        ctx.gathered = gathered
+        return rows1.new_zeros((), dtype=torch.float32)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
+        rows1, rows2 = ctx.saved_tensors
+        gradient = ctx.gathered.take()
+        if gradient is None:
+            return None, None, None
+        # bfloat16, not float16: gradients span more orders of magnitude than float16 holds.
+        dtype = torch.float32 if rows1.dtype == torch.float32 else torch.bfloat16
+        gradient, first, second = gradient.to(dtype), rows1.to(dtype), rows2.to(dtype)
+        for_first, for_second = gradient @ second, gradient.transpose(1, 2) @ first
+        return for_first.to(rows1.dtype), for_second.to(rows2.dtype), None
+
+
+class _Lookup(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        token: Tensor,
+        coords: Tensor,
+        volume: Tensor,
+        gathered: PerBackwardPass[Tensor],
+        window: Window,
+    ) -> Tensor:
+        ctx.save_for_backward(coords)
+        ctx.gathered, ctx.window = gathered, window
+        return lookup(volume, coords, radius=window.radius, num_levels=window.num_levels)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
+        (coords,) = ctx.saved_tensors
+        add_lookup_gradient(
+            gradient,
+            coords,
+            ctx.gathered.current(),
+            radius=ctx.window.radius,
+            num_levels=ctx.window.num_levels,
+        )
+        return gradient.new_zeros((), dtype=torch.float32), None, None, None, None
+
+
+@dataclass(frozen=True)
+class FusedCorrelation:
+    """All correlations, computed once, and looked up by one kernel."""
+
+    volume: Float[Tensor, "b n m"] = field(repr=False)
+    """Outside of autograd's graph, which does not need it: it is free after the last lookup."""
+    window: Window
+    token: Float[Tensor, ""]
+    gathered: PerBackwardPass[Tensor]
+    """The volume's gradient in float32."""
+
+    @classmethod
+    def build(
+        cls, rows1: Float[Tensor, "b n c"], rows2: Float[Tensor, "b m c"], window: Window
+    ) -> "FusedCorrelation":
+        """Take all dot products, in the type of the rows."""
+        volume = rows1.detach() @ rows2.detach().transpose(1, 2)
+        gathered = PerBackwardPass(
+            partial(torch.zeros, volume.shape, dtype=torch.float32, device=volume.device)
+        )
+        token: Tensor = _Volume.apply(rows1, rows2, gathered)
+        return cls(volume, window, token, gathered)
+
+    def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
+        """Return the correlations in a window around `coords` (x, y) on every level."""
+        windows: Tensor = _Lookup.apply(self.token, coords, self.volume, self.gathered, self.window)
+        return windows.permute(0, 3, 1, 2)
+
+
+@triton.jit
+def _column(cells, own, x, y, inside_y, columns, channel, channels):
+    """Return the dot products of a pixel with one column of its window; zero outside."""
+    across = x + tl.zeros_like(y)
+    inside = inside_y & (across >= 0) & (across < columns)
+    at = cells + (y * columns + across)[:, None].to(tl.int64) * channels + channel[None, :]
+    wanted = inside[:, None] & (channel < channels)[None, :]
+    seen = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
+    return tl.sum(seen * own[None, :], 1)
+
+
+@triton.jit
+def _stream(
+    rows1,
+    rows2,
+    coords,
+    out,
+    num_pixels,
+    num_cells,
+    height,
+    width,
+    channels,
+    out_step,
+    RADIUS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    LANES: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Serve one pixel on one level: the window's dot products column by column, then blend.
+
+    Interpolation in x is between one column and the next. Interpolation in y is a sum over the
+    column with two nonzero weights, since threads cannot exchange values with their neighbours.
+    """
+    side: tl.constexpr = 2 * RADIUS + 1
+    pixel, level = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    x, y, before, rows, columns = place_on_level(
+        coords, pixel, level, num_pixels, height, width, LEVELS
+    )
+    left, top = tl.floor(x), tl.floor(y)
+    right, down = x - left, y - top
+
+    channel = tl.arange(0, CHANNELS)
+    own = rows1 + pixel * channels + channel
+    own = tl.load(own, mask=channel < channels, other=0.0).to(tl.float32)
+    lane = tl.arange(0, LANES)
+    cell_y = top.to(tl.int32) - RADIUS + lane
+    inside_y = (lane <= side) & (cell_y >= 0) & (cell_y < rows)
+    spread = tl.where(lane[:, None] == lane[None, :], 1 - down, 0.0)
+    spread += tl.where(lane[:, None] + 1 == lane[None, :], down, 0.0)
+    cells = rows2 + (pixel // num_pixels * num_cells + before) * channels
+    target = out + pixel * out_step + level * side * side
+    cell_x = left.to(tl.int32) - RADIUS
+    here = _column(cells, own, cell_x, cell_y, inside_y, columns, channel, channels)
+    for step in range(side):
+        cell_x += 1
+        beyond = _column(cells, own, cell_x, cell_y, inside_y, columns, channel, channels)
+        between = here + right * (beyond - here)
+        value = tl.sum(spread * between[None, :], 1)
+        tl.store(target + step * side + lane, value.to(out.dtype.element_ty), mask=lane < side)
+        here = beyond
+
+
+def stream_lookup(
+    rows1: Tensor, rows2: Tensor, coords: Tensor, out: Tensor, *, radius: int, num_levels: int
+) -> None:
+    """Take the dot products of each pixel of frame 1 with the windows around `coords`.
+
+    Args:
+        rows1: `[b, n, c]`, scaled.
+        rows2: `[b, m, c]`, the cells of all levels.
+        coords: `[b, 2, h, w]`.
+        out: `[b, h, w, at least l * k * k]`.
+        radius: Radius of the window.
+        num_levels: Levels of the pyramid.
+    """
+    batch, _, height, width = coords.shape
+    channels = rows1.shape[2]
+    _stream[(batch * height * width, num_levels)](
+        rows1,
+        rows2,
+        coords,
+        out,
+        height * width,
+        rows2.shape[1],
+        height,
+        width,
+        channels,
+        out.stride(2),
+        RADIUS=radius,
+        LEVELS=num_levels,
+        LANES=triton.next_power_of_2(2 * radius + 2),
+        CHANNELS=triton.next_power_of_2(channels),
+        num_warps=4,
+    )

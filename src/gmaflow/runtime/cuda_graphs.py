@@ -1,0 +1,112 @@
+"""CUDA graphs: all kernel launches of a call, recorded once and then replayed with one launch."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Tensors: TypeAlias = tuple[Tensor, ...]
+Run: TypeAlias = Callable[..., Sequence[Tensor]]
+"""A function of tensors to tensors that can be recorded.
+
+It does not branch on values, and everything else that it reads stays at the same address."""
+Replay: TypeAlias = Callable[..., Tensors]
+"""A recorded call: new inputs to new outputs."""
+
+
+class GraphPool:
+    """Memory and a stream for recordings that never run at the same time.
+
+    Recordings of one pool overwrite each other's intermediate results, and wait for each other on
+    whichever stream they are called. Recordings that may run at the same time need a pool each: the
+    scratch memory of matrix products belongs to the stream that they were recorded on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(device)
+        self.handle = torch.cuda.graph_pool_handle()
+        self.done = torch.cuda.Event()
+
+    def record(
+        self, run: Run, inputs: Sequence[Tensor], *, warm_ups: int = 0, copy_outputs: bool = True
+    ) -> "RecordedCall":
+        """Record a call.
+
+        Args:
+            run: The function.
+            inputs: What to run it with; later inputs have the same shapes and types.
+            warm_ups: How often to run it before: what is compiled, tuned or set up at first use
+                cannot be recorded.
+            copy_outputs: Return copies; otherwise the next call overwrites the outputs.
+
+        Raises:
+            RuntimeError: It cannot be recorded.
+        """
+        with torch.cuda.device(self.device):
+            # Not from the pool's memory, which other recordings overwrite.
+            kept = tuple(x.to(self.device, copy=True) for x in inputs)
+            self._warm_up(run, kept, times=warm_ups)
+            graph = torch.cuda.CUDAGraph()
+            try:
+                outputs = self._capture(graph, run, kept)
+            except RuntimeError:
+                # The old pool may hold memory of the recording that failed.
+                self.handle = torch.cuda.graph_pool_handle()
+                raise
+        return RecordedCall(self, graph, kept, outputs, copy_outputs=copy_outputs)
+
+    def _warm_up(self, run: Run, inputs: Tensors, *, times: int) -> None:
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(times):
+                run(*inputs)
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def _capture(self, graph: torch.cuda.CUDAGraph, run: Run, inputs: Tensors) -> Tensors:
+        # If recording fails, torch does not restore the caller's stream; the outer `with` does.
+        # Work of other threads in the meantime is not recorded, and does not disturb.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(
+                graph,
+                pool=self.handle,
+                stream=self.stream,
+                capture_error_mode="thread_local",
+            ),
+        ):
+            return tuple(run(*inputs))
+
+
+class RecordedCall:
+    """A recorded call; every call replays it with new inputs."""
+
+    def __init__(
+        self,
+        pool: GraphPool,
+        graph: torch.cuda.CUDAGraph,
+        inputs: Tensors,
+        outputs: Tensors,
+        *,
+        copy_outputs: bool,
+    ) -> None:
+        self._pool = pool
+        self._graph = graph
+        self._inputs = inputs
+        self._outputs = outputs
+        self._copy_outputs = copy_outputs
+
+    def __call__(self, *inputs: Tensor) -> Tensors:
+        """Replay the call with inputs from the device or the CPU; does not wait for it."""
+        stream = torch.cuda.current_stream(self._pool.device)
+        stream.wait_event(self._pool.done)  # the last call may have been on another stream
+        for kept, given in zip(self._inputs, inputs, strict=True):
+            given = given if given.is_cuda else given.pin_memory()  # noqa: PLW2901
+            kept.copy_(given, non_blocking=True)
+        self._graph.replay()
+        outputs = self._outputs
+        if self._copy_outputs:
+            outputs = tuple(output.clone() for output in outputs)
+        self._pool.done.record(stream)
+        return outputs

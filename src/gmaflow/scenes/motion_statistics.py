@@ -1,0 +1,313 @@
+"""Statistics of motion and occlusion, to compare rendered scenes with real data sets.
+
+Pixels are counted into fine bins, so that any number of pairs takes the same memory.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int64
+from numpy import ndarray
+
+from gmaflow.errors import DatasetError, FlowError, FlowFileError, ImageError
+from gmaflow.geometry import leaves_frame
+from gmaflow.io import FlowArrays, read_flow_arrays, read_image
+from gmaflow.io.sizes import check_same_size
+from gmaflow.scenes.renderer import SceneRenderer, pair_arrays
+from gmaflow.scenes.signed_distance import distance_to
+
+log = logging.getLogger(__name__)
+
+CELL = 8
+"""Pixels along a cell of the grid that networks match on."""
+LOWEST = 2.0**-6
+"""Shorter motions, in pixels, count as none."""
+MOST = 2000
+"""Of more flow files than this, only every n-th is read."""
+
+_OCTAVES = 17
+_BINS_AN_OCTAVE = 32
+_CURVE_BINS = 16  # bins that make one point of a curve: half an octave
+_EDGES = LOWEST * 2.0 ** (np.arange(_OCTAVES * _BINS_AN_OCTAVE + 1) / _BINS_AN_OCTAVE)
+_DEPTH_BINS = 16  # for each cell
+_DEEPEST = 128  # limit of measured depths in pixels, and of counted depths in cells
+_PAIRS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class MotionStatistics:
+    """Statistics over all valid pixels of a number of pairs.
+
+    The depth of a hidden pixel is its distance to the nearest visible pixel, in cells of 8 pixels.
+
+    Attributes:
+        name: Name of the preset or data set.
+        pairs: Number of pairs.
+        mean: Mean motion in pixels.
+        median: Median motion.
+        p90: 90th percentile of the motion.
+        p99: 99th percentile.
+        p999: 99.9th percentile.
+        largest: Longest motion.
+        still: Share of pixels that do not move.
+        occluded_in: Share of pixels hidden inside the second frame; None if unknown.
+        occluded_out: Share of pixels that leave the frame.
+        hole_depth: Mean depth of the pixels in `occluded_in`; None if there are none.
+        hole_depth_p90: 90th percentile of their depth.
+        holes_over_1: Share of them that is deeper than 1 cell.
+        holes_over_3: Share of them that is deeper than 3 cells.
+        curve: Share of pixels in each half octave of motion, from 1/64 pixel on.
+    """
+
+    name: str
+    pairs: int
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    p999: float
+    largest: float
+    still: float
+    occluded_in: float | None
+    occluded_out: float
+    hole_depth: float | None
+    hole_depth_p90: float | None
+    holes_over_1: float | None
+    holes_over_3: float | None
+    curve: Float[np.ndarray, " points"]
+
+    @staticmethod
+    def curve_places() -> Float[np.ndarray, " points"]:
+        """The centre of each half octave of `curve`, in pixels."""
+        half = 2.0 ** (_CURVE_BINS / _BINS_AN_OCTAVE / 2)
+        return _EDGES[:-1:_CURVE_BINS] * half
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values; the curve with its places."""
+        curve = zip(self.curve_places().tolist(), self.curve.tolist(), strict=True)
+        points = [[round(place, 4), round(share, 6)] for place, share in curve]
+        return asdict(self) | {"curve": points}
+
+
+class MotionTally:
+    """Collects statistics pair by pair."""
+
+    def __init__(self) -> None:
+        self.pairs = 0
+        self._counts: Int64[np.ndarray, " bins"] = np.zeros(len(_EDGES) + 1, np.int64)
+        self._sum = 0.0
+        self._largest = 0.0
+        self._out = 0
+        self._pixels_with_in = 0
+        self._depths: Int64[np.ndarray, " depths"] = np.zeros(_DEPTH_BINS * _DEEPEST, np.int64)
+        self._depth_sum = 0.0
+
+    def add(
+        self,
+        flow: Float32[np.ndarray, "h w 2"],
+        valid: Bool[np.ndarray, "h w"],
+        occluded: Bool[np.ndarray, "h w"] | None = None,
+        *,
+        scale: float = 1.0,
+    ) -> None:
+        """Count one pair.
+
+        Args:
+            flow: True flow.
+            valid: Where the flow is known.
+            occluded: Pixels that are not visible in the second frame; None if unknown.
+            scale: Multiplies lengths, as if the frame were that much larger.
+        """
+        lengths = np.linalg.norm(flow[valid].astype(np.float64), axis=1) * scale
+        stays = valid & ~leaves_frame(flow)
+        self.pairs += 1
+        self._counts += np.bincount(
+            np.searchsorted(_EDGES, lengths, side="right"), minlength=len(self._counts)
+        )
+        self._sum += float(lengths.sum())
+        self._largest = max(self._largest, float(lengths.max(initial=0)))
+        self._out += len(lengths) - int(stays.sum())
+        if occluded is not None:
+            self._pixels_with_in += len(lengths)
+            self._add_holes(stays & occluded, stays & ~occluded, scale)
+
+    def _add_holes(
+        self, hidden: Bool[np.ndarray, "h w"], visible: Bool[np.ndarray, "h w"], scale: float
+    ) -> None:
+        distance = distance_to(torch.from_numpy(visible)[None], _DEEPEST)[0].numpy()
+        cells = np.minimum(distance[hidden] * (scale / CELL), _DEEPEST)
+        self._depth_sum += float(cells.sum())
+        # Bin k holds depths above k and up to k + 1 sixteenths.
+        bins = np.ceil(cells * _DEPTH_BINS).astype(np.int64) - 1
+        self._depths += np.bincount(bins, minlength=len(self._depths))
+
+    def statistics(self, name: str) -> MotionStatistics:
+        """Return the statistics of all pairs so far."""
+        pixels = int(self._counts.sum())
+        if pixels == 0:
+            raise FlowError(f"{name}: no pixel has a known flow")
+        known_in = self._pixels_with_in
+        in_holes = int(self._depths.sum())
+        deeper = in_holes - np.cumsum(self._depths)  # than the upper edge of each bin
+        return MotionStatistics(
+            name=name,
+            pairs=self.pairs,
+            mean=self._sum / pixels,
+            median=self._exceeded_by(0.5),
+            p90=self._exceeded_by(0.1),
+            p99=self._exceeded_by(0.01),
+            p999=self._exceeded_by(0.001),
+            largest=self._largest,
+            still=int(self._counts[0]) / pixels,
+            occluded_in=in_holes / known_in if known_in else None,
+            occluded_out=self._out / pixels,
+            hole_depth=self._depth_sum / in_holes if in_holes else None,
+            hole_depth_p90=(
+                (int(np.argmax(deeper <= 0.1 * in_holes)) + 1) / _DEPTH_BINS if in_holes else None
+            ),
+            holes_over_1=float(deeper[_DEPTH_BINS - 1]) / in_holes if in_holes else None,
+            holes_over_3=float(deeper[3 * _DEPTH_BINS - 1]) / in_holes if in_holes else None,
+            curve=self._counts[1:-1].reshape(-1, _CURVE_BINS).sum(axis=1) / pixels,
+        )
+
+    def _exceeded_by(self, share: float) -> float:
+        """The motion that a share of the pixels exceeds, accurate to about 1 %."""
+        below = np.concatenate([[0], np.cumsum(self._counts)])
+        wanted = (1 - share) * below[-1]
+        number = int(np.searchsorted(below, wanted, side="left")) - 1
+        if number < 1:
+            return 0.0
+        if number > len(_EDGES) - 1:
+            return self._largest
+        inside = (wanted - below[number]) / self._counts[number]
+        place = float(_EDGES[number - 1] * (_EDGES[number] / _EDGES[number - 1]) ** inside)
+        return min(place, self._largest)
+
+
+def rendered_statistics(
+    renderer: SceneRenderer,
+    *,
+    start: int = 0,
+    count: int,
+    scale: float = 1.0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> MotionStatistics:
+    """Render pairs and return their statistics, named after the preset.
+
+    Args:
+        renderer: Renders the pairs.
+        start: Number of the first pair.
+        count: Number of pairs.
+        scale: Multiplies lengths. Scenes scale with the frame, so small frames give statistics of
+            large ones.
+        progress: Called with the number of pairs done.
+    """
+    tally = MotionTally()
+    for begin in range(start, start + count, _PAIRS_AT_ONCE):
+        batch = renderer.render(begin, min(_PAIRS_AT_ONCE, start + count - begin))
+        for pair in pair_arrays(batch):
+            hidden = pair.occluded_in | pair.occluded_out
+            tally.add(pair.flow, pair.valid, hidden, scale=scale)
+        progress(tally.pairs)
+    return tally.statistics(renderer.preset)
+
+
+@dataclass(frozen=True)
+class TruthFile:
+    """A file with true flow.
+
+    Attributes:
+        flow: The flow.
+        occlusion: A mask of occluded pixels (Sintel).
+        visible_flow: The flow of visible pixels only (`flow_noc` of KITTI).
+    """
+
+    flow: Path
+    occlusion: Path | None = None
+    visible_flow: Path | None = None
+
+    def read(self) -> tuple[FlowArrays, Bool[ndarray, "h w"] | None]:
+        """Read the flow and the mask of occluded pixels; the mask is None if unknown."""
+        flow = read_flow_arrays(self.flow)
+        if self.flow.suffix == ".flo5":
+            # The flow of Spring has twice the resolution of its frames.
+            flow = FlowArrays(flow.array[::2, ::2], flow.valid[::2, ::2])
+        if self.occlusion is not None:
+            mask = read_image(self.occlusion).max(axis=2) > 0
+        elif self.visible_flow is not None:
+            mask = ~read_flow_arrays(self.visible_flow).valid
+        else:
+            return flow, None
+        check_same_size(
+            {str(self.flow): flow.valid, "its mask": mask},
+            error=FlowFileError,
+            remedy="download both again",
+        )
+        return flow, mask
+
+
+def find_truths(root: Path) -> list[TruthFile]:
+    """Find flow files below a folder.
+
+    These are .flo, .flo5, .pfm below a folder `optical_flow`, and .png in the folders `flow_occ`
+    and `flow_noc` of KITTI.
+    """
+    if not root.is_dir():
+        raise DatasetError(f"{root} is not a folder; give a folder with true flow")
+    found = [t for path in sorted(root.rglob("*")) if (t := _as_truth(path)) is not None]
+    if not found:
+        raise DatasetError(
+            f"{root} holds no true flow; supported are .flo, .flo5, .pfm below optical_flow, and "
+            ".png in flow_occ or flow_noc"
+        )
+    return found
+
+
+def real_statistics(
+    root: Path, *, progress: Callable[[int, int], None] = lambda done, total: None
+) -> MotionStatistics:
+    """Return statistics of the true flow below a folder, named after the folder.
+
+    Files that cannot be read are logged and skipped.
+
+    Args:
+        root: The folder.
+        progress: Called with the number of files read and the number of all files.
+    """
+    truths = find_truths(root)
+    truths = truths[:: -(-len(truths) // MOST)]
+    tally = MotionTally()
+    for done, truth in enumerate(truths, start=1):
+        try:
+            flow, occluded = truth.read()
+        except (FlowFileError, ImageError) as err:
+            log.warning("skipped: %s", err)
+            continue
+        tally.add(flow.array, flow.valid, occluded)
+        progress(done, len(truths))
+    if tally.pairs == 0:
+        raise DatasetError(f"{root}: none of {len(truths)} flow files can be read")
+    return tally.statistics(root.resolve().name)
+
+
+def _as_truth(path: Path) -> TruthFile | None:
+    suffix, folder = path.suffix.lower(), path.parent
+    if path.name.startswith(".") or not path.is_file():
+        return None
+    if suffix == ".flo":
+        mask = folder.parent.parent / "occlusions" / folder.name / f"{path.stem}.png"
+        in_sintel = folder.parent.name == "flow" and mask.is_file()
+        return TruthFile(path, occlusion=mask if in_sintel else None)
+    if suffix == ".png" and folder.name == "flow_occ":
+        visible = folder.parent / "flow_noc" / path.name
+        return TruthFile(path, visible_flow=visible if visible.is_file() else None)
+    if suffix == ".png" and folder.name == "flow_noc":
+        everywhere = folder.parent / "flow_occ" / path.name
+        return None if everywhere.is_file() else TruthFile(path)
+    if suffix == ".flo5" or (suffix == ".pfm" and "optical_flow" in path.parts):
+        return TruthFile(path)
+    return None

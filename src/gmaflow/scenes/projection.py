@@ -1,0 +1,252 @@
+"""Projection between pixels and sheets: which layer a pixel shows, its flow, and its occlusion.
+
+Functions take the parameters of one layer, as `[b, ..., 1, 1]`, or of the layer that each pixel
+shows, as `[b, ..., h, w]`, and work on grids `[b, h, w]`.
+
+Only elementwise products, sums and quotients are used: on the CPU their results do not depend on
+the rest of the batch, unlike those of fused or blocked operations.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from gmaflow.geometry import outside_frame
+from gmaflow.scenes.scene_params import Scenes
+from gmaflow.scenes.signed_distance import REACH, outline_distance
+
+NEAR = 1e-4
+"""Smallest inverse depth at which a ray still meets a sheet in front of the camera."""
+FAINTEST = 1 / 255
+"""Smallest share of a pixel that a layer must cover to be seen."""
+FARTHEST = 2000.0
+"""Longer motions, in pixels, are marked as not valid."""
+
+
+class Points(NamedTuple):
+    """Points of a grid and their homogeneous scale `w`: on a canvas, the inverse depth."""
+
+    x: Float[Tensor, "*#grid"]
+    y: Float[Tensor, "*#grid"]
+    w: Float[Tensor, "*#grid"]
+
+
+def pixel_grid(height: int, width: int, device: torch.device) -> Points:
+    """The centres of all pixels, as a row of x and a column of y."""
+    x = torch.arange(width, device=device, dtype=torch.float32)[None, None, :]
+    y = torch.arange(height, device=device, dtype=torch.float32)[None, :, None]
+    return Points(x, y, torch.ones_like(x))
+
+
+def of_layer(parameters: Float[Tensor, "b *p l"], layer: int) -> Float[Tensor, "b *p 1 1"]:
+    """The parameters of one layer, to be combined with a grid."""
+    return parameters[..., layer, None, None]
+
+
+def of_pixels(
+    parameters: Float[Tensor, "b *p l"], layer: Int[Tensor, "b h w"]
+) -> Float[Tensor, "b *p h w"]:
+    """The parameters of the layer that each pixel shows."""
+    columns = parameters.reshape(len(parameters), -1, parameters.shape[-1])
+    index = layer.flatten(1)[:, None].expand(-1, columns.shape[1], -1)
+    return columns.gather(2, index).view(*parameters.shape[:-1], *layer.shape[1:])
+
+
+def project(matrix: Float[Tensor, "b 9 ..."], points: Points) -> Points:
+    """Apply a homography; points behind the camera get a scale of at most zero."""
+    a, b, c, d, e, f, g, h, i = matrix.unbind(1)
+    x, y = points.x, points.y
+    w = g * x + (h * y + i)
+    safe = w.clamp_min(NEAR)
+    return Points((a * x + (b * y + c)) / safe, (d * x + (e * y + f)) / safe, w)
+
+
+def bend(
+    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: Points
+) -> Points:
+    """Deform a sheet: each bend shifts points along the crests of a sine wave.
+
+    The shift does not change the position across the crests, so shifting back inverts it.
+    """
+    x, y = points.x, points.y
+    for k in (0, 1):
+        dx, dy = _slide(wave[:, k], push[:, k], x, y)
+        x, y = x + dx, y + dy
+    return Points(x, y, points.w)
+
+
+def unbend(
+    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: Points
+) -> Points:
+    """The inverse of `bend`."""
+    x, y = points.x, points.y
+    for k in (1, 0):
+        dx, dy = _slide(wave[:, k], push[:, k], x, y)
+        x, y = x - dx, y - dy
+    return Points(x, y, points.w)
+
+
+def _slide(
+    wave: Float[Tensor, "b 3 ..."], push: Float[Tensor, "b 2 ..."], x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The shift of points by one bend."""
+    kx, ky, phase = wave.unbind(1)
+    sine = torch.sin(kx * x + (ky * y + phase))
+    return push[:, 0] * sine, push[:, 1] * sine
+
+
+class Visible(NamedTuple):
+    """The layers visible at each pixel.
+
+    Attributes:
+        front: The nearest layer that covers any part of the pixel.
+        cover: How much of the pixel it covers.
+        behind: The nearest layer behind it that covers the pixel's centre.
+        shown: The layer that covers the pixel's centre: the one whose motion is the truth.
+    """
+
+    front: Int[Tensor, "b h w"]
+    cover: Float[Tensor, "b h w"]
+    behind: Int[Tensor, "b h w"]
+    shown: Int[Tensor, "b h w"]
+
+
+class Sheet(NamedTuple):
+    """One layer of a batch of scenes in the first frame."""
+
+    number: Int[Tensor, ""]
+    to_canvas: Float[Tensor, "b 9 1 1"]
+    wave: Float[Tensor, "b 2 3 1 1"]
+    push: Float[Tensor, "b 2 2 1 1"]
+    edge_width: Float[Tensor, "b 1 1"]
+    outline: Float[Tensor, "b 1 s s"]
+
+
+def take_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> list[Sheet]:
+    """Take the given layers, from far to near."""
+    silhouettes = scenes.silhouette.long()
+    return [
+        Sheet(
+            number=torch.full((), layer, device=outlines.device),
+            to_canvas=of_layer(scenes.to_canvas[:, 0], layer),
+            wave=of_layer(scenes.wave, layer),
+            push=of_layer(scenes.push[:, 0], layer),
+            edge_width=of_layer(scenes.edge_width, layer),
+            outline=outline_distance(outlines[silhouettes[:, layer]])[:, None],
+        )
+        for layer in layers
+    ]
+
+
+def inside_distance(
+    sheet: Sheet, points: Points
+) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
+    """How far inside the silhouette of a sheet points lie, in texels, and their scale `w`."""
+    canvas = unbend(sheet.wave, sheet.push, project(sheet.to_canvas, points))
+    distance = F.grid_sample(
+        sheet.outline,
+        torch.stack([canvas.x, canvas.y], dim=-1),
+        padding_mode="border",
+        align_corners=False,
+    )[:, 0]
+    # Behind the camera and beyond the horizon there is no sheet.
+    return torch.where(canvas.w > NEAR, distance, -REACH), canvas.w
+
+
+def nothing(scenes: Scenes, pixels: Points) -> Visible:
+    """What is visible before any layer is added: the farthest layer."""
+    shape = (len(scenes.number), pixels.y.shape[1], pixels.x.shape[2])
+    device = pixels.x.device
+    # Three tensors: the compiler would treat one tensor given three times as a special case.
+    front, behind, shown = torch.zeros((3, *shape), dtype=torch.long, device=device).unbind(0)
+    return Visible(front, torch.ones(shape, device=device), behind, shown)
+
+
+def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
+    """Add a sheet in front of what is visible so far."""
+    distance, w = inside_distance(sheet, pixels)
+    alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.edge_width)).clamp(0, 1)
+    # At the limit a distance only tells inside from outside.
+    alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
+    touched = alpha > FAINTEST
+    return Visible(
+        front=torch.where(touched, sheet.number, seen.front),
+        cover=torch.where(touched, alpha, seen.cover),
+        behind=torch.where(touched, seen.shown, seen.behind),
+        shown=torch.where(distance > 0, sheet.number, seen.shown),
+    )
+
+
+def _pixels_per_texel(sheet: Sheet, w: Float[Tensor, "b h w"]) -> Float[Tensor, "b h w"]:
+    """Size of a texel of the silhouette in the frame: the root of the change of area."""
+    a, b, c, d, e, f, g, h, i = sheet.to_canvas.unbind(1)
+    area = (a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)).abs()
+    depth = 1 / w.clamp_min(NEAR)
+    return 2 / sheet.outline.shape[-1] / (area * (depth * depth * depth)).sqrt().clamp_min(1e-9)
+
+
+def covers(
+    sheet: Sheet, points: Points, layer: Int[Tensor, "b h w"], covered: Bool[Tensor, "b h w"]
+) -> Bool[Tensor, "b h w"]:
+    """Add to `covered` the points on farther layers that the sheet covers."""
+    distance, _ = inside_distance(sheet, points)
+    return covered | ((distance > 0) & (layer < sheet.number))
+
+
+class Truth(NamedTuple):
+    """Ground truth for the pixels of the first frame."""
+
+    flow: Float[Tensor, "b 2 h w"]
+    occluded_in: Bool[Tensor, "b h w"]
+    occluded_out: Bool[Tensor, "b h w"]
+    valid: Bool[Tensor, "b h w"]
+
+
+class Surface(NamedTuple):
+    """The points that pixels show: on the unbent sheet and on the canvas."""
+
+    layer: Int[Tensor, "b h w"]
+    sheet: Points
+    canvas: Points
+
+
+def find_surface(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) -> Surface:
+    """Project pixels onto the sheets of the given layers."""
+    sheet = project(of_pixels(scenes.to_canvas[:, 0], layer), pixels)
+    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, 0], layer)
+    return Surface(layer, sheet, unbend(wave, push, sheet))
+
+
+def displacement(
+    scenes: Scenes, pixels: Points, surface: Surface
+) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
+    """The motion of what pixels show, and its scale in the other frame.
+
+    The motion of the unbent sheet and the effect of bending are computed separately, so that a
+    sheet that does not move gives exactly zero.
+    """
+    layer = surface.layer
+    rigid = project(of_pixels(scenes.across[:, 0], layer), pixels)
+    wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, 1], layer)
+    bent = bend(wave, push, surface.canvas)
+    to_frame = of_pixels(scenes.to_frame[:, 1], layer)
+    before, after = project(to_frame, surface.sheet), project(to_frame, bent)
+    dx = (rigid.x - pixels.x) + (after.x - before.x)
+    dy = (rigid.y - pixels.y) + (after.y - before.y)
+    return dx, dy, torch.minimum(rigid.w, after.w)
+
+
+def follow(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) -> tuple[Surface, Truth]:
+    """Follow what pixels show into the other frame; occlusion by other layers is not included."""
+    surface = find_surface(scenes, pixels, layer)
+    dx, dy, depth = displacement(scenes, pixels, surface)
+    height, width = layer.shape[1:]
+    valid = (depth > NEAR) & (dx.abs() < FARTHEST) & (dy.abs() < FARTHEST)
+    dx, dy = (torch.where(valid, d, 0.0) for d in (dx, dy))
+    x, y = pixels.x + dx, pixels.y + dy
+    # What is behind the camera is out of the frame.
+    out = outside_frame(x, y, height=height, width=width) | ~valid
+    return surface, Truth(torch.stack([dx, dy], dim=1), torch.zeros_like(out), out, valid)

@@ -1,0 +1,227 @@
+"""Recorded calls: the same flow, whatever is recorded in between and whoever asks."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from typing import Unpack
+from weakref import WeakSet
+
+import pytest
+import torch
+from torch import Tensor
+
+from gmaflow.inference.engine import make_runner
+from gmaflow.inference.fast import FastNetwork
+from gmaflow.inference.fast.recorded_network import MOST_RECORDINGS, RecordedNetwork
+from gmaflow.model import FlowNetwork, MatchOptions, MemoryPlan, NetworkConfig, Prediction
+from gmaflow.runtime.cuda_graphs import Replay, Run, Tensors
+from tests.conftest import random_images
+
+Make = Callable[[str | NetworkConfig], FlowNetwork]
+SIZES = [(48, 64), (64, 48), (40, 40), (16, 96), (56, 56)]
+
+
+def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    return pytest.mark.gpu(missing(test))
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+def run(runner: RecordedNetwork, size: tuple[int, int], *, seed: int = 0) -> Tensor:
+    images = [image.cuda() for image in random_images(1, *size, seed=seed)]
+    return runner(*images, iters=3, plan=MemoryPlan()).flow
+
+
+@pytest.fixture
+def runner(make_network: Make) -> RecordedNetwork:
+    made = make_runner(make_network("gma").cuda(), torch.float32, "fast")
+    assert isinstance(made, RecordedNetwork)
+    return made
+
+
+@needs_gpu
+def test_recordings_do_not_spoil_each_other(runner: RecordedNetwork) -> None:
+    expected = {size: run(runner, size) for size in SIZES}
+    for _ in range(3):
+        for size in SIZES[:MOST_RECORDINGS]:
+            torch.testing.assert_close(run(runner, size), expected[size], atol=1e-3, rtol=1e-3)
+
+
+@needs_gpu
+def test_a_result_stays_when_the_next_is_computed(runner: RecordedNetwork) -> None:
+    for _ in range(2):
+        run(runner, SIZES[0])
+    first = run(runner, SIZES[0], seed=1)
+    kept = first.clone()
+    run(runner, SIZES[0], seed=2)
+    assert torch.equal(first, kept)
+
+
+@needs_gpu
+def test_threads_and_streams_may_share_it(runner: RecordedNetwork) -> None:
+    expected = [run(runner, SIZES[0], seed=seed) for seed in range(8)]
+
+    def on_own_stream(seed: int) -> Tensor:
+        with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
+            found = run(runner, SIZES[0], seed=seed)
+            torch.cuda.current_stream().synchronize()
+            return found
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(on_own_stream, range(8)))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+
+
+@needs_gpu
+@pytest.mark.parametrize("model", ["gma", "gma-p", "raft-small"])
+@pytest.mark.parametrize("stored", [True, False])
+def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -> None:
+    network = make_network(model).cuda()
+    images = [image.cuda() for image in random_images(2, 128, 160)]
+    plan = MemoryPlan(store_correlation=stored, store_attention=stored)
+    expected = network(*images, iters=4).flow
+    half = make_runner(network, torch.float16, "fast")
+    for _ in range(3):
+        found = half(*images, iters=4, flow_init=None, plan=plan).flow
+        assert (found - expected).norm(dim=1).mean() < 0.02 * expected.norm(dim=1).mean() + 0.02
+
+
+class Tape:
+    """Records as a GPU does, but runs again to replay; can refuse, as drivers do."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.tried = self.replayed = 0
+        self.held: WeakSet[Replay] = WeakSet()
+
+    def record(self, run: Run, inputs: Tensors) -> Replay:
+        self.tried += 1
+        run(*(torch.empty_like(x) for x in inputs))
+        if self.fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+        def replay(*given: Tensor) -> Tensors:
+            self.replayed += 1
+            return tuple(run(*given))
+
+        self.held.add(replay)
+        return replay
+
+
+@pytest.fixture
+def network(make_network: Make) -> FastNetwork:
+    return FastNetwork(make_network("raft-small"))
+
+
+def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape.record)
+    images = random_images(1, 32, 40)
+    expected = network(*images, iters=2).flow
+    for replayed in range(4):
+        assert torch.equal(recorded(*images, iters=2).flow, expected)
+        assert tape.replayed == replayed
+    assert tape.tried == 1
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
+    tape = Tape(fails=True)
+    recorded = RecordedNetwork(network, tape.record)
+    images = random_images(1, 32, 40)
+    expected = network(*images, iters=2).flow
+    for _ in range(4):
+        assert torch.equal(recorded(*images, iters=2).flow, expected)
+    frame = recorded.encode_frame(images[0])
+    for one, other in zip(frame, network.encode_frame(images[0]), strict=True):
+        assert torch.equal(one, other)
+    assert (tape.tried, tape.replayed) == (1, 0)
+
+
+def test_a_first_guess_is_read_anew_in_every_replay(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape.record)
+    first, second = (network.encode_frame(image) for image in random_images(1, 32, 40))
+    for shift in range(4):
+        guess = torch.full((1, 2, 4, 5), float(shift))
+        expected = network.match(first, second.features, iters=2, flow_init=guess)
+        found = recorded.match(first, second.features, iters=2, flow_init=guess)
+        assert torch.equal(found.flow, expected.flow)
+    assert tape.replayed == 3
+
+
+def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape.record)
+    seen: list[int] = []
+    for _ in range(3):
+        recorded(*random_images(1, 32, 40), iters=2, on_iteration=lambda n, *_: seen.append(n))
+    assert (seen, tape.tried) == ([1, 2] * 3, 0)
+
+
+def test_the_least_used_is_forgotten(network: FastNetwork) -> None:
+    tape = Tape()
+    recorded = RecordedNetwork(network, tape.record)
+    images = random_images(1, 32, 40)
+    for iters in range(1, MOST_RECORDINGS + 2):
+        recorded(*images, iters=iters)
+    recorded(*images, iters=1)
+    assert tape.tried == 0
+    recorded(*images, iters=1)
+    assert tape.tried == 1
+
+
+def test_an_error_of_the_call_itself_is_not_hidden(network: FastNetwork) -> None:
+    recorded = RecordedNetwork(network, Tape().record)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="multiples of 8"):
+            recorded(*random_images(1, 33, 40), iters=1)
+
+
+def test_whoever_watches_may_ask_for_another_pair(network: FastNetwork) -> None:
+    recorded = RecordedNetwork(network, Tape().record)
+    images = random_images(1, 32, 40)
+    found: list[Tensor] = []
+
+    def watch(_number: int, *_state: Tensor) -> None:
+        found.append(recorded(*images, iters=1).flow)
+
+    # On a thread that may be left behind: should it wait for itself, this test would wait too.
+    asking = Thread(
+        target=torch.inference_mode()(lambda: recorded(*images, iters=2, on_iteration=watch)),
+        daemon=True,
+    )
+    asking.start()
+    asking.join(timeout=60)
+    assert not asking.is_alive()
+    for flow in found:
+        assert torch.equal(flow, network(*images, iters=1).flow)
+    assert len(found) == 2
+
+
+class Crowded(FastNetwork):
+    """A network that has no memory for more than one pair beside recordings."""
+
+    tape = Tape()
+
+    def __call__(self, image1: Tensor, image2: Tensor, **how: Unpack[MatchOptions]) -> Prediction:
+        if len(image1) > 1 and self.tape.held:
+            raise torch.OutOfMemoryError("recordings have it")
+        return super().__call__(image1, image2, **how)
+
+
+def test_recordings_give_way_to_a_call_that_needs_their_memory(make_network: Make) -> None:
+    network = Crowded(make_network("raft-small"))
+    recorded = RecordedNetwork(network, network.tape.record)
+    one, two = random_images(1, 32, 40), random_images(2, 32, 40)
+    expected = network(*two, iters=1).flow
+    for _ in range(2):
+        recorded(*one, iters=1)
+    assert len(network.tape.held) == 1
+    assert torch.equal(recorded(*two, iters=1).flow, expected)
+    assert len(network.tape.held) == 0
