@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator
-from gmaflow.inference.images import ROUNDING, check_tensors
-from gmaflow.inference.padding import Padding
+from gmaflow.inference.images import ROUNDING, Padding, check_tensors
 from gmaflow.inference.warm_start import coarsen
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint, find_checkpoint

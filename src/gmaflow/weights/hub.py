@@ -19,9 +19,14 @@ from types import ModuleType
 from gmaflow.errors import OutputError, WeightsError
 from gmaflow.io import atomic_write
 from gmaflow.version import __version__
-from gmaflow.weights.checkpoint import Checkpoint, ModelCard, describe, load_checkpoint
-from gmaflow.weights.checkpoint import save_checkpoint as save_file
-from gmaflow.weights.shipped import shipped_weights
+from gmaflow.weights.checkpoint import (
+    Checkpoint,
+    ModelCard,
+    describe,
+    load_checkpoint,
+    save_checkpoint,
+    shipped_weights,
+)
 
 WEIGHTS_FILE = "model.safetensors"
 CONFIG_FILE = "config.json"
@@ -118,7 +123,7 @@ def save_pretrained(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise OutputError(f"cannot create the folder {folder} ({err.strerror})") from None
-    save_file(folder / WEIGHTS_FILE, checkpoint, half=half)
+    save_checkpoint(folder / WEIGHTS_FILE, checkpoint, half=half)
     _write_text(folder / CONFIG_FILE, config_json(checkpoint))
     if not (folder / CARD_FILE).exists():
         _write_text(folder / CARD_FILE, model_card(checkpoint, name or folder.resolve().name))
