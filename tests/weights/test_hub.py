@@ -128,7 +128,7 @@ def test_every_refusal_of_the_hub_is_one_sentence(
         ("someone/empty", {}, r"someone/empty has no model\.safetensors; give a repository"),
         ("someone/empty", {"revision": "v9"}, "someone/empty has no revision 'v9'; give"),
         ("someone/gated", {}, "someone/gated is gated; ask for access on its page"),
-        ("someone/foreign", {}, "without gmaflow's description"),
+        ("someone/foreign", {}, "only files that gmaflow wrote can be read"),
         ("someone/empty", {"local_files_only": True}, "is not downloaded yet"),
         ("bad--/name..x", {}, "is not a valid name on the Hub"),
     ):
