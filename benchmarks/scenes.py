@@ -1,4 +1,4 @@
-"""How fast scenes are rendered: pairs a second, and milliseconds a batch.
+"""Speed of rendering scenes: pairs per second and milliseconds per batch.
 
 PYTHONPATH=src python benchmarks/scenes.py --device cuda --compiled --textures FOLDER
 """
@@ -13,7 +13,7 @@ from gmaflow.scenes import PRESETS, SceneRenderer, TextureBank
 
 
 def measure(renderer: SceneRenderer, batch: int, repeats: int) -> list[float]:
-    """Seconds of each batch, after one that is not counted."""
+    """Seconds for each batch, after a warm-up."""
 
     def wait() -> None:
         if renderer.device.type == "cuda":
@@ -38,8 +38,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, nargs=2, default=(368, 496), metavar=("H", "W"))
     parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--textures", help="folder of images; built-in textures if not given")
-    parser.add_argument("--compiled", action="store_true", help="let torch compile the work")
+    parser.add_argument("--textures", help="folder of images; built-in textures by default")
+    parser.add_argument("--compiled", action="store_true", help="compile the rendering")
     options = parser.parse_args()
 
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Each effect alone: what it leaves alone, and what it does."""
+"""Each effect by itself: what it changes and what it leaves unchanged."""
 
 from dataclasses import replace
 

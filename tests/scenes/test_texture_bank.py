@@ -11,9 +11,7 @@ from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import (
     is_held_out,
     list_pictures,
-    read_bank,
     spread_colours,
-    write_bank,
 )
 
 
@@ -114,16 +112,6 @@ def test_a_folder_without_images_says_so(tmp_path: Path) -> None:
         TextureBank.load(tmp_path)
 
 
-def test_a_blank_bank_has_what_a_real_one_has() -> None:
-    real, blank = TextureBank.procedural(32), TextureBank.blank(32)
-    assert blank.shapes.keys() == real.shapes.keys()
-    assert blank.textures.keys() == real.textures.keys()
-    assert len(blank.texels) == len(blank.tileable) * blank.texels_each
-    assert len(blank.tileable) == max(numbers.stop for numbers in blank.textures.values())
-    assert len(blank.outlines) == max(numbers.stop for numbers in blank.shapes.values())
-    assert blank.outlines.shape[1:] == real.outlines.shape[1:]
-
-
 def test_colours_spread_beyond_a_cutout() -> None:
     colours = torch.zeros(3, 32, 32)
     alpha = torch.zeros(32, 32)
@@ -132,16 +120,3 @@ def test_colours_spread_beyond_a_cutout() -> None:
     spread = spread_colours(colours, alpha)
     torch.testing.assert_close(spread[0], torch.full((32, 32), 0.8), atol=0.01, rtol=0)
     assert spread[1:].max() == 0
-
-
-def assert_same(bank: TextureBank, other: TextureBank) -> None:
-    assert torch.equal(bank.texels, other.texels)
-    assert torch.equal(bank.outlines, other.outlines)
-    assert (bank.size, bank.tileable, bank.skipped) == (other.size, other.tileable, other.skipped)
-    assert (bank.textures, bank.shapes) == (other.textures, other.shapes)
-
-
-def test_a_bank_comes_back_whole(tmp_path: Path) -> None:
-    bank = TextureBank.procedural(64)
-    write_bank(bank, tmp_path / "bank.safetensors")
-    assert_same(read_bank(tmp_path / "bank.safetensors"), bank)

@@ -213,7 +213,7 @@ def render(options: RenderOptions) -> None:
     device = options.rendering.pick_device()
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with progress_bar("rendering", quiet=options.json, kept=GOES_ON_IF_ASKED) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
@@ -237,7 +237,7 @@ def render(options: RenderOptions) -> None:
         "kept": written.kept,
         "skipped_textures": list(bank.skipped),
         "device": str(device),
-        "seconds": round(time.perf_counter() - begun, 2),
+        "seconds": round(time.perf_counter() - started, 2),
     }
     if options.json:
         print(json.dumps(report, indent=2))

@@ -169,7 +169,7 @@ def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
     """Add a sheet in front of what is visible so far."""
     distance, w = inside_distance(sheet, pixels)
     alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.edge_width)).clamp(0, 1)
-    # At the limit a distance only tells inside from outside.
+    # Distances are clipped at their limit; there only inside or outside is known.
     alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
     touched = alpha > FAINTEST
     return Visible(

@@ -4,7 +4,7 @@ Each step is compiled separately. As one graph, the thousands of operations woul
 to compile, and a step that adds one layer is compiled once for all layers of both frames.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -201,19 +201,10 @@ class Steps(NamedTuple):
             image = effects(shot, plan, image)
         return image
 
-    def compiled(self, names: Collection[str] | None = None) -> "Steps":
-        """Compile the steps, or only those with the given names, for the sizes of their first use.
-
-        Steps are compiled independently: which others are compiled does not change a step.
-        """
-        chosen = self._fields if names is None else names
-        return self._replace(
-            **{
-                name: torch.compile(getattr(self, name), dynamic=False, fullgraph=True)
-                for name in self._fields
-                if name in chosen
-            }
-        )
+    def compiled(self) -> "Steps":
+        """Compile each step by itself, for the sizes of its first use."""
+        compiled = (torch.compile(step, dynamic=False, fullgraph=True) for step in self)
+        return Steps._make(compiled)
 
 
 EAGER = Steps(look, covers, follow, compose, illuminate, focus, shutter, develop)

@@ -1,6 +1,6 @@
 """Rendering pairs of frames with their exact flow and occlusion."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -139,21 +139,11 @@ class SceneRenderer:
             parts.append(render_scenes(scenes, self.bank, self.size, RenderPlan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 
-    @torch.no_grad()
-    def compile_ahead(self, count: int, names: Collection[str]) -> None:
-        """Compile some of the steps for batches of `count` pairs into the cache of the compiler.
-
-        Another process that renders such batches finds them there.
-        """
-        arrays = draw_scenes(self.preset, self.seed, np.arange(count), self.size, self.bank)
-        packed, shapes = Scenes.pack(arrays)
-        self._work(shapes, EAGER.compiled(names))(packed.to(self.device))
-
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
             work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
-            # A pool of its own: while it renders, a training step may run.
+            # A separate pool, because a training step may run at the same time.
             pool = GraphPool(self.device)
             self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))

@@ -214,7 +214,10 @@ PRESET_INFO = {
     "chase": PresetInfo("film with large, fast objects in fog and blur", (436, 1024)),
     "drive": PresetInfo("streets from a moving car, like KITTI", (375, 1242)),
     "mix": PresetInfo("chairs, things, film, drive as 15 : 25 : 35 : 25; for training", (368, 496)),
-    "fast-mix": PresetInfo("all five as 15 : 20 : 25 : 20 : 20; for the last stage", (368, 768)),
+    "fast-mix": PresetInfo(
+        "chairs, things, film, chase, drive as 15 : 20 : 25 : 20 : 20; for the last stage",
+        (368, 768),
+    ),
     "deep-film": PresetInfo("film with large moving objects that hide much", (436, 1024)),
     "deep-chase": PresetInfo("chase with a calm camera; the deepest holes", (436, 1024)),
     "deep-mix": PresetInfo(

@@ -1,7 +1,6 @@
 """The bank of textures and silhouettes that scenes use, kept on the device as bytes."""
 
 import hashlib
-import json
 import logging
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +17,6 @@ from torch.nn import functional as F
 from gmaflow.errors import ImageError
 from gmaflow.io.images import BROKEN, DECODERS
 from gmaflow.scenes.procedural_assets import (
-    SILHOUETTES,
     draw_patterns,
     draw_silhouettes,
     in_threads,
@@ -114,22 +112,6 @@ class TextureBank:
     def procedural(cls, size: int = DRAWN_SIZE) -> "TextureBank":
         """The built-in textures; no files needed."""
         return _procedural(size)
-
-    @classmethod
-    def blank(cls, size: int) -> "TextureBank":
-        """Two black textures and full silhouettes of every kind, for compiling without images."""
-        kinds = (*_FROM_FILES, "pattern")
-        shapes = ("whole", *SILHOUETTES, "cutout")
-        texels_each = (4 * size * size - 1) // 3
-        side = size // SHAPE_SHARE
-        return cls(
-            texels=torch.zeros(2 * len(kinds) * texels_each, dtype=torch.int32),
-            outlines=torch.full((2 * len(shapes), side, side), 255, dtype=torch.uint8),
-            size=size,
-            tileable=(True,) * (2 * len(kinds)),
-            textures=_ranges(dict.fromkeys(kinds, 2)),
-            shapes=_ranges(dict.fromkeys(shapes, 2)),
-        )
 
     def mark_counts_as_free(self) -> None:
         """Let compiled code serve banks with any number of textures of this size."""
@@ -289,35 +271,3 @@ def _is_tileable(colours: Float[Tensor, "3 s s"]) -> bool:
         (colours[:, 0] - colours[:, -1], colours[:, 1:] - colours[:, :-1]),
     )
     return all(bool(seam.abs().mean() < 1.6 * inside.abs().mean()) for seam, inside in seams)
-
-
-def write_bank(bank: TextureBank, path: Path) -> None:
-    """Write a bank to a file, for another process to read."""
-    from safetensors.torch import save_file
-
-    facts = {
-        "size": bank.size,
-        "tileable": bank.tileable,
-        "textures": {kind: [r.start, r.stop] for kind, r in bank.textures.items()},
-        "shapes": {kind: [r.start, r.stop] for kind, r in bank.shapes.items()},
-        "skipped": bank.skipped,
-    }
-    tensors = {"texels": bank.texels, "outlines": bank.outlines}
-    save_file(tensors, path, metadata={"bank": json.dumps(facts)})
-
-
-def read_bank(path: Path, device: torch.device | str = "cpu") -> TextureBank:
-    """Read a bank that `write_bank` wrote."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        facts = json.loads(file.metadata()["bank"])
-        return TextureBank(
-            texels=file.get_tensor("texels"),
-            outlines=file.get_tensor("outlines"),
-            size=facts["size"],
-            tileable=tuple(facts["tileable"]),
-            textures={kind: range(*ends) for kind, ends in facts["textures"].items()},
-            shapes={kind: range(*ends) for kind, ends in facts["shapes"].items()},
-            skipped=tuple(facts["skipped"]),
-        )
