@@ -16,6 +16,7 @@ LAYERS = (
     "model",
     "weights",
     "inference",
+    "compat",
     "example",
     "scenes",
     "data",

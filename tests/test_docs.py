@@ -1,6 +1,9 @@
-"""The Python page of the docs does what it says."""
+"""The Python page of the docs does what it says, and the links of all pages work."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,3 +34,31 @@ def test_the_python_page_runs(
     }
     assert names["found"].array.shape == (64, 96, 2)  # type: ignore[attr-defined]
     assert "done after 2 steps" in capsys.readouterr().out
+
+
+def test_every_link_leads_to_a_file() -> None:
+    """As a forge follows them; the site's links are checked when it is built."""
+    root = PAGE.parent.parent
+    for page in (root / "README.md", root / "CHANGELOG.md", *sorted(PAGE.parent.glob("*.md"))):
+        for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", page.read_text("utf-8")):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=PAGE.parent.parent,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "hidden motion" in (tmp_path / "index.html").read_text("utf-8")
+    api = (tmp_path / "api.html").read_text("utf-8")
+    for name in ("FlowEstimator", "from_pretrained", "raft_large", "TrainConfig"):
+        assert f'id="gmaflow.{name}' in api or f".{name}" in api

@@ -1,7 +1,9 @@
 """A plain `pip install .` into an empty environment works."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -34,6 +36,22 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert "gmaflow/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert wheel.stat().st_size < 30e6
+
+
+def test_ci_runs_on_the_promised_versions() -> None:
+    yaml = pytest.importorskip("yaml")
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "classifiers"
+    ]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers))
+    workflows = {
+        path.stem: yaml.safe_load(path.read_text("utf-8"))
+        for path in (ROOT / ".github" / "workflows").glob("*.yml")
+    }
+    job = workflows["ci"]["jobs"]["test"]
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert {"run": "scripts/test"} in job["steps"]
+    assert workflows["publish"]["jobs"]["publish"]["permissions"] == {"id-token": "write"}
 
 
 @pytest.mark.slow

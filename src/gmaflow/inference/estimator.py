@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import Precision, pick_device, pick_dtype
 from gmaflow.runtime.memory import as_bytes
-from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config
+from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 
 class FlowEstimator:
@@ -90,12 +91,92 @@ class FlowEstimator:
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
+        self.card = weights.card
         self.network = weights.build().to(self.device)
         self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
         self._engine = Engine(
             self.network, runner, self.device, self.dtype, check_iters(iters), plan, limit
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        **options: Any,  # noqa: ANN401  (those of the class)
+    ) -> "FlowEstimator":
+        """Load weights from a folder that `save_pretrained` wrote, or from the Hugging Face Hub.
+
+        Args:
+            name: A folder, or `owner/name` on the Hub (needs the extra `hub`).
+            revision: A branch, tag or commit on the Hub.
+            token: An access token; default: that of `hf auth login`.
+            cache_dir: Where downloads are kept; default: huggingface_hub's cache.
+            local_files_only: Use what was downloaded before, without a connection.
+            options: Any argument of `FlowEstimator` but the weights, such as `iters=32`.
+
+        Raises:
+            FlowError: There are no such weights, they cannot be read, or an option is not valid.
+        """
+        checkpoint = hub.load_pretrained(
+            name,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+        )
+        return cls(checkpoint, **options)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The network's weights, on the CPU, with its config and card."""
+        tensors = {name: value.cpu() for name, value in self.network.state_dict().items()}
+        return Checkpoint(config=self.config, tensors=tensors, card=self.card)
+
+    def save_pretrained(self, folder: str | Path, *, half: bool = False) -> Path:
+        """Write `model.safetensors`, `config.json` and a model card into a folder.
+
+        `from_pretrained` reads it. An existing README.md is kept. `half` stores half precision.
+        """
+        return hub.save_pretrained(folder, self.checkpoint, half=half)
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        half: bool = False,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload gmaflow weights",
+    ) -> str:
+        """Upload the same files to the Hugging Face Hub, and return the commit's address.
+
+        Args:
+            repository: `owner/name`; created if it does not exist.
+            half: Store in half precision, at half the size.
+            private: Create the repository private; default: the owner's setting.
+            token: An access token that may write; default: that of `hf auth login`.
+            revision: The branch to commit to; default: `main`.
+            commit_message: Shown in the repository's history.
+
+        Raises:
+            FlowError: The name is not valid, you have no permission, or the Hub is out of reach.
+        """
+        return hub.push_to_hub(
+            repository,
+            self.checkpoint,
+            half=half,
+            private=private,
+            token=token,
+            revision=revision,
+            commit_message=commit_message,
         )
 
     @property

@@ -2,6 +2,7 @@
 
 - `checkpoint`: reading and writing checkpoints, and the weights that ship with the package.
 - `published`: the authors' format.
+- `hub`: folders and repositories in the layout of the Hugging Face Hub.
 """
 
 from gmaflow.weights.checkpoint import (
