@@ -1,7 +1,10 @@
+import math
+
 import pytest
 import torch
 
-from gmaflow.training.loss import loss_weights, sequence_loss
+from gmaflow.model.continuation import Continued
+from gmaflow.training.loss import continuation_loss, loss_weights, sequence_loss
 
 ONE = torch.tensor(1.0)
 
@@ -39,3 +42,24 @@ def test_occluded_pixels_can_be_held_back(weight: float) -> None:
     occluded = torch.tensor([[[False, True, True]]])
     found = loss_weights(torch.zeros(1, 2, 1, 3), valid, occluded, torch.tensor(weight))
     assert found.tolist() == [[[1, weight, 0]]]
+
+
+def test_the_loss_of_continued_motion_by_hand() -> None:
+    flow = torch.zeros(1, 2, 8, 16)
+    flow[..., 4, 4], flow[..., 4, 12] = 8.0, 16.0  # the pixels that cells are judged by
+    valid, occluded = (
+        torch.ones(1, 8, 16, dtype=torch.bool),
+        torch.zeros(1, 8, 16, dtype=torch.bool),
+    )
+    occluded[0, 4, 12] = True
+    before = torch.tensor([[1.0, 0.0]]).expand(1, 2, 1, 2)  # the first cell is right, in cells
+    one = Continued(before + 1, torch.zeros(1, 1, 1, 2), before)
+    # Errors of e: 8 px in both components of the first, 8 of the second cell, which is hidden.
+    errors = (0.1 * 2 * 8 + 2 * 8) / 4
+    expected = errors + 0.2 * math.log(2)
+    found = continuation_loss([one], flow, valid, occluded, gamma=0.8)
+    torch.testing.assert_close(found, torch.tensor(expected))
+    twice = continuation_loss([one, one], flow, valid, occluded, gamma=0.8)
+    torch.testing.assert_close(twice, torch.tensor(1.8 * expected))
+    nothing = continuation_loss([one], flow / 0, ~valid, occluded, gamma=0.8)
+    assert nothing == 0

@@ -63,6 +63,18 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     assert weights[0] == weights[1]
 
 
+def test_a_run_that_continues_motion_and_erases_resumes_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(model="gma-affine", iters=3, erase=0.5, steps=3, save_every=1)
+    train(config, options(tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        stop_at(2, patch)
+        assert train(config, options(tmp_path / "run")).steps == 2
+    train(config, options(tmp_path / "run", resume=True))
+    assert same(last_state(tmp_path / "run").tensors, last_state(tmp_path / "whole").tensors)
+
+
 def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
     first = train(CONFIG, options(tmp_path / "run", stop_after=1e-6))
     assert (first.steps, first.stopped) == (1, "time limit reached")

@@ -132,7 +132,7 @@ class BenchConfig:
 
     # The string under a field is its documentation, also in `gmaflow bench --help`.
     models: tuple[str, ...] = ("gma",)
-    """gma, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
+    """gma, gma-affine, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
     weights: str = ""
     """A file or the name of shipped weights; by default random weights, which take as long."""
     sizes: tuple[str, ...] = ("440x1024",)

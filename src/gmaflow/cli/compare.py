@@ -36,7 +36,7 @@ class CompareOptions:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the results go."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-p, gma-p-only ..."""
+    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
     warm_start: bool = False
     """Compare sequences a second time, each pair initialized with the previous flow."""
     show: int = 3

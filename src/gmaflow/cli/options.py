@@ -118,7 +118,7 @@ class WeightsOptions:
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A .safetensors file, a published .pth file, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """gma, gma-p, gma-p-only, raft or raft-small; by default the model of the weights."""
+    """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ class TablesOptions:
     limit: int | None = None
     """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-p, gma-p-only ..."""
+    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
     iters: int = 12
     """Refinements."""
     place: Place = field(default_factory=PlaceOptions)

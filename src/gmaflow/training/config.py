@@ -4,12 +4,13 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_args
 
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
+from gmaflow.model.continuation import FIRST_ITERATION
 from gmaflow.runtime.device import as_precision
 from gmaflow.scenes import PRESETS as SCENE_PRESETS
 
@@ -63,7 +64,7 @@ class TrainConfig:
 
     # The network.
     model: str = "gma"
-    """gma, gma-p, gma-p-only, raft or raft-small."""
+    """gma, gma-affine, gma-p, gma-p-only, raft or raft-small."""
     num_heads: int = 1
     """Attention heads of a gma model."""
     learned_alpha: bool = True
@@ -118,6 +119,9 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
+    erase: float = 0.0
+    """Share of the pairs in which 1 or 2 boxes (48 to 96 px) of the second frame's features are
+    replaced by their mean: motion there must come from elsewhere; 0: off."""
     accumulate: int = 1
     """Compute the gradient of a batch in this many parts, to save memory."""
 
@@ -158,7 +162,12 @@ class TrainConfig:
             raise TrainingError("stage: is for training only; validate on set:NAME instead")
         self._check_sizes()
         self._check_shares()
-        _ = self.growth
+        fewest = min(iters for _, iters in self.growth)
+        if self.network.continues and fewest <= FIRST_ITERATION:
+            raise TrainingError(
+                f"{self.model} continues motion from iteration {FIRST_ITERATION + 1} on, so "
+                f"{fewest} iterations would not train all of it; give more"
+            )
 
     @property
     def network(self) -> NetworkConfig:
@@ -178,7 +187,7 @@ class TrainConfig:
             "residual": self.residual,
         }
         try:
-            return NetworkConfig(small=base.small, attention=base.attention, **varied)
+            return replace(base, **varied)
         except ValueError as err:
             raise TrainingError(f"{self.model}: {err}") from None
 
@@ -243,6 +252,7 @@ class TrainConfig:
             "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
         for name, (within, wanted) in bounds.items():

@@ -6,11 +6,23 @@ Legend: b batch, h w rows and columns.
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gmaflow.model import STRIDE
+from gmaflow.model.continuation import Continued
+
 MAX_FLOW = 400.0
 """Pixels with larger motion do not count in the loss, as published."""
+CONTINUATION_WEIGHT = 0.1
+"""Weight of `continuation_loss`, relative to the sequence loss."""
+VISIBLE_WEIGHT = 0.1
+"""Weight of visible cells in the error of continued motion; hidden cells have 1."""
+TRUST_WEIGHT = 0.2
+"""Weight of the cross entropy of trust, relative to the error of continued motion."""
+TRUSTED_ERROR = 2.0
+"""Flow with a smaller error, in pixels, deserves trust."""
 
 
 def loss_weights(
@@ -59,3 +71,31 @@ def weighted_error(
 ) -> Float[Tensor, ""]:
     """Return the mean L1 error of one iteration's flow."""
     return (weights * (flow - truth).abs()).mean()
+
+
+def continuation_loss(
+    continued: Sequence[Continued],
+    truth: Float[Tensor, "b 2 h w"],
+    valid: Bool[Tensor, "b h w"],
+    occluded: Bool[Tensor, "b h w"],
+    *,
+    gamma: float,
+) -> Float[Tensor, ""]:
+    """Return the loss of continued motion itself, over all iterations that continued some.
+
+    It is the L1 error of e in pixels, mostly of hidden cells, plus the cross entropy of trust
+    against whether the flow is right. The truth of a cell is that of its pixel (4, 4).
+    """
+    middle = slice(STRIDE // 2, None, STRIDE)
+    truth, valid, occluded = (x[..., middle, middle] for x in (truth, valid, occluded))
+    counts = (valid & (truth.square().sum(dim=1) < MAX_FLOW**2))[:, None]
+    weights = torch.where(occluded[:, None], 1.0, VISIBLE_WEIGHT) * counts
+    truth = torch.where(counts, truth, 0.0)
+    loss = truth.new_zeros(())
+    for to_come, one in enumerate(reversed(continued)):
+        distance = (STRIDE * one.before - truth).norm(dim=1, keepdim=True)
+        deserved = (distance < TRUSTED_ERROR).float()
+        trust = F.binary_cross_entropy_with_logits(one.trust, deserved, reduction="none")
+        error = (weights * (STRIDE * one.flow - truth).abs()).mean()
+        loss = loss + gamma**to_come * (error + TRUST_WEIGHT * (counts * trust).mean())
+    return loss

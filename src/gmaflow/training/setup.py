@@ -18,6 +18,7 @@ from gmaflow.training.sources import Source, load_textures, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
 from gmaflow.weights import find_checkpoint
+from gmaflow.weights.checkpoint import with_continuation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ def make_network(config: TrainConfig) -> FlowNetwork:
     torch.manual_seed(config.seed)
     network = FlowNetwork(config.network)
     if config.init:
-        checkpoint = find_checkpoint(config.init)
+        checkpoint = with_continuation(find_checkpoint(config.init), config.network)
         if checkpoint.origin == "gmaflow" and checkpoint.config != config.network:
             from gmaflow.weights import describe
 

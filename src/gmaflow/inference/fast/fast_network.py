@@ -6,7 +6,8 @@
 
 In half precision these stay float32: flow and coordinates (half precision would round them to 1/16
 px beyond 64 px), the statistics of instance norm and the sums of softmax (thousands of summands),
-the sums in convolutions and products (tensor cores do so), and the upsampling of the flow.
+the sums in convolutions and products (tensor cores do so), the fits of the continuation, and the
+upsampling of the flow.
 
 Legend: b batch, c channels, a heads, H W rows and columns of the images (multiples of 8),
 h w = H / 8, W / 8.
@@ -31,6 +32,7 @@ from gmaflow.model import (
     Prediction,
 )
 from gmaflow.model.aggregation import Aggregator, AttentionWeights
+from gmaflow.model.continuation import FIRST_ITERATION, Continuation
 from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
 from gmaflow.model.network import STORE_ALL, check_images
 from gmaflow.model.update import GRUPass
@@ -220,9 +222,18 @@ class FastRefinement:
             borrowed=borrowed,
             hidden=torch.empty_like(hidden, memory_format=torch.contiguous_format),
         )
-        nothing = make(2)
-        self._advance(state, nothing, nothing[0, 0, 0])
+        self._share_flow(state)
         return state
+
+    def put(self, state: State, flow: Float32[Tensor, "b 2 h w"]) -> None:
+        """Replace the flow."""
+        state.flow.copy_(flow.permute(0, 2, 3, 1))
+        self._share_flow(state)
+
+    def _share_flow(self, state: State) -> None:
+        """Write the flow to where iterations read it."""
+        nothing = torch.zeros_like(state.flow_input)
+        self._advance(state, nothing, nothing[0, 0, 0])
 
     def __call__(
         self,
@@ -341,6 +352,8 @@ class FastNetwork:
         if self.attention is not None:
             self.attention = self.attention.to(dtype)
         self.refine = FastRefinement(network, working, self.operations)
+        # In float32 in any working type; its layers compute in the type of their inputs.
+        self.continuation: Continuation | None = copy.deepcopy(network.continuation)
         self.upsampler = network.upsample
         self.weigh: list[Convolution] = []
         if isinstance(network.upsample, ConvexUpsampler):
@@ -418,8 +431,15 @@ class FastNetwork:
         state = self.refine.begin(channels_last(hidden), flow_init)
         if context.device.type == "cpu":
             give_back_freed()  # the encoders' maps, small pieces of which are still in use
+        continuing: AttentionWeights | None = None
         for iteration in range(iters):
             self.refine(state, look_up, attention, prepared)
+            if self.continuation is not None and iteration >= FIRST_ITERATION:
+                if continuing is None:
+                    continuing = self._attend_near(context, state, store=plan.store_attention)
+                flow, hidden = (x.permute(0, 3, 1, 2) for x in (state.flow, state.hidden))
+                moved, _ = self.continuation(hidden, flow, continuing)
+                self.refine.put(state, moved)
             if on_iteration is not None:
                 on_iteration(iteration + 1, *copies(state))
         return state
@@ -448,6 +468,15 @@ class FastNetwork:
             return None
         queries, keys = self.attention.queries_and_keys(context)
         return self.operations.attend(queries, keys, store=store)
+
+    def _attend_near(
+        self, context: Float[Tensor, "b c h w"], state: State, *, store: bool
+    ) -> AttentionWeights:
+        assert self.continuation is not None
+        hidden = state.hidden.permute(0, 3, 1, 2)
+        queries, keys = self.continuation.queries_and_keys(context, hidden)
+        bias = self.continuation.distances(context)
+        return self.operations.attend_near(queries, keys, bias, store=store)
 
     def _upsampled(self, state: State) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()

@@ -23,7 +23,12 @@ from jaxtyping import Float, Float16, Float32, Int64
 from torch import Tensor
 
 from gmaflow.inference.fast.convolution import Convolution, Working
-from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
+from gmaflow.model.aggregation import (
+    AttentionWeights,
+    DistanceBias,
+    StoredAttention,
+    StreamedAttention,
+)
 from gmaflow.model.correlation import correlate, pyramid_rows
 from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
@@ -151,6 +156,31 @@ class Operations:
         for part in scores.view(-1, columns).split(rows):
             torch.softmax(part, dim=-1, out=part)
         return StoredAttention(scores)
+
+    def attend_near(
+        self,
+        queries: Float[Tensor, "b a p e"],
+        keys: Float[Tensor, "b a p e"],
+        bias: DistanceBias,
+        *,
+        store: bool,
+    ) -> AttentionWeights:
+        """Return the attention of scaled queries and keys that falls with distance.
+
+        Its products with float32 values are float32 in any type of queries and keys.
+        """
+        streamed = StreamedAttention(queries, keys, bias)
+        if not store:
+            return streamed
+        if queries.device.type == "cpu":
+            return CompactAttention.of(queries, keys, bias)
+        batch, heads, pixels, _ = queries.shape
+        weights = queries.new_empty(batch, heads, pixels, pixels)
+        rows = max(1, SOFTMAX_BYTES // (batch * heads * pixels * 4))
+        everything = torch.arange(pixels, device=queries.device).split(rows)
+        for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
+            part.copy_(streamed.rows(some))
+        return StoredAttention(weights)
 
     def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
         """Return the flow at full size, by the `logits` of convex upsampling."""
@@ -288,7 +318,10 @@ class CompactAttention:
 
     @classmethod
     def of(
-        cls, queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"]
+        cls,
+        queries: Float[Tensor, "b a p e"],
+        keys: Float[Tensor, "b a p e"],
+        bias: DistanceBias | None = None,
     ) -> "CompactAttention":
         """Compare scaled queries with keys; the whole matrix never exists in float32."""
         *leading, pixels, _ = queries.shape
@@ -298,6 +331,8 @@ class CompactAttention:
         for first in range(0, pixels, rows):
             some = slice(first, first + rows)
             scores = queries[..., some, :] @ keys.mT
+            if bias is not None:
+                scores += bias.rows(torch.arange(pixels, device=queries.device)[some])
             scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
             torch.sum(scores, dim=-1, keepdim=True, out=denominators[..., some, :])
             for block, part in zip(blocks, scores.split(COLUMNS, dim=-1), strict=True):
