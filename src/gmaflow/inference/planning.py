@@ -150,8 +150,7 @@ def bytes_needed(
             held += attention + attention / scale
             refining += attention + matrix
         else:
-            # A CPU keeps it in two bytes even in float32.
-            refining += attention / 2 if computation.device == "cpu" and scale == 1 else attention
+            refining += attention
     return footprint.fixed + max(footprint.encoding * pixels, held, refining)
 
 
