@@ -150,8 +150,7 @@ def bytes_needed(
             held += attention + attention / scale
             refining += attention + matrix
         else:
-            # A CPU keeps it in two bytes even in float32.
-            refining += attention / 2 if computation.device == "cpu" and scale == 1 else attention
+            refining += attention
     if config.continues:
         refining += continuation_bytes(computation, plan, batch * matrix)
     return footprint.fixed + max(footprint.encoding * pixels, held, refining)
@@ -170,8 +169,7 @@ def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float
         piece = STREAM_BYTES["cpu" if computation.device == "cpu" else "other"]
         return 4 * min(in_float32, float(piece))
     if computation.fast:
-        # In half precision on a CPU, too; made a few rows at a time.
-        return matrix / 2 if computation.device == "cpu" else matrix
+        return matrix  # made a few rows at a time
     # Scores, distances and softmax are in float32 in any precision.
     return matrix + 3 * in_float32
 

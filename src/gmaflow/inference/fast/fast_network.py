@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from gmaflow.inference.fast.convolution import Convolution, Working
+from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
@@ -34,7 +34,7 @@ from gmaflow.model import (
 from gmaflow.model.aggregation import Aggregator, AttentionWeights
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation
 from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
-from gmaflow.model.network import STORE_ALL, check_images
+from gmaflow.model.network import STORE_ALL, check_images, to_signed
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.runtime.memory import give_back_freed
@@ -347,7 +347,11 @@ class FastNetwork:
         self.working = working
         self.operations = Operations() if operations is None else operations
         self.features = FastEncoder.of(network.features, working)
-        self.context = FastEncoder.of(network.context, working)
+        self.context: FastEncoder | Encoder = FastEncoder.of(network.context, working)
+        if network.attention is not None and working == PLAIN_CPU:
+            # Attention is the softmax of large dot products of context features. Rounding them in
+            # another order moves sharp attention, and the flow by up to 0.005 px.
+            self.context = copy.deepcopy(network.context)
         self.attention = copy.deepcopy(network.attention)
         if self.attention is not None:
             self.attention = self.attention.to(dtype)
@@ -459,7 +463,10 @@ class FastNetwork:
         self, image1: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
         channels = [self.config.hidden_channels, self.config.context_channels]
-        both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+        if isinstance(self.context, Encoder):
+            both = self.context(to_signed(image1))
+        else:
+            both = self.context(image1, self.operations).permute(0, 3, 1, 2)
         hidden, context = both.split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
 
