@@ -14,8 +14,8 @@ from PIL import Image
 from gmaflow.errors import FlowFileError
 from gmaflow.io import FLOW_SUFFIXES, FlowArrays, read_flow_arrays, write_flow
 from gmaflow.io.flow_files import check_arrays, known_part
+from gmaflow.io.images import MAX_PIXELS, check_header_size, check_length, check_ratio
 from gmaflow.io.png16 import read_png16
-from gmaflow.io.sizes import MAX_PIXELS, check_header_size, check_length, check_ratio
 from tests.io.flows import SUFFIXES, assert_same, flows, ramp
 
 

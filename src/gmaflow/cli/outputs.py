@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.options import progress_bar
 from gmaflow.errors import ImageError, OutputError, counted
 from gmaflow.io import (
     FLOW_SUFFIXES,

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
 from gmaflow.io import encode_png, read_flow_arrays, write_flow, write_image
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")

@@ -1,9 +1,9 @@
 """Files <-> arrays, without torch.
 
-Images (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`, `exr_header`), video
-(`video_reader`, `video_writer`), folders in natural order (`folders`), paths and atomic writes
-(`paths`), sizes and limits (`sizes`), reading and writing in threads (`overlap`), and folders of
-results that can be resumed (`resumable`).
+Images and their sizes (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`,
+`exr_header`), video (`video_reader`, `video_writer`), folders in natural order (`folders`), paths
+and atomic writes (`paths`), reading and writing in threads (`overlap`), and folders of results that
+can be resumed (`resumable`).
 """
 
 from gmaflow.io.flow_files import (

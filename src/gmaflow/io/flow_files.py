@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
+from gmaflow.io.images import check_header_size, check_length, check_ratio
 from gmaflow.io.paths import PathLike, atomic_write, require_file
 from gmaflow.io.png16 import encode_png16, read_png16
-from gmaflow.io.sizes import check_header_size, check_length, check_ratio
 
 
 class FlowArrays(NamedTuple):
