@@ -180,7 +180,7 @@ import json, sys, torch
 from gmaflow.bench.cases import Case, moving_images
 from gmaflow.bench.measuring import RESET, RESET_PEAK, status
 from gmaflow.inference.engine import make_runner
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 from gmaflow.model import MemoryPlan
 
 network = Case(model="gma").checkpoint().build()

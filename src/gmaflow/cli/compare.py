@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.evaluate import Data, print_notes, print_table
-from gmaflow.cli.options import Place, PlaceOptions, parse
-from gmaflow.cli.progress import step_bar
+from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.evaluate import print_notes
-from gmaflow.cli.options import Place, PlaceOptions, parse
-from gmaflow.cli.progress import step_bar
+from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
 from gmaflow.cli.scenes import Size, parse_size
 from gmaflow.errors import FlowError, counted
 

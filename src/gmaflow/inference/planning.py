@@ -13,7 +13,7 @@ from gmaflow.errors import FlowError, counted
 from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.model.aggregation import STREAM_BYTES
-from gmaflow.runtime.memory import as_gigabytes
+from gmaflow.runtime.device import as_gigabytes
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from types import FrameType
 import torch
 
 from gmaflow.errors import TrainingError, say
-from gmaflow.runtime.memory import is_out_of_memory
+from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World, joined_world

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError, suggest
 from gmaflow.io import atomic_write
+from gmaflow.io.images import shape_text
 from gmaflow.io.paths import require_file
-from gmaflow.io.sizes import shape_text
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 log = logging.getLogger(__name__)

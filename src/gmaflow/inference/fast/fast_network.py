@@ -37,7 +37,7 @@ from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
 from gmaflow.model.network import STORE_ALL, check_images, to_signed
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import ConvexUpsampler
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 
 TOGETHER_PIXELS = 2**20
 """Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
