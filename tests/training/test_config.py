@@ -1,3 +1,4 @@
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"ema": 1.0}, "ema=1.0"),
     ({"occluded_from": 1.0}, "occluded_from"),
     ({"precision": "fp8"}, "fp8"),
+    ({"textures_split": "held-out"}, "give train or all"),
     ({"start_step": 5}, "needs initial weights"),
     ({"start_step": 5, "steps": 5, "init": "x"}, "must be less than steps=5"),
     ({"validate_every": 5, "validate_on": ()}, "validate_every needs data"),
@@ -83,3 +85,13 @@ def test_textures_may_move_but_not_come_or_go() -> None:
     assert differences(here, moved) == []
     assert differences(here, plain) == ['textures is a, not ""']
     assert differences(plain, here) == ['textures is "", not a']
+
+
+def test_a_run_from_before_textures_were_split_used_all_of_them() -> None:
+    new = replace(preset("scenes-pretrain"), textures="a")
+    values = json.loads(to_json(new))
+    del values["textures_split"]
+    old = from_json(json.dumps(values))
+    assert differences(old, new) == ["textures_split is all, not train"]
+    assert differences(old, replace(new, textures_split="all")) == []
+    assert from_json(json.dumps(values | {"textures": ""})) == preset("scenes-pretrain")

@@ -1,13 +1,24 @@
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
+from gmaflow.io import write_image
+from gmaflow.scenes import SceneRenderer
+from gmaflow.scenes.texture_bank import is_held_out
 from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
-from gmaflow.training.sources import FileSource, SceneSource, open_source
+from gmaflow.training.sources import (
+    FileSource,
+    SceneSource,
+    load_textures,
+    open_renderer,
+    open_source,
+)
 from tests.data import trees
 from tests.training.conftest import tiny_config, write_pairs
 
@@ -54,6 +65,57 @@ def test_processes_share_a_batch(kind: str, folder: Path) -> None:
     together = torch.cat([share.image1 for share in shares]).sum(dim=(1, 2, 3))
     alone = whole.image1.sum(dim=(1, 2, 3))
     torch.testing.assert_close(together.sort().values, alone.sort().values)
+
+
+def put_textures(folder: Path, *, train: int, held_out: int) -> tuple[set[int], set[int]]:
+    """Write images of one grey each; return the greys of both splits."""
+    greys: tuple[set[int], set[int]] = (set(), set())
+    for number in range(200):
+        name = f"{number}.png"
+        ours, wanted = (greys[1], held_out) if is_held_out(name) else (greys[0], train)
+        if len(ours) < wanted:
+            ours.add(number)
+            write_image(folder / name, np.full((8, 8, 3), number, np.uint8))
+    return greys
+
+
+def greys_of(renderer: SceneRenderer) -> set[int]:
+    """Return the greys of the photos that a renderer may use."""
+    bank = renderer.bank
+    first = [bank.texels[n * bank.texels_each] for n in bank.textures["photo"]]
+    return {int(texel) & 255 for texel in first}
+
+
+@pytest.fixture
+def renderers(tmp_path: Path) -> Callable[..., list[set[int]]]:
+    def open_both(**changes: object) -> list[set[int]]:
+        config = tiny_config(textures=str(tmp_path), **changes)
+        load_textures.cache_clear()
+        source = DataSource.parse(config.data)
+        return [greys_of(open_renderer(source, config, CPU, seed=1, split=split))
+                for split in ("train", "held-out", "held-out")]  # fmt: skip
+
+    return open_both
+
+
+def test_training_and_validation_share_no_texture(
+    tmp_path: Path, renderers: Callable[..., list[set[int]]]
+) -> None:
+    train, held_out = put_textures(tmp_path, train=4, held_out=2)
+    assert renderers() == [train, held_out, held_out]
+    assert renderers(textures_split="all") == 3 * [train | held_out]
+
+
+@pytest.mark.parametrize("counts", [(2, 0), (0, 2)])
+def test_a_folder_with_an_empty_split_is_used_whole(
+    counts: tuple[int, int],
+    tmp_path: Path,
+    renderers: Callable[..., list[set[int]]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train, held_out = put_textures(tmp_path, train=counts[0], held_out=counts[1])
+    assert renderers() == 3 * [train | held_out]
+    assert caplog.text.count("has no textures; using") == 1
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:

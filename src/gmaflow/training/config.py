@@ -19,6 +19,7 @@ CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
 
 SOURCE_KINDS = ("scenes", "stage", "set", "folder")
 STAGES = ("chairs", "things", "sintel", "kitti")
+TEXTURE_SPLITS = ("train", "all")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class TrainConfig:
     """Folder of the data set, or of several; by default from the environment."""
     textures: str = ""
     """Folder of images to use as textures of scenes; by default the built-in patterns."""
+    textures_split: str = "train"
+    """train: hold one texture in ten out, and validate on those; all: use every texture."""
     crop: tuple[int, int] = (368, 496)
     """Height and width of the training crops, multiples of 8."""
     batch: int = 16
@@ -150,6 +153,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _ = self.network  # raises if the fields describe no network
         as_precision(self.precision)
+        if self.textures_split not in TEXTURE_SPLITS:
+            raise TrainingError(
+                f"unknown textures_split={self.textures_split!r}; give train or all"
+            )
         for name in (*filter(None, [self.data]), *self.validate_on):
             DataSource.parse(name)
         if self.validate_every and not self.validate_on:
@@ -268,6 +275,8 @@ def from_json(text: str) -> TrainConfig:
             raise TrainingError(
                 f"unknown setting {unknown[0]!r}; the run may be from a newer gmaflow"
             )
+        if values.get("textures"):  # a run from before there was a split used every texture
+            values.setdefault("textures_split", "all")
         lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
         return TrainConfig(**(values | lists))
     except (json.JSONDecodeError, AttributeError, TypeError) as err:
@@ -280,6 +289,8 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     fixed = old.keys() - CHANGEABLE
     if not (stored.textures and wanted.textures):  # the folder may move, but not appear or vanish
         fixed |= {"textures"}
+    if not wanted.textures:
+        fixed -= {"textures_split"}
     return [
         f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
         for name in old

@@ -3,9 +3,10 @@
 Batch k is always the same, so the position in the data is just the number of the step.
 """
 
+import logging
 import os
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -28,12 +29,17 @@ from gmaflow.data import (
 from gmaflow.data.roots import find_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
+from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.side_stream import SideStream
 
+log = logging.getLogger(__name__)
+
 SCALES = (-0.2, 0.6)
 """Range of scales, as powers of two, for a single data set or your own folder; as for Sintel."""
+OTHER_SPLIT: dict[TexturesSplit, TexturesSplit] = {"held-out": "train", "train": "all"}
+"""The textures to use when a split is empty."""
 
 
 class SceneSource:
@@ -135,17 +141,28 @@ def open_renderer(
     device: torch.device,
     *,
     seed: int,
+    split: TexturesSplit = "train",
     compiled: bool = False,
 ) -> SceneRenderer:
-    """Create a renderer of scenes."""
-    textures = load_textures(config.textures, device) if config.textures else None
+    """Create a renderer of scenes with a split of the textures."""
+    textures = None
+    if config.textures:
+        split = split if config.textures_split == "train" else "all"
+        textures = load_textures(config.textures, split, device)
     return SceneRenderer(source.name, config.crop, seed, textures, device, compiled)
 
 
-@lru_cache(maxsize=1)
-def load_textures(folder: str, device: torch.device) -> TextureBank:
-    """Read textures once for training and validation; they can take gigabytes."""
-    return TextureBank.load(folder).to(device)
+@cache
+def load_textures(folder: str, split: TexturesSplit, device: torch.device) -> TextureBank:
+    """Read textures once for training and validation; they can take gigabytes.
+
+    A small folder may have none to hold out, or only such textures.
+    """
+    other = OTHER_SPLIT.get(split)
+    if other and not list_pictures(Path(folder), split):
+        log.warning("%s: the split %s has no textures; using %s instead", folder, split, other)
+        return load_textures(folder, other, device)
+    return TextureBank.load(folder, split=split).to(device)
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:

@@ -62,9 +62,11 @@ class Validation:
 
 
 def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> ValidationSet:
-    """Open scenes with another seed than training, or a data set."""
+    """Open scenes with another seed and other textures than training, or a data set."""
     if source.kind == "scenes":
-        renderer = open_renderer(source, config, device, seed=config.seed + HELD_OUT)
+        renderer = open_renderer(
+            source, config, device, seed=config.seed + HELD_OUT, split="held-out"
+        )
         return ValidationSet(
             str(source), config.validate_pairs, lambda i: from_scenes(renderer.render(i, 1))
         )
