@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gmaflow.data import Batch
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
 from gmaflow.io import write_image
 from gmaflow.scenes import SceneRenderer
@@ -13,14 +14,17 @@ from gmaflow.scenes.texture_bank import is_held_out
 from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
 from gmaflow.training.sources import (
+    AHEAD,
     FileSource,
     SceneSource,
+    SideStream,
+    from_scenes,
     load_textures,
     open_renderer,
     open_source,
 )
 from tests.data import trees
-from tests.training.conftest import tiny_config, write_pairs
+from tests.training.conftest import tiny_batch, tiny_config, write_pairs
 
 CPU = torch.device("cpu")
 
@@ -183,3 +187,28 @@ def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:
 def test_data_sources_are_parsed_and_printed() -> None:
     for text in ("scenes:mix", "stage:kitti", "set:sintel:final", "set:spring", "folder:C:/my/x"):
         assert str(DataSource.parse(text)) == text
+
+
+def test_without_a_gpu_work_is_done_at_once() -> None:
+    batch = tiny_batch(1, seed=0, size=(32, 40))
+    assert SideStream(torch.device("cpu")).make(lambda: batch) is batch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_is_rendered_beside_other_work_is_whole_when_it_is_read() -> None:
+    device = torch.device("cuda")
+    source = open_source(tiny_config(), device)
+    assert isinstance(source, SceneSource)
+    count = 3 * AHEAD
+    expected = [from_scenes(source.renderer.render(2 * k, 2)) for k in range(count)]
+    matrix = torch.randn(4096, 4096, device=device)
+    found = []
+    for batch in islice(source.batches(0), count):
+        for _ in range(20):  # the stream that reads is behind, the one that renders is not
+            matrix = torch.nn.functional.normalize(matrix @ matrix)
+        found.append(Batch(*(tensor.clone() for tensor in batch)))
+        del batch
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        for name, a, b in zip(Batch._fields, one, other, strict=True):
+            assert torch.equal(a, b), f"{name} of batch {number}"

@@ -16,8 +16,7 @@ from gmaflow.runtime.memory import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World, joined_world
-from gmaflow.training.metrics import Meter
-from gmaflow.training.reporting import Reporter
+from gmaflow.training.reporting import Meter, Reporter
 from gmaflow.training.run_folder import TrainState, random_states
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare

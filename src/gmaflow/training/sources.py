@@ -5,7 +5,8 @@ Batch k is always the same, so the position in the data is just the number of th
 
 import logging
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
@@ -32,7 +33,6 @@ from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.side_stream import SideStream
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,9 @@ SCALES = (-0.2, 0.6)
 """Range of scales, as powers of two, for a single data set or your own folder; as for Sintel."""
 OTHER_SPLIT: dict[TexturesSplit, TexturesSplit] = {"held-out": "train", "train": "all"}
 """The textures to use when a split is empty."""
+
+AHEAD = 2
+"""How many batches the CPU may be ahead of the GPU: enough that the GPU never waits."""
 
 
 class SceneSource:
@@ -69,6 +72,36 @@ class SceneSource:
         if not config.both_ways:
             return batch
         return join_directions(batch, from_scenes(scenes.reversed()), config.accumulate)
+
+
+class SideStream:
+    """A second CUDA stream, which renders the next batch while the last step still computes.
+
+    On other devices work is done at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._handed_over: deque[torch.cuda.Event] = deque()
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def make(self, batch: Callable[[], Batch]) -> Batch:
+        """Return a new batch; the caller's stream waits for it, the caller does not."""
+        if self._stream is None:
+            return batch()
+        while len(self._handed_over) >= AHEAD:
+            self._handed_over.popleft().synchronize()
+        with torch.cuda.stream(self._stream):
+            made = batch()
+        steps = torch.cuda.current_stream(self._stream.device)
+        steps.wait_stream(self._stream)
+        for tensor in made:
+            # The memory is the side stream's, which must not reuse it before the step reads it.
+            tensor.record_stream(steps)
+        self._handed_over.append(steps.record_event())
+        return made
 
 
 class FileSource:

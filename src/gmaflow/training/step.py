@@ -21,8 +21,7 @@ from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_precision_copy import HalfPrecisionCopy
-from gmaflow.training.loss import loss_weights, sequence_loss
-from gmaflow.training.metrics import error_sums
+from gmaflow.training.loss import error_sums, loss_weights, sequence_loss
 from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
@@ -37,7 +36,7 @@ class StepResult(NamedTuple):
     gradient_norm: Float[Tensor, ""]
     """Norm of the gradient before clipping."""
     errors: Float[Tensor, " s"]
-    """The sums of `metrics.error_sums`."""
+    """The sums of `loss.error_sums`."""
     skipped: Bool[Tensor, ""]
     """Whether the step was skipped because the loss or gradient was not finite."""
 

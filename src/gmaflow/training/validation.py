@@ -14,7 +14,7 @@ from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.metrics import SUMS, error_sums, mean_errors
+from gmaflow.training.loss import SUMS, error_sums, mean_errors
 from gmaflow.training.sources import from_scenes, open_pairs, open_renderer
 
 HELD_OUT = 0x7E57
