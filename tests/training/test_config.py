@@ -126,7 +126,8 @@ def test_a_stages_crop_is_its_mixtures(name: str) -> None:
 def test_what_is_optional_is_off(name: str) -> None:
     config = preset(name)
     assert config.occluded_from == config.ema == 0
-    assert config.accumulate == 1
+    assert config.accumulate == 0
+    assert config.parts == 1
     assert config.iters_growth == config.init == ""
     assert len(summary(name)) > 20
 

@@ -122,8 +122,8 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
-    accumulate: int = 1
-    """Compute the gradient of a batch in this many parts, to save memory."""
+    accumulate: int = 0
+    """Compute the gradient of a batch in this many parts, to save memory; 0: as few as fit."""
 
     # The start.
     init: str = ""
@@ -196,6 +196,11 @@ class TrainConfig:
         return 2 if self.both_ways else 1
 
     @property
+    def parts(self) -> int:
+        """Number of parts in which the gradient of a batch is computed."""
+        return max(1, self.accumulate)
+
+    @property
     def growth(self) -> tuple[tuple[float, int], ...]:
         """The schedule of iterations, as (share of the steps, iterations)."""
         if not self.iters_growth.strip():
@@ -221,16 +226,16 @@ class TrainConfig:
                 f"invalid crop={height}x{width}; give multiples of {STRIDE}, at least {MIN_SIDE}"
             )
         least = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
-        least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 1, "warm_up": 1, "seed": 0}
+        least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 0, "warm_up": 1, "seed": 0}
         least |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0, "pairs": 0}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")
-        if self.batch % (self.accumulate * self.ways):
+        if self.batch % (self.parts * self.ways):
             raise TrainingError(
-                f"batch={self.batch} cannot be split into {self.accumulate} equal parts"
+                f"batch={self.batch} cannot be split into {self.parts} equal parts"
                 f"{', each forward and backward' if self.both_ways else ''}; choose a multiple of "
-                f"{self.accumulate * self.ways}"
+                f"{self.parts * self.ways}"
             )
         if self.both_ways and self.data and DataSource.parse(self.data).kind != "scenes":
             raise TrainingError(
@@ -292,6 +297,10 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
         fixed |= {"textures"}
     if not wanted.textures:
         fixed -= {"textures_split"}
+    if not wanted.accumulate:  # taken from the stored config
+        fixed -= {"accumulate"}
+    if wanted.steps > stored.steps:  # `schedule.check_extension` decides
+        fixed -= {"steps"}
     return [
         f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
         for name in old

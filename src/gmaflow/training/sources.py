@@ -5,6 +5,7 @@ Batch k is always the same, so the position in the data is just the number of th
 
 import logging
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -54,7 +55,7 @@ class SceneSource:
     def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
         self.renderer = renderer
         self.config = config
-        share = world.share(config.batch, parts=config.accumulate * config.ways) // config.ways
+        share = world.share(config.batch, parts=config.parts * config.ways) // config.ways
         self.own = world.rank * share + np.arange(share)
         self.stream = SideStream(renderer.device)
 
@@ -71,7 +72,7 @@ class SceneSource:
         batch = from_scenes(scenes)
         if not config.both_ways:
             return batch
-        return join_directions(batch, from_scenes(scenes.reversed()), config.accumulate)
+        return join_directions(batch, from_scenes(scenes.reversed()), config.parts)
 
 
 class SideStream:
@@ -115,7 +116,7 @@ class FileSource:
         world: World = ALONE,
     ) -> None:
         self.config, self.dataset, self.device, self.world = config, dataset, device, world
-        self.share = world.share(config.batch, parts=config.accumulate)
+        self.share = world.share(config.batch, parts=config.parts)
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches, beginning with step `start`."""
@@ -134,6 +135,7 @@ class FileSource:
             sampler=order,
             num_workers=min(self.config.workers, usable_cores()),
             pin_memory=self.device.type == "cuda",
+            worker_init_fn=ignore_interrupts,
         )
         try:
             for batch in loader:
@@ -207,6 +209,13 @@ def join_directions(forward: Batch, backward: Batch, parts: int) -> Batch:
     """Join pairs and their reverse, so that each part contains both directions of its pairs."""
     turns = zip(forward.split(parts), backward.split(parts), strict=True)
     return Batch.join([batch for turn in turns for batch in turn])
+
+
+def ignore_interrupts(_worker: int) -> None:
+    """Leave Ctrl-C to the main process, whose handlers a forked worker inherits."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def usable_cores() -> int:

@@ -94,7 +94,7 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if self.half is not None:
             self.half.refresh()
-        parts = batch.split(self.config.accumulate)
+        parts = batch.split(self.config.parts)
         results = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
@@ -120,7 +120,7 @@ class TrainStep:
             )
             weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
             loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
-            loss = loss / self.config.accumulate
+            loss = loss / self.config.parts
             (loss * self.scale.scale).backward()
         errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
         return loss.detach(), errors
