@@ -25,10 +25,10 @@ from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import (
     CONTINUATION_WEIGHT,
     continuation_loss,
+    error_sums,
     loss_weights,
     sequence_loss,
 )
-from gmaflow.training.metrics import error_sums
 from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
@@ -51,7 +51,7 @@ class StepResult(NamedTuple):
     gradient_norm: Float[Tensor, ""]
     """Norm of the gradient before clipping."""
     errors: Float[Tensor, " s"]
-    """The sums of `metrics.error_sums`."""
+    """The sums of `loss.error_sums`."""
     skipped: Bool[Tensor, ""]
     """Whether the step was skipped because the loss or gradient was not finite."""
 
@@ -118,7 +118,7 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if self.half is not None:
             self.half.refresh()
-        parts = batch.split(self.config.accumulate)
+        parts = batch.split(self.config.parts)
         results = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
@@ -150,7 +150,7 @@ class TrainStep:
                     part.occluded,
                     gamma=self.config.gamma,
                 )
-            loss = loss / self.config.accumulate
+            loss = loss / self.config.parts
             (loss * self.scale.scale).backward()
         errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
         return loss.detach(), errors
