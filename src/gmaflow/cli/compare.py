@@ -12,7 +12,10 @@ from gmaflow.cli.progress import step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gmaflow.evaluation import Comparison
+    from gmaflow.evaluation.comparing import Line
     from gmaflow.evaluation.pages import Table
 
 
@@ -28,6 +31,8 @@ class CompareOptions:
     Examples:
       gmaflow compare raft-things.pth gma-things.pth --data sintel --passes clean final -o out
       gmaflow compare a.safetensors b.safetensors --data scenes --count 100 -o out
+      gmaflow compare a.safetensors b.safetensors --data scenes --preset deep-mix --size 368x768 \
+        --textures photos/ --count 1000 --by depth -o out
     """
 
     weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]
@@ -54,12 +59,13 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(CompareOptions, args, verb="compare")
     from gmaflow.evaluation import compare, write_comparison
+    from gmaflow.evaluation.metrics import SHOWN_BY
 
     names = unique_names(options.weights)
     if len(names) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
     models = models_of(options.models, options.weights)
-    data = options.data.open()
+    data = options.data.open(options.place.device)
     estimators = {
         name: options.place.load(
             file,
@@ -80,9 +86,10 @@ def main(args: list[str]) -> None:
             progress=lambda _name, result: step(result.example.title),
         )
     page = write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
-    print_table(comparison_table(comparison), title=f"{data.title}: mean error, px")
+    lines = [line for line in comparison.lines if line.region in SHOWN_BY[options.data.by]]
+    print_table(comparison_table(comparison, lines), title=f"{data.title}: mean error, px")
     notes = list(comparison.notes)
-    if any(found.certain for line in comparison.lines for found in line.improvements):
+    if any(found.certain for line in lines for found in line.improvements):
         notes.append("* the interval excludes 0")
     print_notes(notes, page)
 
@@ -108,12 +115,12 @@ def models_of(models: tuple[str, ...], weights: tuple[str, ...]) -> list[str | N
     return list(models) or [None] * len(weights)
 
 
-def comparison_table(comparison: "Comparison") -> "Table":
+def comparison_table(comparison: "Comparison", lines: "Sequence[Line]") -> "Table":
     """Return errors and improvements by pass and region."""
     from gmaflow.evaluation.pages import Table, comparison_cells, comparison_header
 
     rows, last = [], ""
-    for line in comparison.lines:
+    for line in lines:
         title = comparison.title(line)
         rows.append(("" if title == last else title, line.region, *comparison_cells(line)))
         last = title

@@ -45,6 +45,10 @@ class DataOptions:
     """Number of rendered scenes; 20 by default."""
     size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
     """Height and width of rendered scenes; 368x496 by default."""
+    textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Images for rendered scenes, of which only the tenth held out from training is used."""
+    by: Literal["region", "depth"] = "region"
+    """Print the usual regions, or hidden pixels by depth: their distance to visible ones."""
 
     def check(self) -> None:
         """Refuse an unknown data set, and options that would have no effect."""
@@ -60,6 +64,7 @@ class DataOptions:
             "--preset": self.preset,
             "--seed": self.seed,
             "--size": self.size,
+            "--textures": self.textures,
         }
         rendered = self.data == SCENES
         for option, value in (of_files if rendered else of_scenes).items():
@@ -68,8 +73,8 @@ class DataOptions:
                 instead = "; use --limit for fewer pairs" if option == "--count" else ""
                 raise DatasetError(f"{option} is for {wanted}, not for {self.data}{instead}")
 
-    def open(self) -> "ExampleSet":
-        """List the pairs."""
+    def open(self, device: str = "auto") -> "ExampleSet":
+        """List the pairs; scenes are rendered on the device."""
         from gmaflow.evaluation import SCENES, open_examples, render_examples, thin
 
         self.check()
@@ -80,6 +85,8 @@ class DataOptions:
                 count=20 if self.count is None else self.count,
                 size=parse_size(self.size or "368x496"),
                 passes=self.passes,
+                textures=self.textures,
+                device=device,
             )
         else:
             found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
@@ -143,9 +150,10 @@ def main(args: list[str]) -> None:
         evaluate_footage(options)
         return
     from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 
-    data = options.data.open()
+    data = options.data.open(options.estimator.device)
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
     rounds = 2 if options.warm_start and data.has_sequences else 1
     with step_bar("evaluate", rounds * len(data.examples)) as step:
@@ -159,7 +167,7 @@ def main(args: list[str]) -> None:
         )
     page = write_report(evaluation, estimator, options.output)
     print_table(overall_table(evaluation), title=f"{data.title}: {evaluation.about.model}")
-    regions = region_table(evaluation)
+    regions = region_table(evaluation, SHOWN_BY[options.data.by])
     if len(regions.header) > 5:  # the last two columns would squeeze the others
         regions = replace(
             regions, header=regions.header[:-2], rows=[row[:-2] for row in regions.rows]

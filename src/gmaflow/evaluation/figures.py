@@ -13,8 +13,8 @@ from PIL import Image
 from gmaflow import viz
 from gmaflow.data import FlowSample
 from gmaflow.errors import FlowFileError
-from gmaflow.evaluation.metrics import distance_to
 from gmaflow.evaluation.pair_evaluator import is_reproducible
+from gmaflow.geometry import hole_depths
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_flow_arrays
 
@@ -24,7 +24,7 @@ Point = tuple[float, float]
 
 _WIDEST = 560
 _ATTENTION_WIDTH = 320
-# Occluded pixels further than this from any visible pixel count as equally deep.
+# Occluded pixels further than this many pixels from any visible one count as equally deep.
 _DEEP = 48
 # Regions shallower than this share of the deepest are specks or rims, and are not chosen.
 _SPECK = 0.25
@@ -160,8 +160,7 @@ def _deep_and_apart(hidden: Bool[np.ndarray, "h w"], count: int) -> list[Point]:
     """Pick occluded pixels one by one, each deep in its region and far from the earlier ones."""
     height, width = hidden.shape
     # The frame's edge counts as visible, so that no point is cut off by it.
-    framed = distance_to(~np.pad(hidden, 1), limit=_DEEP)[1:-1, 1:-1]
-    depth = np.minimum(framed, _DEEP)
+    depth = hole_depths(~np.pad(hidden, 1), limit=_DEEP)[1:-1, 1:-1].copy()
     depth[depth < depth.max() * _SPECK] = 0
     score = depth.copy()
     y, x = np.mgrid[:height, :width]

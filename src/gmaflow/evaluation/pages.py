@@ -233,18 +233,18 @@ def overall_table(evaluation: Evaluation) -> Table:
     return Table(header, rows)
 
 
-def region_table(evaluation: Evaluation) -> Table:
-    """Return the end-point error in each region."""
+def region_table(evaluation: Evaluation, regions: Collection[str] = tuple(REGIONS)) -> Table:
+    """Return the end-point error in each of some regions."""
     columns = list(evaluation.columns())
-    most = max(regions["all"].pixels for _, regions in columns)
+    most = max(figures["all"].pixels for _, figures in columns)
     rows = []
-    for region, meaning in REGIONS.items():
-        found = [regions.get(region) for _, regions in columns]
+    for region in regions:
+        found = [figures.get(region) for _, figures in columns]
         if not any(found):
             continue
         share = max((one.pixels for one in found if one), default=0) / max(1, most)
         errors = (format_figure(one.epe) if one else "" for one in found)
-        rows.append((region, *errors, f"{100 * share:.1f}", meaning))
+        rows.append((region, *errors, f"{100 * share:.1f}", REGIONS[region]))
     header = ("region", *(title for title, _ in columns), "pixels, %", "definition")
     return Table(header, rows, text_columns=(0, len(header) - 1))
 

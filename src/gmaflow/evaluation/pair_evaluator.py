@@ -18,7 +18,7 @@ from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.weights import fingerprint
 
 # Increase it when the metrics change: all stored results become invalid.
-_VERSION = "3"
+_VERSION = "4"
 RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
 
 Start = Literal["cold", "warm"]
