@@ -11,10 +11,9 @@ from tests.evaluation.conftest import write_sintel
 def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     root = write_sintel(tmp_path / "sintel")
     out = tmp_path / "out"
-    found = run(
-        *("compare", weights["raft-small"], weights["gma"], "--data", "sintel", "--root", root),
-        *("--iters", "1", "-o", out),
-    )
+    args = ["compare", weights["raft-small"], weights["gma"], "--data", "sintel", "--root", root]
+    args += ["--iters", "1", "-o", out]
+    found = run(*args)
     assert found.code == 0
     for shown in ("raft-small", "gma", "improvement", "95 % interval", "occ-in"):
         assert shown in found.out
@@ -22,6 +21,7 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     assert "*" not in found.out  # nor what a star would mean
     assert "clean has 2 pairs" in (out / "comparison.html").read_text()
     assert (out / "gma/results.csv").exists()
+    assert run(*args, "--json").out == (out / "comparison.json").read_text()
 
 
 @pytest.mark.usefixtures("few_textures")

@@ -45,7 +45,7 @@ class CompareOptions:
     warm_start: bool = False
     """Compare sequences a second time, each pair initialized with the previous flow."""
     show: int = 3
-    """How many of the most improved pairs to show."""
+    """How many of the most improved and of the most worsened pairs to show."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
     """Show these pairs instead."""
     iters: int = 12
@@ -53,12 +53,15 @@ class CompareOptions:
     place: Place = field(default_factory=PlaceOptions)
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
+    json: bool = False
+    """Print what comparison.json contains instead of a table."""
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(CompareOptions, args, verb="compare")
     from gmaflow.evaluation import compare, write_comparison
+    from gmaflow.evaluation.comparing import COMPARISON
     from gmaflow.evaluation.metrics import SHOWN_BY
 
     names = unique_names(options.weights)
@@ -86,6 +89,9 @@ def main(args: list[str]) -> None:
             progress=lambda _name, result: step(result.example.title),
         )
     page = write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
+    if options.json:
+        print((options.output / COMPARISON).read_text(), end="")
+        return
     lines = [line for line in comparison.lines if line.region in SHOWN_BY[options.data.by]]
     print_table(comparison_table(comparison, lines), title=f"{data.title}: mean error, px")
     notes = list(comparison.notes)

@@ -1,10 +1,8 @@
 """`gmaflow evaluate`: measures how good the flow is."""
 
-import csv
 import json
-import math
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -140,6 +138,8 @@ class EvaluateOptions:
     """Evaluate without ground truth, from the frames themselves."""
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
+    json: bool = False
+    """Print what results.json contains instead of tables."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
 
 
@@ -149,7 +149,7 @@ def main(args: list[str]) -> None:
     if options.unsupervised:
         evaluate_footage(options)
         return
-    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation import JSON, evaluate, write_report
     from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 
@@ -166,6 +166,9 @@ def main(args: list[str]) -> None:
             progress=lambda result: step(result.example.title),
         )
     page = write_report(evaluation, estimator, options.output)
+    if options.json:
+        print((options.output / JSON).read_text(), end="")
+        return
     print_table(overall_table(evaluation), title=f"{data.title}: {evaluation.about.model}")
     regions = region_table(evaluation, SHOWN_BY[options.data.by])
     if len(regions.header) > 5:  # the last two columns would squeeze the others
@@ -204,10 +207,13 @@ def print_notes(notes: "Sequence[str]", page: Path) -> None:
 
 
 def evaluate_footage(options: EvaluateOptions) -> None:
-    """Evaluate without ground truth; print a table, and write a page, JSON and CSV."""
-    from gmaflow.evaluation.pages import Table, format_figure, readable, write_unsupervised
-    from gmaflow.evaluation.unsupervised import MEANING, NAMES, average, check_footage
-    from gmaflow.io import atomic_write
+    """Evaluate without ground truth."""
+    from gmaflow.evaluation.unsupervised import (
+        as_json,
+        check_footage,
+        mean_table,
+        write_unsupervised,
+    )
 
     if options.warm_start:
         raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
@@ -218,25 +224,11 @@ def evaluate_footage(options: EvaluateOptions) -> None:
     title = dataset.name
     if options.data.data == "folder":  # whose pairs may be in several subfolders
         title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name
-    mean = average(one.found for one in checked)
-    csv_file, json_file = (options.output / f"unsupervised.{end}" for end in ("csv", "json"))
-    with atomic_write(csv_file) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["scene", "frame", *NAMES])
-        for one in checked:
-            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
-            writer.writerow([one.pair.scene, one.pair.frame, *numbers])
-    figures = asdict(mean)
-    plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-    about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
-    with atomic_write(json_file) as temporary:
-        temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
     page = write_unsupervised(options.output, title, checked, estimator)
-    rows = [
-        (readable(name), format_figure(figures[name]), f"{meaning} ({unit})")
-        for name, (unit, meaning) in MEANING.items()
-    ]
-    table = Table(("figure", "mean", ""), rows, text_columns=(0, 2))
-    print_table(table, title=f"{title}: {counted(len(dataset), 'pair')}")
+    found = as_json(checked)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print_table(mean_table(checked), title=f"{title}: {counted(len(dataset), 'pair')}")
     static = ["most of the image does not change: the camera seems to be static"]
-    print_notes(static if mean.static_camera else [], page)
+    print_notes(static if found["static_camera"] else [], page)

@@ -15,10 +15,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.evaluation.evaluating import Evaluation, evaluate
+from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
-from gmaflow.evaluation.pair_evaluator import PairResult, Start
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
@@ -108,10 +107,13 @@ class Comparison:
         several = len({line.start for line in self.lines}) > 1
         return f"{line.group}, {line.start}" if several else line.group
 
-    def most_improved(self, count: int) -> list[tuple[int, Example]]:
-        """Return the pairs whose mean error the second network lowers most, with their indices."""
+    def most_changed(self, count: int, *, better: bool) -> list[tuple[int, Example]]:
+        """Return the pairs whose mean error the second network lowers most, or raises most.
+
+        Each comes with its index.
+        """
         before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
-        gains = np.nan_to_num(before - after, nan=-math.inf)
+        gains = np.nan_to_num(before - after if better else after - before, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
 

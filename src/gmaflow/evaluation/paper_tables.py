@@ -15,7 +15,7 @@ from typing import Literal
 
 from gmaflow.data import dataset_info, look_up_root
 from gmaflow.errors import DatasetError, FlowError
-from gmaflow.evaluation.evaluating import evaluate
+from gmaflow.evaluation.evaluating import PairResult, evaluate
 from gmaflow.evaluation.examples import (
     SCENES,
     ExampleSet,
@@ -24,7 +24,6 @@ from gmaflow.evaluation.examples import (
     thin,
 )
 from gmaflow.evaluation.metrics import Figures
-from gmaflow.evaluation.pair_evaluator import PairResult
 from gmaflow.inference import FlowEstimator, PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.model import MODELS
@@ -182,6 +181,10 @@ class Column:
         value = math.nan if found is None else getattr(found, self.figure)
         return None if math.isnan(value) else value
 
+    def text(self, value: float | None) -> str:
+        """Write a figure as the paper does."""
+        return "-" if value is None else f"{value:.{1 if self.figure == 'fl' else 2}f}"
+
 
 _SINTEL = (
     Column("Sintel", "clean", "(train)", "sintel", "clean"),
@@ -191,6 +194,7 @@ _KITTI = (
     Column("KITTI-15", "AEPE", "(train)", "kitti-2015", "occ"),
     Column("KITTI-15", "Fl-all %", "(train)", "kitti-2015", "occ", "fl"),
 )
+TABLE_2_COLUMNS = (*_SINTEL, *_KITTI)
 _CHAIRS_THINGS = (
     Column("Chairs", "", "(val)", "chairs", "chairs"),
     Column("Things", "clean", "(test)", "things", "clean"),
@@ -237,14 +241,11 @@ class PaperTable:
 
         block = [other for other in self.rows if rivals(other) == rivals(row)]
         for index, (value, column) in enumerate(zip(row.values, self.columns, strict=True)):
-            if value is None:
-                yield "-", False
-                continue
-            text = f"{value:.{1 if column.figure == 'fl' else 2}f}"
-            seen = row.has_seen and column.dataset in _LEARNED_FROM
-            known = [other.values[index] for other in block if other.values[index] is not None]
-            best = len(known) > 1 and value == min(figure for figure in known if figure is not None)
-            yield f"({text})" if seen else text, best
+            text = column.text(value)
+            if value is not None and row.has_seen and column.dataset in _LEARNED_FROM:
+                text = f"({text})"
+            known = [figure for other in block if (figure := other.values[index]) is not None]
+            yield text, len(known) > 1 and value == min(known)
 
 
 def make_tables(
@@ -274,7 +275,7 @@ def make_tables(
             for run in members
         ]
 
-    variants, columns = [], (*_SINTEL, *_KITTI, *extra)
+    variants, columns = [], (*TABLE_2_COLUMNS, *extra)
     trainings = [row.training for row in TABLE_2] + [run.training for run in runs if run.method]
     for training in dict.fromkeys(trainings):
         for method in METHODS:
@@ -355,20 +356,28 @@ def open_trials(
             notes.append(f"{info.title} is left out: {err}")
             continue
         data = data if limit is None else thin(data, limit)
-        published = sum(
-            part.count or 0
-            for part in info.parts
-            if part.split == trial.split and part.variant in trial.passes
-        )
-        if note:
-            notes.append(note)
-        elif len(data.examples) != published:
-            notes.append(
-                f"{info.title} {trial.split}: {len(data.examples)} of the {published} published "
-                "pairs, so its figures do not compare with the paper's"
-            )
+        notes += filter(None, [note or incomplete(data)])
         opened.append(data)
     return opened, notes
+
+
+def incomplete(data: ExampleSet) -> str:
+    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
+    trial = next((trial for trial in TRIALS if trial.dataset == data.name), None)
+    if trial is None:
+        return ""
+    groups = {example.group for example in data.examples}
+    published = sum(
+        part.count or 0
+        for part in dataset_info(data.name).parts
+        if part.split == trial.split and (part.variant or data.name) in groups
+    )
+    if len(data.examples) == published:
+        return ""
+    return (
+        f"{data.title}: {len(data.examples)} of the {published} published pairs, so its figures do "
+        "not compare with the paper's"
+    )
 
 
 def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError, suggest
-from gmaflow.evaluation.pair_evaluator import LAST_FLOW, WarmChain, digest, identify
+from gmaflow.evaluation.evaluating import LAST_FLOW, WarmChain, digest, identify
 from gmaflow.inference import Flow, FlowEstimator, LastFlows, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord
