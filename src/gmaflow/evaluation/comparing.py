@@ -54,21 +54,15 @@ class Improvement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contender:
-    """A network of the comparison and its results.
-
-    Attributes:
-        name: its name.
-        estimator: the network.
-        evaluation: its errors.
-        keys: of its results with a cold start, pair by pair.
-        tables: its sums, pair by pair, for each start.
-    """
+    """A network of the comparison and its results."""
 
     name: str
     estimator: FlowEstimator
     evaluation: Evaluation
     keys: list[str]
+    """Of its results with a cold start, pair by pair."""
     tables: Mapping[Start, Tables]
+    """Its sums, pair by pair, for each start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +112,7 @@ class Comparison:
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
 
     def find(self, names: Sequence[str]) -> list[tuple[int, Example]]:
-        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME.
-
-        Raises:
-            FlowError: a name is unknown.
-        """
+        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME."""
         known: dict[str, int] = {}
         for i, example in enumerate(self.data.examples):
             known.setdefault(f"{example.scene}/{example.frame}", i)

@@ -6,13 +6,12 @@ writes results.json and results.csv.
 
 import csv
 import hashlib
-import heapq
 import json
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +49,7 @@ MOST_SCENES = 500
 Kind = tuple[str, Start]
 """A pass and a start."""
 _NAMED = 5
+_SHOWN_PAIRS = 3
 _SHARES = ("px1", "px3", "px5", "fl")
 CSV_COLUMNS = (
     *("pass", "scene", "frame", "start", "height", "width", "seconds", "pixels"),
@@ -60,27 +60,20 @@ CSV_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PairResult:
-    """The errors of one pair.
-
-    Attributes:
-        example: the pair.
-        start: how the estimate was initialized.
-        key: identifies weights, settings and pair.
-        sums: its errors.
-        size: height and width.
-        seconds: how long the estimate took.
-        flow: the estimate; None if the result was stored before.
-        sample: the loaded pair; None if it did not have to be loaded.
-    """
+    """The errors of one pair."""
 
     example: Example
     start: Start
     key: str
+    """Identifies weights, settings and pair."""
     sums: ErrorSums
     size: tuple[int, int]
     seconds: float
+    """How long the estimate took."""
     flow: Flow | None = None
+    """The estimate; None if the result was stored before."""
     sample: FlowSample | None = None
+    """The loaded pair; None if it did not have to be loaded."""
 
     @property
     def epe(self) -> float:
@@ -131,11 +124,7 @@ class ResultStore:
         return values
 
     def put(self, key: str, values: Values) -> None:
-        """Append a result and flush it to the disk.
-
-        Raises:
-            OutputError: the file cannot be written.
-        """
+        """Append a result and flush it to the disk."""
         line = json.dumps({"key": key, **values}).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -342,27 +331,6 @@ class About:
         )
 
 
-class Extremes:
-    """The results with the smallest errors, or with the largest."""
-
-    def __init__(self, count: int, *, largest: bool) -> None:
-        self.count = count
-        self._sign = 1 if largest else -1
-        self._heap: list[tuple[float, str, PairResult]] = []
-
-    def offer(self, result: PairResult) -> bool:
-        """Add a result if it is extreme enough; returns whether it is."""
-        entry = (self._sign * result.epe, result.key, result)
-        if len(self._heap) < self.count:
-            heapq.heappush(self._heap, entry)
-            return True
-        return heapq.heappushpop(self._heap, entry)[1] != result.key
-
-    def ranked(self) -> list[PairResult]:
-        """Return the results, the most extreme first."""
-        return [result for *_, result in sorted(self._heap, reverse=True)]
-
-
 @dataclass(eq=False)
 class Summary:
     """Sums by pass and start, and by sequence; the best and the worst pairs.
@@ -372,8 +340,8 @@ class Summary:
     Attributes:
         totals: errors of each pass, for a cold and a warm start.
         scenes: the same for each sequence; empty if there are too many.
-        worst: pairs with the largest errors, from a cold start.
-        best: pairs with the smallest errors.
+        worst: the pairs with the largest errors, from a cold start; the worst first.
+        best: the pairs with the smallest errors; the best first.
         without_pixels: the first few pairs whose ground truth has no valid pixels.
         num_without_pixels: the number of such pairs.
         seconds: total time of the estimates.
@@ -381,18 +349,15 @@ class Summary:
         too_many_scenes: whether there are more than `MOST_SCENES` sequences.
     """
 
-    shown: int = 3
     totals: dict[Kind, ErrorSums] = field(default_factory=dict)
     scenes: dict[Kind, dict[str, ErrorSums]] = field(default_factory=dict)
+    worst: list[PairResult] = field(default_factory=list)
+    best: list[PairResult] = field(default_factory=list)
     without_pixels: list[str] = field(default_factory=list)
     num_without_pixels: int = 0
     seconds: float = 0.0
     num_pairs: int = 0
     too_many_scenes: bool = False
-
-    def __post_init__(self) -> None:
-        self.worst = Extremes(self.shown, largest=True)
-        self.best = Extremes(self.shown, largest=False)
 
     def add(self, result: PairResult) -> bool:
         """Add a pair; returns whether it is among the best or worst so far."""
@@ -410,8 +375,11 @@ class Summary:
             return False
         # Without its arrays, which would fill the memory.
         light = replace(result, flow=None, sample=None)
-        # Ask both: among few pairs, one may be in both lists.
-        return any([self.worst.offer(light), self.best.offer(light)])
+        by_error = sorted([*self.best, light], key=lambda one: (one.epe, one.key))
+        self.best = by_error[:_SHOWN_PAIRS]
+        by_error = sorted([*self.worst, light], key=lambda one: (one.epe, one.key), reverse=True)
+        self.worst = by_error[:_SHOWN_PAIRS]
+        return light in self.best or light in self.worst
 
     def _add_to_scene(self, kind: Kind, scene: str, sums: ErrorSums) -> None:
         scenes = self.scenes.setdefault(kind, {})
@@ -494,9 +462,9 @@ class Evaluation:
 
     def shown(self) -> tuple[list[PairResult], list[PairResult]]:
         """Return the worst pairs and the best ones, without duplicates."""
-        worst = self.summary.worst.ranked()
+        worst = self.summary.worst
         taken = {result.key for result in worst}
-        return worst, [result for result in self.summary.best.ranked() if result.key not in taken]
+        return worst, [result for result in self.summary.best if result.key not in taken]
 
 
 def evaluate(
@@ -525,12 +493,14 @@ def evaluate(
     evaluator, summary = PairEvaluator(estimator, folder), Summary()
     # If no pair follows another, both starts are the same: leave one out.
     warm = warm_start and data.has_sequences
-    with csv_rows(folder / CSV) as write_row:
+    with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
+        writer.writeheader()
         for result in evaluator.evaluate(data.examples, warm=warm):
             flow = result.flow
             if summary.add(result) and flow is not None and is_reproducible(flow, estimator):
                 write_flow(folder / SHOWN / f"{result.key}.flo", flow.array)
-            write_row(csv_row(result))
+            writer.writerow(csv_row(result))
             progress(result)
     evaluator.last.remove()
     about = About.of(estimator, weights=weights, warm_start=warm_start)
@@ -542,15 +512,6 @@ def evaluate(
     with atomic_write(folder / JSON) as temporary:
         temporary.write_text(json.dumps(as_json(evaluation), indent=2) + "\n")
     return evaluation
-
-
-@contextmanager
-def csv_rows(path: Path) -> Iterator[Callable[[dict[str, object]], object]]:
-    """Yield a function that writes a row; the file appears when all are written."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
-        writer.writeheader()
-        yield writer.writerow
 
 
 def csv_row(result: PairResult) -> dict[str, object]:

@@ -116,22 +116,15 @@ class RenderedPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One pair to evaluate.
-
-    Attributes:
-        group: the pass, which has its own figures; the data set's name if it has only one pass.
-        scene: the sequence.
-        frame: the pair within the sequence.
-        source: the pair itself; `load` reads or renders it.
-        follows: whether its first frame is the second frame of the previous example, so that a warm
-            start is possible.
-    """
+    """One pair to evaluate: a frame of a scene."""
 
     group: str
+    """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
     source: FlowPair | RenderedPair
     follows: bool = False
+    """Whether its first frame is the previous example's second, so that it can start warm."""
 
     @property
     def title(self) -> str:
@@ -152,14 +145,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSet:
-    """The pairs of one data set.
-
-    Attributes:
-        name: the data set's name.
-        title: a readable title.
-        examples: the pairs; sequences in order.
-        notes: remarks for the reader of the results.
-    """
+    """The pairs of one data set, sequences in order, and notes for the reader of the results."""
 
     name: str
     title: str
@@ -202,11 +188,7 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
 
 
 def spread(total: int, count: int) -> list[int]:
-    """Return at most `count` evenly spaced indices below `total`, including the first and last.
-
-    Raises:
-        DatasetError: `count` is below 1.
-    """
+    """Return at most `count` evenly spaced indices below `total`, including the first and last."""
     if count < 1:
         raise DatasetError(f"{count} pairs were requested; give at least 1")
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int)).tolist()
@@ -254,11 +236,7 @@ def render_examples(
     textures: Path | None = None,
     device: str = "auto",
 ) -> ExampleSet:
-    """List rendered pairs; see `RenderedScenes`.
-
-    Raises:
-        FlowError: the preset or pass is unknown, `count` is below 1, or no texture is held out.
-    """
+    """List rendered pairs; see `RenderedScenes`."""
     scenes = RenderedScenes(preset, seed=seed, size=size, textures=textures, device=device)
     if count < 1:
         raise DatasetError(f"{count} scenes were requested; give at least 1")

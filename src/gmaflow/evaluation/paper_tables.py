@@ -112,12 +112,7 @@ Measured = Mapping[tuple[str, str], Figures]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """A network to put into the tables.
-
-    Attributes:
-        name: its name.
-        checkpoint: its weights and their description.
-    """
+    """A network to put into the tables."""
 
     name: str
     checkpoint: Checkpoint
@@ -214,21 +209,15 @@ class TableCell(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper.
-
-    Attributes:
-        number: its number in the paper.
-        title: what it shows.
-        labels: titles of the columns before the figures.
-        columns: the figures.
-        rows: the lines; those of a block are consecutive.
-    """
+    """A table of the paper."""
 
     number: int
     title: str
     labels: tuple[str, ...]
+    """Titles of the columns before the figures."""
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    """Those of a block are consecutive."""
 
     @property
     def header(self) -> list[str]:
@@ -238,7 +227,8 @@ class PaperTable:
     def blocks(self) -> Iterator[list[list[TableCell]]]:
         """Yield the lines of each block; repeated labels are left empty."""
         for block, rows in groupby(self.rows, lambda row: row.block):
-            lines, label = [], ""
+            lines: list[list[TableCell]] = []
+            label = ""
             for row in rows:
                 shown = "" if row.label == label else row.label
                 label = row.label
@@ -390,11 +380,7 @@ def incomplete(data: ExampleSet) -> str:
 
 
 def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:
-    """Open the paper's pairs, or the replacement with a note.
-
-    Raises:
-        DatasetError: neither is present.
-    """
+    """Open the paper's pairs, or the replacement with a note."""
     try:
         return open_examples(trial.dataset, root, split=trial.split, passes=trial.passes), ""
     except DatasetError as err:
