@@ -5,7 +5,7 @@ import pytest
 
 from gmaflow.data import FlowPair
 from gmaflow.errors import DatasetError, FlowError
-from gmaflow.evaluation import open_examples, render_examples
+from gmaflow.evaluation import examples, open_examples, render_examples
 from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.renderer import SceneBatch
@@ -79,6 +79,26 @@ def test_scenes_that_are_not_there_are_refused(
 ) -> None:
     with pytest.raises(FlowError, match=message):
         render_examples(preset, seed=0, count=count, size=(48, 64), passes=passes)
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_scenes_rendered_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = partial(render_examples, "mix", seed=1, count=4, size=(48, 64), device="cpu")
+    apart = [example.source.load() for example in make().examples]
+    starts: list[int] = []
+    render = SceneRenderer.render
+
+    def note(renderer: SceneRenderer, start: int, count: int) -> SceneBatch:
+        starts.append(start)
+        return render(renderer, start, count)
+
+    monkeypatch.setattr(SceneRenderer, "render", note)
+    monkeypatch.setitem(examples._PAIRS_AT_ONCE, "cpu", 3)
+    together = [example.source.load() for example in make().examples]
+    assert starts == [0, 3]
+    for one, other in zip(apart, together, strict=True):
+        assert (one.image1 == other.image1).all()
+        assert (one.flow == other.flow).all()
 
 
 def test_held_out_textures_and_seeds_are_those_of_evaluation(

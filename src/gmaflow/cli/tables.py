@@ -126,7 +126,14 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     if options.scenes:
         size, passes = parse_size(options.size), ("clean", "final")
         trials.append(
-            render_examples("mix", seed=0, count=options.scenes, size=size, passes=passes)
+            render_examples(
+                "mix",
+                seed=0,
+                count=options.scenes,
+                size=size,
+                passes=passes,
+                device=options.place.device,
+            )
         )
     return trials, notes
 

@@ -23,7 +23,7 @@ SCENES = "scenes"
 SCENE_PASSES = ("final", "clean")
 HELD_OUT_SEEDS = 2**40
 """Added to the seed of scenes with held-out textures; no training run has such seeds."""
-_PAIRS_AT_ONCE = 8
+_PAIRS_AT_ONCE = {"cpu": 1, "cuda": 8}
 
 
 class RenderedScenes:
@@ -71,7 +71,7 @@ class RenderedScenes:
         """Render a pair, or return it from the latest block of pairs."""
         renderer = self._renderer = self._renderer or self._open()
         # Blocks of one size, since a GPU records its work for each size.
-        at_once = _PAIRS_AT_ONCE if renderer.device.type == "cuda" else 1
+        at_once = _PAIRS_AT_ONCE[renderer.device.type]
         if not 0 <= number - self._first < len(self._block):
             self._first = number - number % at_once
             self._block = pair_arrays(renderer.render(self._first, at_once))
