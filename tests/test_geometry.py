@@ -1,9 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gmaflow.geometry import leaves_frame
+from gmaflow.geometry import distance_to, hole_depths, leaves_frame
 from gmaflow.training import loss as training_loss
+from tests.evaluation import plain
 
 
 @pytest.mark.parametrize(
@@ -31,3 +34,43 @@ def test_tensors_and_arrays_are_counted_alike() -> None:
     flow = np.random.default_rng(0).normal(0, 6, (20, 30, 2)).astype(np.float32)
     tensor = torch.from_numpy(flow).permute(2, 0, 1)[None]
     np.testing.assert_array_equal(training_loss.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))
+
+
+def distances(mask: np.ndarray, limit: int) -> np.ndarray:
+    return distance_to(torch.from_numpy(mask)[None], limit)[0].numpy()
+
+
+def test_a_knights_move_is_the_root_of_5() -> None:
+    mask = np.zeros((5, 6), bool)
+    mask[2, 2] = True
+    distance = distances(mask, 10)
+    assert distance[2, 2] == 0
+    assert distance[0, 1] == pytest.approx(5**0.5)
+    assert distance[2, 5] == 3
+
+
+def test_no_distance_exceeds_the_limit() -> None:
+    mask = np.zeros((1, 9), bool)
+    mask[0, 0] = True
+    assert distances(mask, 3)[0].tolist() == [0, 1, 2, 3, *[3] * 5]
+
+
+def test_nothing_is_near_nothing() -> None:
+    assert (distances(np.zeros((4, 5), bool), 100) == 100).all()
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    height=st.integers(1, 14),
+    width=st.integers(1, 14),
+    share=st.floats(0, 1),
+)
+def test_it_is_what_trying_all_pixels_gives(
+    seed: int, height: int, width: int, share: float
+) -> None:
+    mask = np.random.default_rng(seed).random((height, width)) < share
+    for limit in (5, 128, 140):  # the last two are computed in other types
+        expected = np.minimum(plain.nearest(mask), limit)
+        assert distances(mask, limit) == pytest.approx(expected)
+    assert hole_depths(mask) == pytest.approx(np.minimum(plain.nearest(mask), 128) / 8)

@@ -1,17 +1,21 @@
-"""Where a frame ends: the paper's definition of out of frame (occ-out), used everywhere.
+"""Where a frame ends, and how far pixels are from each other.
 
-In the paper's code a target (x, y) is out of frame beyond 0..width or 0..height, although the
-centres of the last pixels are at width - 1 and height - 1. This is asymmetric, but the published
-figures for occ-in and occ-out are computed this way.
+In the paper's code a target (x, y) is out of frame (occ-out) beyond 0..width or 0..height, although
+the centres of the last pixels are at width - 1 and height - 1. This is asymmetric, but the
+published figures for occ-in and occ-out are computed this way, so it is used everywhere.
 """
 
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float32
+import torch
+from jaxtyping import Bool, Float, Float32
 from torch import Tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
+
+CELL = 8
+"""Pixels along a cell of the grid that networks match on."""
 
 
 def outside_frame(x: Array, y: Array, *, height: int, width: int) -> Array:
@@ -25,3 +29,37 @@ def leaves_frame(flow: Float32[np.ndarray, "h w 2"]) -> Bool[np.ndarray, "h w"]:
     x = flow[..., 0] + np.arange(width, dtype=np.float32)
     y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
     return outside_frame(x, y, height=height, width=width)
+
+
+def hole_depths(
+    visible: Bool[np.ndarray, "h w"], *, limit: int = 128
+) -> Float32[np.ndarray, "h w"]:
+    """Return the distance to the nearest visible pixel in cells, at most `limit` pixels."""
+    return distance_to(torch.from_numpy(visible)[None], limit)[0].numpy() / CELL
+
+
+def distance_to(mask: Bool[Tensor, "n h w"], limit: int) -> Float[Tensor, "n h w"]:
+    """Return the Euclidean distance to the nearest pixel of each mask, `limit` if it is larger.
+
+    Squared distances add up over the two axes, so each axis is searched separately.
+    """
+    # Sums of two squares up to 128 fit 16 bits, which is much faster.
+    whole = torch.int16 if limit <= 128 else torch.int32
+    along_row = torch.where(mask, 0, limit).to(whole)
+    # Steps of 1, 2, 4, ... pixels together reach up to the limit.
+    reach = 1
+    while reach < limit:
+        further = along_row + reach
+        nearer = along_row.clone()
+        torch.minimum(nearer[..., reach:], further[..., :-reach], out=nearer[..., reach:])
+        torch.minimum(nearer[..., :-reach], further[..., reach:], out=nearer[..., :-reach])
+        along_row = nearer
+        reach *= 2
+    squared = along_row * along_row
+    nearest = squared.clone()
+    height = mask.shape[-2]
+    for step in range(1, min(limit, height)):
+        further = squared + step * step
+        torch.minimum(nearest[:, step:], further[:, :-step], out=nearest[:, step:])
+        torch.minimum(nearest[:, :-step], further[:, step:], out=nearest[:, :-step])
+    return nearest.clamp_max(limit * limit).float().sqrt()

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,9 @@ from tests.evaluation.conftest import write_sintel
 def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     root = write_sintel(tmp_path / "sintel")
     out = tmp_path / "out"
-    found = run(
-        *("compare", weights["raft-small"], weights["gma"], "--data", "sintel", "--root", root),
-        *("--iters", "1", "-o", out),
-    )
+    args = ["compare", weights["raft-small"], weights["gma"], "--data", "sintel", "--root", root]
+    args += ["--iters", "1", "-o", out]
+    found = run(*args)
     assert found.code == 0
     for shown in ("raft-small", "gma", "improvement", "95 % interval", "occ-in"):
         assert shown in found.out
@@ -21,6 +21,23 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     assert "*" not in found.out  # nor what a star would mean
     assert "clean has 2 pairs" in (out / "comparison.html").read_text()
     assert (out / "gma/results.csv").exists()
+    assert run(*args, "--json").out == (out / "comparison.json").read_text()
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_hidden_pixels_by_depth(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    found = run(
+        *("compare", weights["raft-small"], weights["gma"], "--data", "scenes", "--count", "2"),
+        *("--size", "48x64", "--by", "depth", "--iters", "1", "-o", tmp_path / "out"),
+    )
+    assert found.code == 0
+    for shown in ("noc", "occ-out", "occ<1"):
+        assert shown in found.out
+    assert "s40+" not in found.out
+    lines = json.loads((tmp_path / "out/comparison.json").read_text())["lines"]
+    by_region = {line["region"]: line for line in lines}
+    assert {"low", "high"} < set(by_region["occ<1"]["improvement_percent"]["gma"])
+    assert "s0-10" in by_region
 
 
 def test_files_of_one_name_are_told_apart() -> None:

@@ -29,6 +29,7 @@ def test_a_table_and_three_files(run: Run, weights: dict[str, Path], tmp_path: P
     assert (output / "results.csv").read_text().count("\n") == 9
     assert (output / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert run(*args).out == found.out
+    assert json.loads(run(*args, "--json").out) == results
 
 
 @pytest.mark.usefixtures("few_textures")
@@ -129,6 +130,7 @@ def test_footage_without_truth(
     assert "photometric" in found.out
     judged = json.loads((tmp_path / "out/unsupervised.json").read_text())
     assert judged["pairs"] == 2
+    assert json.loads(run(*args, "--unsupervised", "--json").out) == judged
     assert judged["mean"]["photometric"] > 0
     assert (tmp_path / "out/unsupervised.csv").read_text().count("\n") == 3
     page = (tmp_path / "out/unsupervised.html").read_text()

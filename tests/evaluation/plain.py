@@ -32,20 +32,35 @@ def boundary(mask: np.ndarray) -> np.ndarray:
 
 def regions(sample: FlowSample) -> dict[str, np.ndarray]:
     assert sample.flow is not None
+    assert sample.valid is not None
     assert sample.occluded_in is not None
     assert sample.occluded_out is not None
     assert sample.unmatched is not None
     assert sample.foreground is not None
     flow = sample.flow.astype(float)
     speed = np.sqrt((flow**2).sum(axis=2))
-    hidden = sample.occluded_in | sample.occluded_out
+    hidden, valid = sample.occluded_in | sample.occluded_out, sample.valid
     apart = nearest(boundary(hidden))
+    depth = nearest(~hidden & valid)
     return {
         "all": np.ones_like(hidden),
         "noc": ~hidden,
         "occ": hidden,
         "occ-in": sample.occluded_in,
         "occ-out": sample.occluded_out,
+        **{
+            f"{name}{ending}": region & within
+            for name, region in {
+                "occ": hidden,
+                "occ-in": sample.occluded_in,
+                "occ-out": sample.occluded_out,
+            }.items()
+            for ending, within in {
+                "<1": depth < 8,
+                " 1-3": (depth >= 8) & (depth <= 24),
+                ">3": depth > 24,
+            }.items()
+        },
         "matched": ~sample.unmatched,
         "unmatched": sample.unmatched,
         "s0-10": speed < 10,

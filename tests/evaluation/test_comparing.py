@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gmaflow.errors import FlowError
-from gmaflow.evaluation import compare, open_examples, write_comparison
+from gmaflow.evaluation import compare, open_examples, pages, write_comparison
 from gmaflow.evaluation.comparing import FEW, Improvement, improvements
 from gmaflow.evaluation.metrics import Averaging, Column, measure
 from gmaflow.inference import FlowEstimator
@@ -14,7 +14,10 @@ from tests.evaluation.conftest import random_estimator, write_sintel
 from tests.evaluation.samples import random_case
 
 
-def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator) -> None:
+def test_two_networks_region_by_region(
+    tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "incomplete", lambda _data: "")
     root = write_sintel(tmp_path / "sintel", frames=4)
     data = open_examples("sintel", root, passes=("clean", "final"))
     networks = {"one": estimator, "other": random_estimator(1, iters=3)}
@@ -33,10 +36,12 @@ def test_two_networks_region_by_region(tmp_path: Path, estimator: FlowEstimator)
     assert gain["percent"] == pytest.approx(100 * (first - second) / first)
     assert gain["low"] <= gain["percent"] <= gain["high"]
 
-    improved = comparison.most_improved(99)
-    for place, example in improved:
-        before, after = (one.tables["cold"][place, 0] for one in comparison.contenders)
-        assert after[3] < before[3], example.title
+    changed = [comparison.most_changed(99, better=better) for better in (True, False)]
+    for improved, some in zip((True, False), changed, strict=True):
+        for place, example in some:
+            before, after = (one.tables["cold"][place, 0] for one in comparison.contenders)
+            assert (after[3] < before[3]) == improved, example.title
+    assert sum(map(len, changed)) == len(data.examples)
 
     page = write_comparison(comparison, tmp_path / "out", pairs=["final/alley_1/0002"])
     text = page.read_text()
@@ -53,9 +58,9 @@ def test_a_network_does_not_improve_on_itself(tmp_path: Path, estimator: FlowEst
     root = write_sintel(tmp_path / "sintel")
     same = {"a": estimator, "b": estimator, "c": estimator}
     comparison = compare(same, open_examples("sintel", root), tmp_path / "out")
-    assert comparison.most_improved(3) == []
+    assert comparison.most_changed(3, better=True) == []
     assert all(found.percent == 0 for line in comparison.lines for found in line.improvements)
-    assert "No pair is improved" in write_comparison(comparison, tmp_path / "out").read_text()
+    assert "There are none." in write_comparison(comparison, tmp_path / "out").read_text()
 
 
 def test_one_alone_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:

@@ -1,11 +1,15 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from gmaflow.data import FlowPair
 from gmaflow.errors import DatasetError, FlowError
-from gmaflow.evaluation import open_examples, render_examples
-from gmaflow.evaluation.examples import as_examples
+from gmaflow.evaluation import examples, open_examples, render_examples
+from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples
+from gmaflow.scenes import SceneRenderer, TextureBank
+from gmaflow.scenes.renderer import SceneBatch
+from gmaflow.scenes.texture_bank import is_held_out
 from tests.data.trees import put_flows, put_images
 from tests.evaluation.conftest import write_sintel
 
@@ -75,3 +79,60 @@ def test_scenes_that_are_not_there_are_refused(
 ) -> None:
     with pytest.raises(FlowError, match=message):
         render_examples(preset, seed=0, count=count, size=(48, 64), passes=passes)
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_scenes_rendered_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = partial(render_examples, "mix", seed=1, count=4, size=(48, 64), device="cpu")
+    apart = [example.source.load() for example in make().examples]
+    starts: list[int] = []
+    render = SceneRenderer.render
+
+    def note(renderer: SceneRenderer, start: int, count: int) -> SceneBatch:
+        starts.append(start)
+        return render(renderer, start, count)
+
+    monkeypatch.setattr(SceneRenderer, "render", note)
+    monkeypatch.setitem(examples._PAIRS_AT_ONCE, "cpu", 3)
+    together = [example.source.load() for example in make().examples]
+    assert starts == [0, 3]
+    for one, other in zip(apart, together, strict=True):
+        assert (one.image1 == other.image1).all()
+        assert (one.flow == other.flow).all()
+
+
+def test_held_out_textures_and_seeds_are_those_of_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number}.png" for number in range(30)]
+    put_images(tmp_path, *names)
+    held_out = [name for name in names if is_held_out(name)]
+    used: list[SceneRenderer] = []
+
+    def note(renderer: SceneRenderer, start: int, count: int) -> SceneBatch:
+        used.append(renderer)
+        return render(renderer, start, count)
+
+    render = SceneRenderer.render
+    monkeypatch.setattr(SceneRenderer, "render", note)
+    load = TextureBank.load
+    monkeypatch.setattr(
+        TextureBank, "load", lambda folder, split: load(folder, size=32, split=split)
+    )
+    make = partial(render_examples, "mix", seed=0, count=1, size=(48, 64), device="cpu")
+    (example,) = make(textures=tmp_path).examples
+    sample = example.source.load()
+    assert sample.image1.shape == (48, 64, 3)
+    assert used[0].bank.textures["photo"] == range(len(held_out))
+    assert used[0].seed == HELD_OUT_SEEDS
+    assert example.identity() != make().examples[0].identity()
+    (tmp_path / names[names.index(held_out[0]) - 1]).unlink()
+    assert example.identity() == make(textures=tmp_path).examples[0].identity()
+    (tmp_path / held_out[0]).unlink()
+    assert example.identity() != make(textures=tmp_path).examples[0].identity()
+
+
+def test_a_folder_without_held_out_textures_is_refused(tmp_path: Path) -> None:
+    put_images(tmp_path, next(f"{n}.png" for n in range(9) if not is_held_out(f"{n}.png")))
+    with pytest.raises(DatasetError, match="none of its images is held out"):
+        render_examples("mix", seed=0, count=1, size=(48, 64), textures=tmp_path)

@@ -12,16 +12,19 @@ from gmaflow.data import FlowDataset, FlowSample, open_dataset
 from gmaflow.errors import DatasetError
 from gmaflow.evaluation import find_regions
 from gmaflow.evaluation.metrics import (
+    DEPTH,
     REGIONS,
+    SHOWN_BY,
     Averaging,
     ErrorSums,
     averaging_of,
     boundary_of,
-    distance_to,
     measure,
 )
 from tests.evaluation import plain
 from tests.evaluation.samples import make_sample, random_case
+
+NAN = pytest.approx(np.nan, nan_ok=True)
 
 
 def constant(value: tuple[float, float], size: tuple[int, int] = (2, 4)) -> np.ndarray:
@@ -58,15 +61,49 @@ def test_by_hand_in_every_region() -> None:
         "occ": (0 + 1 + 7) / 3,
         "occ-in": 0.5,
         "occ-out": 7.0,
+        "occ<1": (0 + 1 + 7) / 3,
+        "occ-in<1": 0.5,
+        "occ-out<1": 7.0,
+        **dict.fromkeys((name for name in DEPTH if not name.endswith("<1")), NAN),
         "matched": 4.5,  # pixels 2 to 7: the mask knows nothing of what leaves the frame
         "unmatched": 0.5,
         "s0-10": 3.0,
-        "s10-40": pytest.approx(np.nan, nan_ok=True),
+        "s10-40": NAN,
         "s40+": 7.0,
         "d0-10": 4.0,
-        "d10-60": pytest.approx(np.nan, nan_ok=True),
-        "d60-140": pytest.approx(np.nan, nan_ok=True),
+        "d10-60": NAN,
+        "d60-140": NAN,
     }
+
+
+def test_depths_of_a_hand_made_hole() -> None:
+    # Columns 0 to 39 are hidden: column x is 40 - x pixels from the first visible one.
+    sample = make_sample(constant((0, 0), (6, 60)), occluded=np.arange(60) < np.full((6, 1), 40))
+    regions = find_regions(sample)
+    columns = {name: np.nonzero(regions[name][0])[0].tolist() for name in DEPTH[:3]}
+    assert columns == {
+        "occ<1": list(range(33, 40)),  # 1 to 7 pixels
+        "occ 1-3": list(range(16, 33)),  # 8 to 24
+        "occ>3": list(range(16)),
+    }
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
+def test_depths_partition_what_is_hidden(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    flow = rng.normal(0, 20, (40, 50, 2)).astype(np.float32)
+    blocks = np.kron(rng.random((2, 2)) < share, np.ones((20, 25), bool))
+    sample = make_sample(flow, valid=rng.random((40, 50)) > 0.2, occluded=blocks)
+    regions = find_regions(sample)
+    for whole in ("occ", "occ-in", "occ-out"):
+        parts = [regions[name] for name in (f"{whole}<1", f"{whole} 1-3", f"{whole}>3")]
+        assert (np.sum(parts, axis=0) == regions[whole]).all()
+
+
+def test_each_region_is_in_one_of_the_short_tables() -> None:
+    assert set(SHOWN_BY["region"]) | set(SHOWN_BY["depth"]) == set(REGIONS)
+    assert not set(SHOWN_BY["region"]) & set(DEPTH)
 
 
 def test_kitti_averages_images_where_sintel_averages_pixels() -> None:
@@ -159,25 +196,6 @@ def test_sums_survive_json_exactly() -> None:
     assert (again.histogram == sums.histogram).all()
 
 
-def test_a_knights_move_is_the_root_of_5() -> None:
-    mask = np.zeros((5, 6), bool)
-    mask[2, 2] = True
-    distance = distance_to(mask, limit=10)
-    assert distance[2, 2] == 0
-    assert distance[0, 1] == pytest.approx(5**0.5)
-    assert distance[2, 5] == 3
-
-
-def test_beyond_the_limit_is_infinitely_far() -> None:
-    mask = np.zeros((1, 9), bool)
-    mask[0, 0] = True
-    assert distance_to(mask, limit=3)[0].tolist() == [0, 1, 2, 3, *[np.inf] * 5]
-
-
-def test_nothing_is_near_nothing() -> None:
-    assert np.isinf(distance_to(np.zeros((4, 5), bool), limit=100)).all()
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -185,11 +203,10 @@ def test_nothing_is_near_nothing() -> None:
     width=st.integers(1, 14),
     share=st.floats(0, 1),
 )
-def test_it_is_what_trying_all_pixels_gives(
+def test_a_boundary_is_what_trying_all_neighbours_gives(
     seed: int, height: int, width: int, share: float
 ) -> None:
     mask = np.random.default_rng(seed).random((height, width)) < share
-    assert distance_to(mask, limit=40) == pytest.approx(plain.nearest(mask))
     assert (boundary_of(mask) == plain.boundary(mask)).all()
 
 

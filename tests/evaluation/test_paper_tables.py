@@ -12,6 +12,7 @@ from gmaflow.evaluation.paper_tables import (
     FINAL_COMPONENTS,
     PaperTable,
     Run,
+    TableCell,
     as_latex,
     as_markdown,
     as_plain,
@@ -99,7 +100,7 @@ def test_bold_and_parentheses_are_the_papers_own(tables: tuple[PaperTable, ...])
     bold = [
         (row.block, row.label, text)
         for row in table.rows
-        for text, best in table.cells(row)
+        for text, best, _ in table.cells(row)
         if row.source == "paper" and best
     ]
     seen = "C+T+S/K"
@@ -130,7 +131,7 @@ def test_runs_stand_below_the_papers_rows(tables: tuple[PaperTable, ...]) -> Non
         ("concatenate", "mine_1"),
         ("w/ residual", "mine_1"),
     ]
-    best = [row for row in ablations.rows if list(ablations.cells(row))[3][1]]
+    best = [row for row in ablations.rows if list(ablations.cells(row))[3].best]
     assert [row.label for row in best if row.source == "mine_1"] == ["alpha"]
 
 
@@ -146,8 +147,8 @@ def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
     column = [column.group for column in table.columns].index("clean", 2)
     ours = {row.source: row for row in table.rows if row.label in ("1", "alpha")}
     cells = {source: list(table.cells(row))[column] for source, row in ours.items()}
-    assert cells["sintel"] == ("(0.60)", False)
-    assert cells["things"] == ("1.30", True)
+    assert cells["sintel"] == TableCell("(0.60)")
+    assert cells["things"] == TableCell("1.30", best=True)
 
 
 def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from gmaflow.data import open_dataset
 from gmaflow.evaluation import Figures
+from gmaflow.evaluation.evaluating import PairEvaluator
 from gmaflow.evaluation.examples import as_examples
 from gmaflow.evaluation.metrics import ErrorSums, averaging_of
-from gmaflow.evaluation.pair_evaluator import PairEvaluator
 from gmaflow.inference import FlowEstimator
 
 WITHIN = 0.01

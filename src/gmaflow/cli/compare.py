@@ -11,7 +11,10 @@ from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gmaflow.evaluation import Comparison
+    from gmaflow.evaluation.comparing import Line
     from gmaflow.evaluation.pages import Table
 
 
@@ -27,6 +30,8 @@ class CompareOptions:
     Examples:
       gmaflow compare raft-things.pth gma-things.pth --data sintel --passes clean final -o out
       gmaflow compare a.safetensors b.safetensors --data scenes --count 100 -o out
+      gmaflow compare a.safetensors b.safetensors --data scenes --preset deep-mix --size 368x768 \
+        --textures photos/ --count 1000 --by depth -o out
     """
 
     weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]
@@ -39,7 +44,7 @@ class CompareOptions:
     warm_start: bool = False
     """Compare sequences a second time, each pair initialized with the previous flow."""
     show: int = 3
-    """How many of the most improved pairs to show."""
+    """How many of the most improved and of the most worsened pairs to show."""
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
     """Show these pairs instead."""
     iters: int = 12
@@ -47,18 +52,22 @@ class CompareOptions:
     place: Place = field(default_factory=PlaceOptions)
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
+    json: bool = False
+    """Print what comparison.json contains instead of a table."""
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(CompareOptions, args, verb="compare")
     from gmaflow.evaluation import compare, write_comparison
+    from gmaflow.evaluation.comparing import COMPARISON
+    from gmaflow.evaluation.metrics import SHOWN_BY
 
     names = unique_names(options.weights)
     if len(names) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
     models = models_of(options.models, options.weights)
-    data = options.data.open()
+    data = options.data.open(options.place.device)
     estimators = {
         name: options.place.load(
             file,
@@ -79,9 +88,13 @@ def main(args: list[str]) -> None:
             progress=lambda _name, result: step(result.example.title),
         )
     page = write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
-    print_table(comparison_table(comparison), title=f"{data.title}: mean error, px")
+    if options.json:
+        print((options.output / COMPARISON).read_text(), end="")
+        return
+    lines = [line for line in comparison.lines if line.region in SHOWN_BY[options.data.by]]
+    print_table(comparison_table(comparison, lines), title=f"{data.title}: mean error, px")
     notes = list(comparison.notes)
-    if any(found.certain for line in comparison.lines for found in line.improvements):
+    if any(found.certain for line in lines for found in line.improvements):
         notes.append("* the interval excludes 0")
     print_notes(notes, page)
 
@@ -107,12 +120,12 @@ def models_of(models: tuple[str, ...], weights: tuple[str, ...]) -> list[str | N
     return list(models) or [None] * len(weights)
 
 
-def comparison_table(comparison: "Comparison") -> "Table":
+def comparison_table(comparison: "Comparison", lines: "Sequence[Line]") -> "Table":
     """Return errors and improvements by pass and region."""
     from gmaflow.evaluation.pages import Table, comparison_cells, comparison_header
 
     rows, last = [], ""
-    for line in comparison.lines:
+    for line in lines:
         title = comparison.title(line)
         rows.append(("" if title == last else title, line.region, *comparison_cells(line)))
         last = title

@@ -1,10 +1,8 @@
 """`gmaflow evaluate`: measures how good the flow is."""
 
-import csv
 import json
-import math
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -51,6 +49,10 @@ class DataOptions:
     """Number of rendered scenes; 20 by default."""
     size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
     """Height and width of rendered scenes; 368x496 by default."""
+    textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Images for rendered scenes, of which only the tenth held out from training is used."""
+    by: Literal["region", "depth"] = "region"
+    """Print the usual regions, or hidden pixels by depth: their distance to visible ones."""
 
     def check(self) -> None:
         """Refuse an unknown data set, and options that would have no effect."""
@@ -66,6 +68,7 @@ class DataOptions:
             "--preset": self.preset,
             "--seed": self.seed,
             "--size": self.size,
+            "--textures": self.textures,
         }
         rendered = self.data == SCENES
         for option, value in (of_files if rendered else of_scenes).items():
@@ -74,8 +77,8 @@ class DataOptions:
                 instead = "; use --limit for fewer pairs" if option == "--count" else ""
                 raise DatasetError(f"{option} is for {wanted}, not for {self.data}{instead}")
 
-    def open(self) -> "ExampleSet":
-        """List the pairs."""
+    def open(self, device: str = "auto") -> "ExampleSet":
+        """List the pairs; scenes are rendered on the device."""
         from gmaflow.evaluation import SCENES, open_examples, render_examples, thin
 
         self.check()
@@ -86,6 +89,8 @@ class DataOptions:
                 count=20 if self.count is None else self.count,
                 size=parse_size(self.size or "368x496"),
                 passes=self.passes,
+                textures=self.textures,
+                device=device,
             )
         else:
             found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
@@ -139,6 +144,8 @@ class EvaluateOptions:
     """Evaluate without ground truth, from the frames themselves."""
     padding: Literal["auto", "sintel", "kitti"] = "auto"
     """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
+    json: bool = False
+    """Print what results.json contains instead of tables."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
 
 
@@ -148,10 +155,11 @@ def main(args: list[str]) -> None:
     if options.unsupervised:
         evaluate_footage(options)
         return
-    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation import JSON, evaluate, write_report
+    from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 
-    data = options.data.open()
+    data = options.data.open(options.estimator.device)
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
     rounds = 2 if options.warm_start and data.has_sequences else 1
     with step_bar("evaluate", rounds * len(data.examples)) as step:
@@ -164,8 +172,11 @@ def main(args: list[str]) -> None:
             progress=lambda result: step(result.example.title),
         )
     page = write_report(evaluation, estimator, options.output)
+    if options.json:
+        print((options.output / JSON).read_text(), end="")
+        return
     print_table(overall_table(evaluation), title=f"{data.title}: {evaluation.about.model}")
-    regions = region_table(evaluation)
+    regions = region_table(evaluation, SHOWN_BY[options.data.by])
     if len(regions.header) > 5:  # the last two columns would squeeze the others
         regions = replace(
             regions, header=regions.header[:-2], rows=[row[:-2] for row in regions.rows]
@@ -202,10 +213,13 @@ def print_notes(notes: "Sequence[str]", page: Path) -> None:
 
 
 def evaluate_footage(options: EvaluateOptions) -> None:
-    """Evaluate without ground truth; print a table, and write a page, JSON and CSV."""
-    from gmaflow.evaluation.pages import Table, format_figure, readable, write_unsupervised
-    from gmaflow.evaluation.unsupervised import MEANING, NAMES, average, check_footage
-    from gmaflow.io import atomic_write
+    """Evaluate without ground truth."""
+    from gmaflow.evaluation.unsupervised import (
+        as_json,
+        check_footage,
+        mean_table,
+        write_unsupervised,
+    )
 
     if options.warm_start:
         raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
@@ -216,25 +230,11 @@ def evaluate_footage(options: EvaluateOptions) -> None:
     title = dataset.name
     if options.data.data == "folder":  # whose pairs may be in several subfolders
         title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name
-    mean = average(one.found for one in checked)
-    csv_file, json_file = (options.output / f"unsupervised.{end}" for end in ("csv", "json"))
-    with atomic_write(csv_file) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["scene", "frame", *NAMES])
-        for one in checked:
-            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
-            writer.writerow([one.pair.scene, one.pair.frame, *numbers])
-    figures = asdict(mean)
-    plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-    about = {"data": dataset.name, "pairs": len(dataset), "static_camera": mean.static_camera}
-    with atomic_write(json_file) as temporary:
-        temporary.write_text(json.dumps({**about, "mean": plain}, indent=2) + "\n")
     page = write_unsupervised(options.output, title, checked, estimator)
-    rows = [
-        (readable(name), format_figure(figures[name]), f"{meaning} ({unit})")
-        for name, (unit, meaning) in MEANING.items()
-    ]
-    table = Table(("figure", "mean", ""), rows, text_columns=(0, 2))
-    print_table(table, title=f"{title}: {counted(len(dataset), 'pair')}")
+    found = as_json(checked)
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print_table(mean_table(checked), title=f"{title}: {counted(len(dataset), 'pair')}")
     static = ["most of the image does not change: the camera seems to be static"]
-    print_notes(static if mean.static_camera else [], page)
+    print_notes(static if found["static_camera"] else [], page)

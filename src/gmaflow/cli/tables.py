@@ -125,7 +125,14 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     if options.scenes:
         size, passes = parse_size(options.size), ("clean", "final")
         trials.append(
-            render_examples("mix", seed=0, count=options.scenes, size=size, passes=passes)
+            render_examples(
+                "mix",
+                seed=0,
+                count=options.scenes,
+                size=size,
+                passes=passes,
+                device=options.place.device,
+            )
         )
     return trials, notes
 
@@ -151,8 +158,6 @@ def as_rich(table: "PaperTable") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from gmaflow.evaluation.paper_tables import is_underlined
-
     title = f"Table {table.number}: {table.title}"
     # Without vertical lines and padding the widest table fits a terminal of 80 columns.
     shown = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=0)
@@ -160,12 +165,9 @@ def as_rich(table: "PaperTable") -> "Table":
         shown.add_column(label, no_wrap=True)
     for column in table.columns:
         shown.add_column(f"{column.over}\n{column.what}", justify="right")
-    block = table.rows[0].block
-    for row, heads in table.lines():
-        if row.block != block:
-            shown.add_section()
-        block = row.block
-        marked = [Text(head, "underline" if is_underlined(row, head) else "") for head in heads]
-        figures = [Text(text, "bold" if best else "") for text, best in table.cells(row)]
-        shown.add_row(*marked, *figures)
+    for block in table.blocks():
+        for cells in block:
+            styles = ("bold" if c.best else "underline" if c.underlined else "" for c in cells)
+            shown.add_row(*(Text(c.text, style) for c, style in zip(cells, styles, strict=True)))
+        shown.add_section()
     return shown

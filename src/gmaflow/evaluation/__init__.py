@@ -1,13 +1,21 @@
 """Evaluation of networks: `evaluate`, `compare`, `submit`, and the paper's tables.
 
-`examples` lists the pairs, `metrics` defines errors and regions, `pair_evaluator` evaluates pairs
-and stores results, `evaluating` sums them up and `comparing` compares networks.
-`pages` and `figures` make the HTML reports. `submission` writes files for the benchmarks' servers,
-`paper_tables` fills the paper's tables, and `unsupervised` works without ground truth.
+`examples` lists the pairs, `metrics` defines errors and regions, `evaluating` evaluates pairs and
+sums them up, `comparing` compares networks and `pages` makes the HTML reports. `submission` writes
+files for the benchmarks' servers, `paper_tables` fills the paper's tables, and `unsupervised` works
+without ground truth.
 """
 
 from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, compare
-from gmaflow.evaluation.evaluating import CSV, JSON, REPORT, Evaluation, evaluate
+from gmaflow.evaluation.evaluating import (
+    CSV,
+    JSON,
+    REPORT,
+    Evaluation,
+    PairEvaluator,
+    PairResult,
+    evaluate,
+)
 from gmaflow.evaluation.examples import (
     SCENES,
     Example,
@@ -28,7 +36,6 @@ from gmaflow.evaluation.metrics import (
     measure,
 )
 from gmaflow.evaluation.pages import write_comparison, write_report
-from gmaflow.evaluation.pair_evaluator import PairEvaluator, PairResult
 from gmaflow.evaluation.submission import (
     BENCHMARKS,
     Benchmark,

@@ -15,10 +15,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.evaluation.evaluating import Evaluation, evaluate
+from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
-from gmaflow.evaluation.pair_evaluator import PairResult, Start
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import atomic_write
 
@@ -55,21 +54,15 @@ class Improvement:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contender:
-    """A network of the comparison and its results.
-
-    Attributes:
-        name: its name.
-        estimator: the network.
-        evaluation: its errors.
-        keys: of its results with a cold start, pair by pair.
-        tables: its sums, pair by pair, for each start.
-    """
+    """A network of the comparison and its results."""
 
     name: str
     estimator: FlowEstimator
     evaluation: Evaluation
     keys: list[str]
+    """Of its results with a cold start, pair by pair."""
     tables: Mapping[Start, Tables]
+    """Its sums, pair by pair, for each start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,19 +101,18 @@ class Comparison:
         several = len({line.start for line in self.lines}) > 1
         return f"{line.group}, {line.start}" if several else line.group
 
-    def most_improved(self, count: int) -> list[tuple[int, Example]]:
-        """Return the pairs whose mean error the second network lowers most, with their indices."""
+    def most_changed(self, count: int, *, better: bool) -> list[tuple[int, Example]]:
+        """Return the pairs whose mean error the second network lowers most, or raises most.
+
+        Each comes with its index.
+        """
         before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
-        gains = np.nan_to_num(before - after, nan=-math.inf)
+        gains = np.nan_to_num(before - after if better else after - before, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
 
     def find(self, names: Sequence[str]) -> list[tuple[int, Example]]:
-        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME.
-
-        Raises:
-            FlowError: a name is unknown.
-        """
+        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME."""
         known: dict[str, int] = {}
         for i, example in enumerate(self.data.examples):
             known.setdefault(f"{example.scene}/{example.frame}", i)

@@ -1,15 +1,24 @@
-"""Evaluates a whole data set: every pair, the sums, and the files results.json and results.csv."""
+"""Evaluates a network: pair by pair with stored results, then the sums of the whole data set.
+
+`PairEvaluator` estimates and measures pairs, with a cold or warm start. `evaluate` adds them up and
+writes results.json and results.csv.
+"""
 
 import csv
-import heapq
+import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
-from gmaflow.evaluation.examples import ExampleSet
+from gmaflow.data import FlowSample
+from gmaflow.errors import OutputError
+from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import (
     HISTOGRAM_EDGES,
     NEED_FOREGROUND,
@@ -19,26 +28,274 @@ from gmaflow.evaluation.metrics import (
     ErrorSums,
     Figures,
     averaging_of,
+    measure,
 )
-from gmaflow.evaluation.pair_evaluator import PairEvaluator, PairResult, Start, is_reproducible
-from gmaflow.inference import FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
 from gmaflow.version import __version__
 from gmaflow.weights import describe, fingerprint
 
+# Increase it when the metrics change: all stored results become invalid.
+_VERSION = "4"
+RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
+
+Start = Literal["cold", "warm"]
+"""`warm`: initialized with the flow of the previous pair in the sequence."""
+Values = dict[str, Any]
+"""A JSON object."""
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
 MOST_SCENES = 500
 """With more sequences than this, no sums by sequence: a set of single pairs would use too much."""
 Kind = tuple[str, Start]
 """A pass and a start."""
-Progress = Callable[[PairResult], None]
 _NAMED = 5
+_SHOWN_PAIRS = 3
 _SHARES = ("px1", "px3", "px5", "fl")
 CSV_COLUMNS = (
     *("pass", "scene", "frame", "start", "height", "width", "seconds", "pixels"),
     *_SHARES,
     *(f"epe {region}" for region in REGIONS),
 )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PairResult:
+    """The errors of one pair."""
+
+    example: Example
+    start: Start
+    key: str
+    """Identifies weights, settings and pair."""
+    sums: ErrorSums
+    size: tuple[int, int]
+    seconds: float
+    """How long the estimate took."""
+    flow: Flow | None = None
+    """The estimate; None if the result was stored before."""
+    sample: FlowSample | None = None
+    """The loaded pair; None if it did not have to be loaded."""
+
+    @property
+    def epe(self) -> float:
+        """The pair's mean error; NaN if its ground truth has no valid pixels."""
+        return self.sums.figures("pixels")["all"].epe
+
+    def as_json(self) -> Values:
+        """Return plain values from which `from_json` restores the result."""
+        return {"size": self.size, "seconds": self.seconds, "sums": self.sums.as_json()}
+
+    @classmethod
+    def from_json(cls, example: Example, start: Start, key: str, values: Values) -> "PairResult":
+        """Restore a result from `as_json`."""
+        height, width = values["size"]
+        return cls(
+            example=example,
+            start=start,
+            key=key,
+            sums=ErrorSums.from_json(values["sums"]),
+            size=(height, width),
+            seconds=values["seconds"],
+        )
+
+
+class ResultStore:
+    """A file of results by key, one line for each, written as soon as it is computed.
+
+    The key is made of the weights, the settings and the identity of the pair. Other weights or
+    settings have other keys, so one folder can hold the results of many runs. That is why there is
+    no record of the settings as in `gmaflow.io.resumable`, and nothing is ever overwritten. Memory
+    holds only the position of each result.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[str, int] = {}
+        if path.is_file():
+            self._read_places()
+
+    def get(self, key: str) -> Values | None:
+        """Return a result, or None if it is not stored."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(place)
+            values: Values = json.loads(file.readline())
+        return values
+
+    def put(self, key: str, values: Values) -> None:
+        """Append a result and flush it to the disk."""
+        line = json.dumps({"key": key, **values}).encode() + b"\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                if not self._ends_with_newline():
+                    file.write(b"\n")
+                place = file.tell()
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as err:
+            raise OutputError(f"{self.path} cannot be written: {err.strerror}") from err
+        self._places[key] = place
+
+    def _read_places(self) -> None:
+        place = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                # A line that an interrupt truncated is skipped; its pair is evaluated again.
+                with suppress(ValueError, KeyError, TypeError):
+                    self._places[json.loads(line)["key"]] = place
+                place += len(line)
+
+    def _ends_with_newline(self) -> bool:
+        if not self.path.is_file() or self.path.stat().st_size == 0:
+            return True
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+class WarmChain:
+    """The pairs of a sequence so far, and the flow of the last one.
+
+    Pairs are estimated from their images, not from frames encoded once as in
+    `gmaflow.inference.sequence`: the two differ by rounding, and a benchmark measures pairs.
+
+    Args:
+        estimator: The estimator.
+        last: The file that keeps the last flow.
+    """
+
+    def __init__(self, estimator: FlowEstimator, last: LastFlows) -> None:
+        self.estimator = estimator
+        self.last = last
+        self.restart()
+
+    def restart(self) -> None:
+        """Start another sequence."""
+        self.key = ""
+        self._flow: Flow | None = None
+        self._pairs: list[Callable[[], FlowSample]] = []
+
+    def advance(self, key: str, load: Callable[[], FlowSample], flow: Flow | None) -> None:
+        """Go to the next pair; `flow` is None if an earlier run finished this pair."""
+        self.key, self._flow = key, flow
+        self._pairs.append(load)
+        if flow is not None:
+            self.last.save(key, flow)
+
+    def previous(self) -> Flow | None:
+        """Return the flow of the previous pair: from memory, from disk, or estimated again.
+
+        It is None for the first pair of a sequence.
+        """
+        flow = self._flow
+        if flow is None and self._pairs:
+            with suppress(OutputError):  # a damaged file costs time, not the run
+                flow = self.last.load(self.key)
+        if flow is None:
+            for load in self._pairs:
+                sample = load()
+                flow = self.estimator(sample.image1, sample.image2, previous=flow)
+        return flow
+
+
+class PairEvaluator:
+    """Estimates pairs and measures their errors; stored results are not computed again.
+
+    Args:
+        estimator: the network.
+        folder: where results are stored.
+    """
+
+    def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
+        self.estimator = estimator
+        self.store = ResultStore(folder / RESULTS)
+        self.last = LastFlows(folder / LAST_FLOW)
+        self.base = identify(estimator)
+
+    def evaluate(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[PairResult]:
+        """Evaluate each pair with a cold start and, if `warm`, also with a warm start.
+
+        The first pair of a sequence has the same result for both.
+        """
+        chain = WarmChain(self.estimator, self.last)
+        for example in examples:
+            identity = example.identity()
+            cold = self._evaluate(example, "cold", digest(self.base, identity))
+            yield cold
+            if not warm:
+                continue
+            if example.follows:
+                key = digest(self.base, "warm", chain.key, identity)
+                warmed = self._evaluate(example, "warm", key, chain=chain, sample=cold.sample)
+            else:
+                chain.restart()
+                warmed = replace(cold, start="warm")
+            chain.advance(warmed.key, example.source.load, warmed.flow)
+            yield warmed
+
+    def _evaluate(
+        self,
+        example: Example,
+        start: Start,
+        key: str,
+        *,
+        chain: WarmChain | None = None,
+        sample: FlowSample | None = None,
+    ) -> PairResult:
+        stored = self.store.get(key)
+        if stored is not None:
+            return PairResult.from_json(example, start, key, stored)
+        sample = sample or example.source.load()
+        previous = chain.previous() if chain else None
+        begin = time.perf_counter()
+        flow = self.estimator(sample.image1, sample.image2, previous=previous)
+        seconds = time.perf_counter() - begin
+        height, width = flow.array.shape[:2]
+        result = PairResult(
+            example=example,
+            start=start,
+            key=key,
+            sums=measure(flow.array, sample),
+            size=(height, width),
+            seconds=seconds,
+            flow=flow,
+            sample=sample,
+        )
+        if is_reproducible(flow, self.estimator):
+            self.store.put(key, result.as_json())
+        return result
+
+
+def identify(estimator: FlowEstimator) -> str:
+    """Return a key that changes when the weights or the settings change."""
+    return digest(
+        _VERSION,
+        fingerprint(estimator.network),
+        str(estimator.iters),
+        str(estimator.dtype),
+        estimator.device.type,
+        estimator.padding,
+        # If a back end is requested by name, its own results are wanted.
+        *([] if estimator.backend == "auto" else [estimator.backend]),
+        # A memory limit can lead to tiles, which change the flow.
+        *([] if estimator.max_memory is None else [f"within {estimator.max_memory:g} bytes"]),
+    )
+
+
+def is_reproducible(flow: Flow, estimator: FlowEstimator) -> bool:
+    """Whether the flow depends only on what `identify` covers.
+
+    Without a memory limit, tiles depend on how much memory happened to be free.
+    """
+    return not flow.in_tiles or estimator.max_memory is not None
+
+
+def digest(*parts: str) -> str:
+    """Return a short hash of some texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,27 +331,6 @@ class About:
         )
 
 
-class Extremes:
-    """The results with the smallest errors, or with the largest."""
-
-    def __init__(self, count: int, *, largest: bool) -> None:
-        self.count = count
-        self._sign = 1 if largest else -1
-        self._heap: list[tuple[float, str, PairResult]] = []
-
-    def offer(self, result: PairResult) -> bool:
-        """Add a result if it is extreme enough; returns whether it is."""
-        entry = (self._sign * result.epe, result.key, result)
-        if len(self._heap) < self.count:
-            heapq.heappush(self._heap, entry)
-            return True
-        return heapq.heappushpop(self._heap, entry)[1] != result.key
-
-    def ranked(self) -> list[PairResult]:
-        """Return the results, the most extreme first."""
-        return [result for *_, result in sorted(self._heap, reverse=True)]
-
-
 @dataclass(eq=False)
 class Summary:
     """Sums by pass and start, and by sequence; the best and the worst pairs.
@@ -104,8 +340,8 @@ class Summary:
     Attributes:
         totals: errors of each pass, for a cold and a warm start.
         scenes: the same for each sequence; empty if there are too many.
-        worst: pairs with the largest errors, from a cold start.
-        best: pairs with the smallest errors.
+        worst: the pairs with the largest errors, from a cold start; the worst first.
+        best: the pairs with the smallest errors; the best first.
         without_pixels: the first few pairs whose ground truth has no valid pixels.
         num_without_pixels: the number of such pairs.
         seconds: total time of the estimates.
@@ -113,18 +349,15 @@ class Summary:
         too_many_scenes: whether there are more than `MOST_SCENES` sequences.
     """
 
-    shown: int = 3
     totals: dict[Kind, ErrorSums] = field(default_factory=dict)
     scenes: dict[Kind, dict[str, ErrorSums]] = field(default_factory=dict)
+    worst: list[PairResult] = field(default_factory=list)
+    best: list[PairResult] = field(default_factory=list)
     without_pixels: list[str] = field(default_factory=list)
     num_without_pixels: int = 0
     seconds: float = 0.0
     num_pairs: int = 0
     too_many_scenes: bool = False
-
-    def __post_init__(self) -> None:
-        self.worst = Extremes(self.shown, largest=True)
-        self.best = Extremes(self.shown, largest=False)
 
     def add(self, result: PairResult) -> bool:
         """Add a pair; returns whether it is among the best or worst so far."""
@@ -142,8 +375,11 @@ class Summary:
             return False
         # Without its arrays, which would fill the memory.
         light = replace(result, flow=None, sample=None)
-        # Ask both: among few pairs, one may be in both lists.
-        return any([self.worst.offer(light), self.best.offer(light)])
+        by_error = sorted([*self.best, light], key=lambda one: (one.epe, one.key))
+        self.best = by_error[:_SHOWN_PAIRS]
+        by_error = sorted([*self.worst, light], key=lambda one: (one.epe, one.key), reverse=True)
+        self.worst = by_error[:_SHOWN_PAIRS]
+        return light in self.best or light in self.worst
 
     def _add_to_scene(self, kind: Kind, scene: str, sums: ErrorSums) -> None:
         scenes = self.scenes.setdefault(kind, {})
@@ -226,9 +462,9 @@ class Evaluation:
 
     def shown(self) -> tuple[list[PairResult], list[PairResult]]:
         """Return the worst pairs and the best ones, without duplicates."""
-        worst = self.summary.worst.ranked()
+        worst = self.summary.worst
         taken = {result.key for result in worst}
-        return worst, [result for result in self.summary.best.ranked() if result.key not in taken]
+        return worst, [result for result in self.summary.best if result.key not in taken]
 
 
 def evaluate(
@@ -238,7 +474,7 @@ def evaluate(
     *,
     weights: str = "",
     warm_start: bool = False,
-    progress: Progress = lambda _result: None,
+    progress: Callable[[PairResult], None] = lambda _result: None,
 ) -> Evaluation:
     """Evaluate all pairs and write results.json and results.csv.
 
@@ -257,12 +493,14 @@ def evaluate(
     evaluator, summary = PairEvaluator(estimator, folder), Summary()
     # If no pair follows another, both starts are the same: leave one out.
     warm = warm_start and data.has_sequences
-    with csv_rows(folder / CSV) as write_row:
+    with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
+        writer.writeheader()
         for result in evaluator.evaluate(data.examples, warm=warm):
             flow = result.flow
             if summary.add(result) and flow is not None and is_reproducible(flow, estimator):
                 write_flow(folder / SHOWN / f"{result.key}.flo", flow.array)
-            write_row(csv_row(result))
+            writer.writerow(csv_row(result))
             progress(result)
     evaluator.last.remove()
     about = About.of(estimator, weights=weights, warm_start=warm_start)
@@ -274,15 +512,6 @@ def evaluate(
     with atomic_write(folder / JSON) as temporary:
         temporary.write_text(json.dumps(as_json(evaluation), indent=2) + "\n")
     return evaluation
-
-
-@contextmanager
-def csv_rows(path: Path) -> Iterator[Callable[[dict[str, object]], object]]:
-    """Yield a function that writes a row; the file appears when all are written."""
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
-        writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
-        writer.writeheader()
-        yield writer.writerow
 
 
 def csv_row(result: PairResult) -> dict[str, object]:

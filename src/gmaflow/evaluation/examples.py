@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -13,29 +12,94 @@ from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
 from gmaflow.io.paths import PathLike
-from gmaflow.scenes import SceneRenderer
-from gmaflow.scenes.renderer import pair_arrays
+from gmaflow.runtime.device import pick_device
+from gmaflow.scenes import SceneRenderer, TextureBank
+from gmaflow.scenes.renderer import PairArrays, pair_arrays
 from gmaflow.scenes.scene_presets import check_preset
+from gmaflow.scenes.texture_bank import list_pictures
 from gmaflow.version import __version__
 
 SCENES = "scenes"
 SCENE_PASSES = ("final", "clean")
+HELD_OUT_SEEDS = 2**40
+"""Added to the seed of scenes with held-out textures; no training run has such seeds."""
+_PAIRS_AT_ONCE = {"cpu": 1, "cuda": 8}
+
+
+class RenderedScenes:
+    """An endless sequence of rendered pairs; each is rendered when it is loaded.
+
+    Args:
+        preset: the kind of scenes.
+        seed: each seed gives another sequence.
+        size: height and width.
+        textures: a folder of images, of which only those held out from training are used. The
+            seeds are then others than those of training, too. By default the built-in textures.
+        device: where to render: auto, cpu, cuda ...; on a GPU, several pairs at a time.
+    """
+
+    def __init__(
+        self,
+        preset: str,
+        *,
+        seed: int,
+        size: tuple[int, int],
+        textures: Path | None = None,
+        device: str = "auto",
+    ) -> None:
+        check_preset(preset)
+        self.preset, self.seed, self.size = preset, seed, size
+        self.textures, self.device = textures, device
+        # Textures are identified by name and size, so the folder may move.
+        pictures = [] if textures is None else self._held_out(textures)
+        self.identity = [preset, seed, size, *((p.name, p.stat().st_size) for p in pictures)]
+        self._renderer: SceneRenderer | None = None
+        self._first = 0
+        self._block: list[PairArrays] = []
+
+    @staticmethod
+    def _held_out(folder: Path) -> list[Path]:
+        found = list_pictures(folder, "held-out")
+        if not found:
+            raise DatasetError(
+                f"{folder}: none of its images is held out (about one in ten is); give a folder "
+                "with more images"
+            )
+        return found
+
+    def load(self, number: int) -> PairArrays:
+        """Render a pair, or return it from the latest block of pairs."""
+        renderer = self._renderer = self._renderer or self._open()
+        # Blocks of one size, since a GPU records its work for each size.
+        at_once = _PAIRS_AT_ONCE[renderer.device.type]
+        if not 0 <= number - self._first < len(self._block):
+            self._first = number - number % at_once
+            self._block = pair_arrays(renderer.render(self._first, at_once))
+        return self._block[number - self._first]
+
+    def _open(self) -> SceneRenderer:
+        # Only when a pair is rendered: textures take seconds, and a run whose results are all
+        # stored needs none.
+        device = pick_device(self.device)
+        if device.type == "mps":
+            device = pick_device("cpu")
+        if self.textures is None:
+            return SceneRenderer(self.preset, self.size, self.seed, device=device)
+        bank = TextureBank.load(self.textures, split="held-out")
+        return SceneRenderer(self.preset, self.size, self.seed + HELD_OUT_SEEDS, bank, device)
 
 
 @dataclass(frozen=True)
 class RenderedPair:
     """A pair that is rendered when it is loaded; `FlowPair` is its counterpart for files."""
 
-    preset: str
-    seed: int
-    size: tuple[int, int]
+    scenes: RenderedScenes
     number: int
     final: bool
 
     def load(self) -> FlowSample:
         """Render the pair."""
-        batch = _renderer(self.preset, self.seed, self.size).render(start=self.number, count=1)
-        (pair,) = pair_arrays(batch)
+        pair = self.scenes.load(self.number)
         return FlowSample(
             image1=pair.final1 if self.final else pair.clean1,
             image2=pair.final2 if self.final else pair.clean2,
@@ -45,25 +109,22 @@ class RenderedPair:
             occluded_out=pair.occluded_out,
         )
 
+    def identity(self) -> str:
+        """Return a text that changes with the settings and the version of the renderer."""
+        return json.dumps([SCENES, __version__, *self.scenes.identity, self.number, self.final])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One pair to evaluate.
-
-    Attributes:
-        group: the pass, which has its own figures; the data set's name if it has only one pass.
-        scene: the sequence.
-        frame: the pair within the sequence.
-        source: the pair itself; `load` reads or renders it.
-        follows: whether its first frame is the second frame of the previous example, so that a warm
-            start is possible.
-    """
+    """One pair to evaluate: a frame of a scene."""
 
     group: str
+    """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
     source: FlowPair | RenderedPair
     follows: bool = False
+    """Whether its first frame is the previous example's second, so that it can start warm."""
 
     @property
     def title(self) -> str:
@@ -77,21 +138,14 @@ class Example:
         Files are identified by path, size and modification time, rendered pairs by their settings
         and the version of the renderer.
         """
-        if isinstance(self.source, FlowPair):
-            return identify_files(self.source.files)
-        return json.dumps([SCENES, __version__, *astuple(self.source)])
+        if isinstance(self.source, RenderedPair):
+            return self.source.identity()
+        return identify_files(self.source.files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSet:
-    """The pairs of one data set.
-
-    Attributes:
-        name: the data set's name.
-        title: a readable title.
-        examples: the pairs; sequences in order.
-        notes: remarks for the reader of the results.
-    """
+    """The pairs of one data set, sequences in order, and notes for the reader of the results."""
 
     name: str
     title: str
@@ -134,11 +188,7 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
 
 
 def spread(total: int, count: int) -> list[int]:
-    """Return at most `count` evenly spaced indices below `total`, including the first and last.
-
-    Raises:
-        DatasetError: `count` is below 1.
-    """
+    """Return at most `count` evenly spaced indices below `total`, including the first and last."""
     if count < 1:
         raise DatasetError(f"{count} pairs were requested; give at least 1")
     return np.unique(np.linspace(0, total - 1, min(count, total)).round().astype(int)).tolist()
@@ -177,14 +227,17 @@ def open_examples(
 
 
 def render_examples(
-    preset: str, *, seed: int, count: int, size: tuple[int, int], passes: Sequence[str] = ()
+    preset: str,
+    *,
+    seed: int,
+    count: int,
+    size: tuple[int, int],
+    passes: Sequence[str] = (),
+    textures: Path | None = None,
+    device: str = "auto",
 ) -> ExampleSet:
-    """List rendered pairs; they are rendered when they are loaded.
-
-    Raises:
-        FlowError: the preset or pass is unknown, or `count` is below 1.
-    """
-    check_preset(preset)
+    """List rendered pairs; see `RenderedScenes`."""
+    scenes = RenderedScenes(preset, seed=seed, size=size, textures=textures, device=device)
     if count < 1:
         raise DatasetError(f"{count} scenes were requested; give at least 1")
     wrong = [name for name in passes if name not in SCENE_PASSES]
@@ -195,20 +248,14 @@ def render_examples(
             group=variant,
             scene=preset,
             frame=str(number),
-            source=RenderedPair(preset, seed, size, number, variant == "final"),
+            source=RenderedPair(scenes, number, variant == "final"),
         )
         for variant in passes or SCENE_PASSES[:1]
         for number in range(count)
     )
-    title = f"rendered scenes: {preset}, seed {seed}, {size[0]} x {size[1]}"
+    held_out = "" if textures is None else ", held-out textures"
+    title = f"rendered scenes: {preset}, seed {seed}, {size[0]} x {size[1]}{held_out}"
     return ExampleSet(name=SCENES, title=title, examples=examples)
-
-
-@lru_cache(maxsize=1)
-def _renderer(preset: str, seed: int, size: tuple[int, int]) -> SceneRenderer:
-    # Made only when a pair is rendered: its textures take seconds, and a run whose results are all
-    # cached needs none.
-    return SceneRenderer(preset, size=size, seed=seed)
 
 
 def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:

@@ -8,10 +8,12 @@ from enum import IntEnum
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Float64
 
 from gmaflow.data import FlowSample
 from gmaflow.errors import DatasetError
+from gmaflow.geometry import distance_to, hole_depths
 from gmaflow.io.images import check_same_size
 
 Averaging = Literal["pixels", "images"]
@@ -25,6 +27,15 @@ REGIONS = {
     "occ": "occluded in the second frame, or outside it",
     "occ-in": "occluded in the second frame, inside it",
     "occ-out": "outside the second frame",
+    **{
+        f"{region}{name}": f"{region}, {meaning} from the nearest visible pixel"
+        for region in ("occ", "occ-in", "occ-out")
+        for name, meaning in {
+            "<1": "less than 8 px (1 cell)",
+            " 1-3": "8 to 24 px (1 to 3 cells)",
+            ">3": "more than 24 px (3 cells)",
+        }.items()
+    },
     "matched": "visible according to the data set's own mask",
     "unmatched": "not visible according to the data set's own mask",
     "s0-10": "moving less than 10 px",
@@ -38,6 +49,13 @@ REGIONS = {
 }
 """Names of the regions and their definitions."""
 
+VISIBILITY = ("all", "noc", "occ", "occ-in", "occ-out")
+DEPTH = tuple(name for name in REGIONS if name.startswith("occ") and name not in VISIBILITY)
+SHOWN_BY = {
+    "region": tuple(name for name in REGIONS if name not in DEPTH),
+    "depth": VISIBILITY + DEPTH,
+}
+"""Which regions a short table shows."""
 NEED_OCCLUSION = ("noc", "occ", "occ-in", "d0-10", "d10-60", "d60-140")
 NEED_FOREGROUND = ("fg", "bg")
 _SPEEDS = {"s0-10": (0, 10), "s10-40": (10, 40), "s40+": (40, np.inf)}
@@ -195,7 +213,8 @@ def averaging_of(dataset: str) -> Averaging:
 def find_regions(sample: FlowSample) -> dict[str, Mask]:
     """Return the masks of all regions that the ground truth and masks of a pair define.
 
-    Without an occlusion mask there are no `NEED_OCCLUSION`; `occ-out` needs only the flow.
+    Without an occlusion mask there are neither `NEED_OCCLUSION` nor `DEPTH`; `occ-out` needs only
+    the flow.
     """
     assert sample.flow is not None
     assert sample.valid is not None
@@ -210,7 +229,13 @@ def find_regions(sample: FlowSample) -> dict[str, Mask]:
         regions["noc"] = valid & ~sample.occluded
         regions["occ"] = valid & sample.occluded
         regions["occ-in"] = valid & sample.occluded_in
-        distance = distance_to(boundary_of(sample.occluded), limit=140)
+        depth = hole_depths(regions["noc"], limit=32)
+        for name in ("occ", "occ-in", "occ-out"):
+            regions[f"{name}<1"] = regions[name] & (depth < 1)
+            regions[f"{name} 1-3"] = regions[name] & (depth >= 1) & (depth <= 3)
+            regions[f"{name}>3"] = regions[name] & (depth > 3)
+        boundary = torch.from_numpy(boundary_of(sample.occluded))
+        distance = distance_to(boundary[None], limit=140)[0].numpy()
         for name, (least, below) in _DISTANCES.items():
             # Counting only visible pixels is our reading: Sintel's own code is not published.
             regions[name] = regions["noc"] & (distance >= least) & (distance < below)
@@ -221,32 +246,6 @@ def find_regions(sample: FlowSample) -> dict[str, Mask]:
         regions["fg"] = valid & sample.foreground
         regions["bg"] = valid & ~sample.foreground
     return regions
-
-
-def distance_to(mask: Mask, *, limit: int) -> Float32[np.ndarray, "h w"]:
-    """Return the exact Euclidean distance to the nearest pixel of the mask.
-
-    Squared distances add up over the two axes, so each axis is searched separately: columns with
-    running maxima, then rows with shifts up to the limit.
-
-    Args:
-        mask: the pixels to measure from.
-        limit: larger distances are infinite.
-    """
-    height, width = mask.shape
-    far = limit + 1
-    rows = np.arange(height, dtype=np.int32)[:, None]
-    above = np.maximum.accumulate(np.where(mask, rows, -far), axis=0)
-    below = np.minimum.accumulate(np.where(mask, rows, height + far)[::-1], axis=0)[::-1]
-    vertical = np.minimum(np.minimum(rows - above, below - rows), far).astype(np.int32) ** 2
-    nearest = vertical.copy()
-    for shift in range(1, min(limit, width - 1) + 1):
-        shifted = vertical + np.int32(shift * shift)
-        np.minimum(nearest[:, shift:], shifted[:, :-shift], out=nearest[:, shift:])
-        np.minimum(nearest[:, :-shift], shifted[:, shift:], out=nearest[:, :-shift])
-    distance = np.sqrt(nearest.astype(np.float32))
-    distance[nearest > limit * limit] = np.inf
-    return distance
 
 
 def boundary_of(mask: Mask) -> Mask:

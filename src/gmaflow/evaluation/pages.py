@@ -1,21 +1,24 @@
-"""The HTML pages of an evaluation, a comparison, and an evaluation without ground truth.
+"""The HTML pages of an evaluation and of a comparison: their numbers, tables and pictures.
 
-Each page is one file without external resources. The layout is in `templates/`; this module
-prepares the numbers, tables and figures.
+Each page is one file without external resources. The layout is in `templates/`.
 """
 
+import base64
+import io
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float32, UInt8
+from PIL import Image
 
 from gmaflow import viz
+from gmaflow.data import FlowSample
 from gmaflow.errors import FlowFileError, counted
 from gmaflow.evaluation.comparing import (
     COMPARISON_PAGE,
@@ -24,26 +27,32 @@ from gmaflow.evaluation.comparing import (
     Line,
     pair_errors,
 )
-from gmaflow.evaluation.evaluating import REPORT, SHOWN, Evaluation
-from gmaflow.evaluation.examples import Example
-from gmaflow.evaluation.figures import (
-    Figure,
-    attention_figures,
-    choose_queries,
-    pair_figures,
-    shown_flow,
+from gmaflow.evaluation.evaluating import (
+    REPORT,
+    SHOWN,
+    Evaluation,
+    PairResult,
+    Start,
+    is_reproducible,
 )
-from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, REGIONS
-from gmaflow.evaluation.pair_evaluator import PairResult, is_reproducible
-from gmaflow.evaluation.paper_tables import TABLE_1, TABLE_2
-from gmaflow.evaluation.unsupervised import MEANING, CheckedPair, average
-from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
-from gmaflow.inference.visibility import combine
-from gmaflow.io import atomic_write, read_image
+from gmaflow.evaluation.examples import Example
+from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, REGIONS, Figures
+from gmaflow.evaluation.paper_tables import TABLE_1, TABLE_2, TABLE_2_COLUMNS, incomplete
+from gmaflow.geometry import hole_depths
+from gmaflow.inference import FlowEstimator
+from gmaflow.io import atomic_write, read_flow_arrays
 from gmaflow.version import __version__
 
-UNSUPERVISED_PAGE = "unsupervised.html"
-_SHOWN_PAIRS = 3
+NUM_QUERIES = 3
+"""As in the paper's figure of attention maps."""
+Point = tuple[float, float]
+
+_WIDEST = 560
+_ATTENTION_WIDTH = 320
+# Occluded pixels further than this many pixels from any visible one count as equally deep.
+_DEEP = 48
+# Regions shallower than this share of the deepest are specks or rims, and are not chosen.
+_SPECK = 0.25
 _OPEN_UP_TO = 30
 _TILE_REGIONS = {"noc": "visible", "occ": "occluded", "occ-out": "out of frame", "s40+": "fast"}
 _COLORS = ("var(--one)", "var(--two)", "var(--three)", "var(--four)")
@@ -75,6 +84,26 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A picture with a caption; the picture is inside the page, as base64."""
+
+    caption: str
+    width: int
+    height: int
+    data: str
+
+    @classmethod
+    def of(cls, picture: UInt8[np.ndarray, "h w 3"], caption: str) -> "Figure":
+        """Shrink a picture for a page and encode it."""
+        image = Image.fromarray(picture)
+        image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=90, subsampling=0)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        return cls(caption, image.width, image.height, data)
+
+
+@dataclass(frozen=True)
 class Card:
     """A pair on a page: its name, a line about it, and rows of figures."""
 
@@ -95,7 +124,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
     def cards(results: list[PairResult]) -> list[Card]:
         return [_result_card(result, estimator, folder) for result in results]
 
-    return _write_page(
+    return write_page(
         folder / REPORT,
         "report.html",
         title=f"{evaluation.data.title}: {about.model}",
@@ -106,6 +135,7 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         overall=overall_table(evaluation),
         regions=region_table(evaluation),
         paper=_paper_table(evaluation),
+        incomplete=incomplete(evaluation.data),
         histogram=_histogram(evaluation),
         cards={"Worst pairs": cards(worst), "Best pairs": cards(best)},
         attentive=estimator.config.aggregates,
@@ -123,13 +153,19 @@ def write_comparison(
     Args:
         comparison: the comparison.
         folder: where to write the page.
-        show: how many of the most improved pairs to show.
+        show: how many of the most improved and of the most worsened pairs to show.
         pairs: names of pairs to show instead.
 
     Raises:
         FlowError: a name is unknown, or the page cannot be written.
     """
-    chosen = comparison.find(pairs) if pairs else comparison.most_improved(show)
+    if pairs:
+        chosen = {"Pairs": comparison.find(pairs)}
+    else:
+        chosen = {
+            "Most improved pairs": comparison.most_changed(show, better=True),
+            "Most worsened pairs": comparison.most_changed(show, better=False),
+        }
     names = [one.name for one in comparison.contenders]
     whole = [line for line in comparison.lines if line.region == "all"]
     tiles = [
@@ -141,7 +177,7 @@ def write_comparison(
         for line in whole
         for name, found in zip(names[1:], line.improvements, strict=True)
     ]
-    return _write_page(
+    return write_page(
         folder / COMPARISON_PAGE,
         "comparison.html",
         title=f"{' vs. '.join(names)}: {comparison.data.title}",
@@ -150,39 +186,19 @@ def write_comparison(
         subtitle=f"{comparison.data.title}, {counted(len(comparison.data.examples), 'pair')}",
         tiles=tiles,
         tables={comparison.title(line): _comparison_table(comparison, line) for line in whole},
-        cards_title="Pairs" if pairs else "Most improved pairs",
-        cards=[_comparison_card(comparison, *one, folder) for one in chosen],
+        cards={
+            title: [_comparison_card(comparison, *one, folder) for one in some]
+            for title, some in chosen.items()
+        },
         attentive=any(one.estimator.config.aggregates for one in comparison.contenders),
         paper=_paper_comparison(comparison),
+        incomplete=incomplete(comparison.data),
         networks=_networks(comparison),
     )
 
 
-def write_unsupervised(
-    folder: Path, title: str, checked: list[CheckedPair], estimator: FlowEstimator
-) -> Path:
-    """Write unsupervised.html: the averages, and the pairs with the largest photometric error.
-
-    The flow of those pairs is saved, so that a repeated run does not estimate it again.
-    """
-    mean = asdict(average(one.found for one in checked))
-    worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
-    meanings = [(readable(name), f"{text} ({unit})") for name, (unit, text) in MEANING.items()]
-    return _write_page(
-        folder / UNSUPERVISED_PAGE,
-        "unsupervised.html",
-        title=title,
-        subtitle=f"{counted(len(checked), 'pair')}, evaluated without ground truth",
-        tiles=[
-            (readable(name), format_figure(mean[name], 2), unit)
-            for name, (unit, _) in MEANING.items()
-        ],
-        meanings=Table(("figure", "meaning"), meanings, text_columns=(0, 1)),
-        cards=[_unsupervised_card(one, folder / SHOWN, estimator) for one in worst],
-    )
-
-
-def _write_page(path: Path, template: str, **context: object) -> Path:
+def write_page(path: Path, template: str, **context: object) -> Path:
+    """Fill a template and write the page."""
     # Imported here, since only pages need it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -217,11 +233,6 @@ def format_interval(found: Improvement) -> str:
     return f"{found.low:+.1f} to {found.high:+.1f}{' *' if found.certain else ''}"
 
 
-def readable(name: str) -> str:
-    """Return the readable name of a figure without ground truth."""
-    return name.replace("_", ", ")
-
-
 def overall_table(evaluation: Evaluation) -> Table:
     """Return the overall figures of each pass."""
     rows: list[tuple[str | int, ...]] = []
@@ -233,18 +244,18 @@ def overall_table(evaluation: Evaluation) -> Table:
     return Table(header, rows)
 
 
-def region_table(evaluation: Evaluation) -> Table:
-    """Return the end-point error in each region."""
+def region_table(evaluation: Evaluation, regions: Collection[str] = tuple(REGIONS)) -> Table:
+    """Return the end-point error in each of some regions."""
     columns = list(evaluation.columns())
-    most = max(regions["all"].pixels for _, regions in columns)
+    most = max(figures["all"].pixels for _, figures in columns)
     rows = []
-    for region, meaning in REGIONS.items():
-        found = [regions.get(region) for _, regions in columns]
+    for region in regions:
+        found = [figures.get(region) for _, figures in columns]
         if not any(found):
             continue
         share = max((one.pixels for one in found if one), default=0) / max(1, most)
         errors = (format_figure(one.epe) if one else "" for one in found)
-        rows.append((region, *errors, f"{100 * share:.1f}", meaning))
+        rows.append((region, *errors, f"{100 * share:.1f}", REGIONS[region]))
     header = ("region", *(title for title, _ in columns), "pixels, %", "definition")
     return Table(header, rows, text_columns=(0, len(header) - 1))
 
@@ -290,33 +301,26 @@ def _tiles(evaluation: Evaluation) -> list[tuple[str, str, str]]:
 
 
 def _paper_table(evaluation: Evaluation) -> Table | None:
-    """Return the paper's table 2 with this run above it; None if it has no such data."""
-    columns = list(evaluation.columns())
-    rows: list[tuple[str, ...]]
-    ours = (evaluation.about.model, "this run")
-    if evaluation.data.name == "kitti-2015":
-        header = ["", "trained on", "EPE, px", "Fl, %"]
-        whole = [regions["all"] for _, regions in columns]
-        rows = [(*ours, format_figure(one.epe, 2), format_figure(one.fl, 1)) for one in whole]
-        rows += [
-            (row.label, row.training, f"{row.values[2]:.2f}", f"{row.values[3]:.1f}")
-            for row in TABLE_2
-        ]
-    elif evaluation.data.name == "sintel":
-        places = {"clean": 0, "final": 1}
-        known = {title: places.get(title.split(",")[0]) for title, _ in columns}
-        titles = [title for title, place in known.items() if place is not None]
-        if not titles:
-            return None
-        errors = {title: format_figure(regions["all"].epe, 2) for title, regions in columns}
-        header = ["", "trained on", *titles]
-        rows = [(*ours, *(errors[title] for title in titles))]
-        for row in TABLE_2:
-            values = (f"{row.values[known[title] or 0]:.2f}" for title in titles)
-            rows.append((row.label, row.training, *values))
-    else:
+    """Return the paper's table 2 with this run above it; None if they do not compare."""
+    name = evaluation.data.name
+    ours: dict[Start, dict[tuple[str, str], Figures]] = {}
+    for (group, start), sums in evaluation.summary.totals.items():
+        ours.setdefault(start, {})[name, group] = sums.figures(evaluation.averaging)["all"]
+    columns = {
+        i: column for i, column in enumerate(TABLE_2_COLUMNS) if column.of(ours["cold"]) is not None
+    }
+    if not columns or incomplete(evaluation.data):
         return None
-    return Table(header, rows, text_columns=(0, 1), strong=len(rows) - len(TABLE_2))
+    rows = []
+    for start, found in ours.items():
+        run = f"this run, {start}" if len(ours) > 1 else "this run"
+        figures = (column.text(column.of(found)) for column in columns.values())
+        rows.append((evaluation.about.model, run, *figures))
+    for row in TABLE_2:
+        figures = (column.text(row.values[i]) for i, column in columns.items())
+        rows.append((row.label, row.training, *figures))
+    header = ["", "trained on", *(column.title for column in columns.values())]
+    return Table(header, rows, text_columns=(0, 1), strong=len(ours))
 
 
 def _histogram(evaluation: Evaluation) -> dict[str, Any]:
@@ -422,8 +426,8 @@ def _comparison_card(comparison: Comparison, place: int, example: Example, folde
 
 
 def _paper_comparison(comparison: Comparison) -> Table | None:
-    """Return the paper's table 1 next to this comparison; None for other data."""
-    if comparison.data.name != "sintel":
+    """Return the paper's table 1 next to this comparison; None if they do not compare."""
+    if comparison.data.name != "sintel" or incomplete(comparison.data):
         return None
     rows = []
     for line in comparison.lines:
@@ -450,36 +454,125 @@ def _networks(comparison: Comparison) -> Table:
     return Table(header, rows, text_columns=(0, 1, 2, 4, 5))
 
 
-def _unsupervised_card(one: CheckedPair, folder: Path, estimator: FlowEstimator) -> Card:
-    image1, image2 = read_image(one.pair.image1), read_image(one.pair.image2)
-    both = _shown_both(folder / one.key, image1, image2, estimator)
-    hidden = viz.occlusion_overlay(image1, both.occluded_in, both.occluded_out)
-    figures = [
-        Figure.of(image1, "first frame"),
-        Figure.of(image2, "second frame"),
-        Figure.of(both.forward.picture(legend=True), "flow"),
-        Figure.of(both.forward.warp(image2), "second frame warped back to the first"),
-        Figure.of(viz.confidence_map(both.confidence), "agreement of both directions, light: full"),
-        Figure.of(hidden, "found occluded (orange), out of frame (blue)"),
+def pair_figures(
+    sample: FlowSample, estimates: dict[str, Float32[np.ndarray, "h w 2"]]
+) -> list[Figure]:
+    """Show a pair: frames, ground truth, each estimate and its error, and occlusion."""
+    assert sample.flow is not None
+    assert sample.valid is not None
+    scale = viz.largest_length(sample.flow, valid=sample.valid) or 1.0
+    errors = [
+        viz.largest_length(flow - sample.flow, valid=sample.valid) for flow in estimates.values()
     ]
-    found = one.found
-    about = f"photometric {found.photometric:.2f}, inconsistency {found.inconsistency:.2f} px"
-    return Card(f"{one.pair.scene} {one.pair.frame}", about, [figures])
+    most = max(1.0, *errors)
+    truth = viz.flow_to_image(sample.flow, max_length=scale, valid=sample.valid)
+    figures = [
+        Figure.of(sample.image1, "first frame"),
+        Figure.of(sample.image2, "second frame"),
+        Figure.of(viz.add_legend(truth, scale), "true flow"),
+    ]
+    hidden = _occlusion_figures(sample)
+    if len(estimates) > 1:  # next to the truth, so that estimates and errors share a row
+        figures += hidden
+    figures += [
+        Figure.of(viz.flow_to_image(flow, max_length=scale), name or "estimate")
+        for name, flow in estimates.items()
+    ]
+    for name, flow in estimates.items():
+        error = viz.error_map(flow, sample.flow, valid=sample.valid, max_error=most)
+        of = f" of {name}" if name else ""
+        figures.append(Figure.of(error, f"error{of}, dark 0 to light {most:.3g} px"))
+    return figures if len(estimates) > 1 else figures + hidden
 
 
-def _shown_both(
-    stem: Path,
-    image1: UInt8[np.ndarray, "h w 3"],
-    image2: UInt8[np.ndarray, "h w 3"],
-    estimator: FlowEstimator,
-) -> BidirectionalFlow:
-    """Read the flow in both directions that was saved for the page, or estimate and save it."""
-    ahead, back = (stem.with_name(f"{stem.name}-{way}.flo") for way in ("forward", "backward"))
+def _occlusion_figures(sample: FlowSample) -> list[Figure]:
+    if sample.occluded_out is None:
+        return []
+    inside = sample.occluded_in
+    known = np.zeros_like(sample.occluded_out) if inside is None else inside
+    picture = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
+    caption = "occluded (orange), out of frame (blue)"
+    return [Figure.of(picture, caption if inside is not None else "out of frame (blue)")]
+
+
+def shown_flow(
+    path: Path, sample: FlowSample, estimator: FlowEstimator
+) -> Float32[np.ndarray, "h w 2"]:
+    """Read an estimate that was saved for the report, or estimate and save it."""
     try:
-        return combine(read_flow(ahead), read_flow(back))
+        return read_flow_arrays(path).array
     except FlowFileError:
-        both = estimator.bidirectional(image1, image2)
-        if is_reproducible(both.forward, estimator):
-            both.forward.save(ahead)
-            both.backward.save(back)
-        return both
+        flow = estimator(sample.image1, sample.image2)
+        if is_reproducible(flow, estimator):
+            flow.save(path)
+        return flow.array
+
+
+def choose_queries(sample: FlowSample, count: int = NUM_QUERIES) -> tuple[Point, ...]:
+    """Return query points (x, y) whose attention is interesting.
+
+    Occluded pixels are: their motion cannot be matched and has to be aggregated from elsewhere. The
+    deepest is chosen first, then points that are deep and far from those already chosen. If there
+    are too few, evenly spaced points are added.
+    """
+    height, width = sample.image1.shape[:2]
+    hidden = sample.occluded
+    found = [] if hidden is None else _deep_and_apart(hidden, count)
+    spaced = [(float(width * i // (count + 1)), float(height // 2)) for i in range(1, count + 1)]
+    return (*found, *spaced[len(found) :])
+
+
+def attention_figures(
+    estimator: FlowEstimator,
+    sample: FlowSample,
+    flow: Float32[np.ndarray, "h w 2"],
+    queries: Sequence[Point],
+    *,
+    name: str = "",
+) -> list[Figure]:
+    """Show the frame with its query points, their attention maps and the flow.
+
+    Networks without attention have no such figures.
+    """
+    if not estimator.config.aggregates:
+        return []
+    maps = list(estimator.attention(sample.image1, queries))
+    # Drawn at the size they are shown, so that the rings around the points stay visible.
+    small, shrunk = _shrink(sample.image1, queries)
+    frame, overlays = viz.attention_pictures(small, maps, shrunk)
+    of = f" of {name}" if name else ""
+    return [
+        Figure.of(frame, f"query points{of}"),
+        *(Figure.of(overlay, f"attention map {i}") for i, overlay in enumerate(overlays, 1)),
+        Figure.of(viz.flow_to_image(flow), f"flow{of}"),
+    ]
+
+
+def _shrink(
+    image: UInt8[np.ndarray, "h w 3"], points: Sequence[Point]
+) -> tuple[UInt8[np.ndarray, "_ _ 3"], list[Point]]:
+    picture = Image.fromarray(image)
+    picture.thumbnail((_ATTENTION_WIDTH, _ATTENTION_WIDTH), Image.Resampling.LANCZOS)
+    across, down = picture.width / image.shape[1], picture.height / image.shape[0]
+    moved = [
+        (min(x * across, picture.width - 1), min(y * down, picture.height - 1)) for x, y in points
+    ]
+    return np.asarray(picture), moved
+
+
+def _deep_and_apart(hidden: Bool[np.ndarray, "h w"], count: int) -> list[Point]:
+    """Pick occluded pixels one by one, each deep in its region and far from the earlier ones."""
+    height, width = hidden.shape
+    # The frame's edge counts as visible, so that no point is cut off by it.
+    depth = hole_depths(~np.pad(hidden, 1), limit=_DEEP)[1:-1, 1:-1].copy()
+    depth[depth < depth.max() * _SPECK] = 0
+    score = depth.copy()
+    y, x = np.mgrid[:height, :width]
+    nearest = np.full(hidden.shape, np.inf)
+    points: list[Point] = []
+    while len(points) < count and score.max() > 0:
+        row, column = np.unravel_index(int(score.argmax()), score.shape)
+        points.append((float(column), float(row)))
+        nearest = np.minimum(nearest, np.hypot(x - column, y - row))
+        score = depth * nearest
+    return points

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gmaflow.data import dataset_info, look_up_root
 from gmaflow.errors import DatasetError, FlowError
-from gmaflow.evaluation.evaluating import evaluate
+from gmaflow.evaluation.evaluating import PairResult, evaluate
 from gmaflow.evaluation.examples import (
     SCENES,
     ExampleSet,
@@ -24,7 +24,6 @@ from gmaflow.evaluation.examples import (
     thin,
 )
 from gmaflow.evaluation.metrics import Figures
-from gmaflow.evaluation.pair_evaluator import PairResult
 from gmaflow.inference import FlowEstimator, PaddingKind
 from gmaflow.io.paths import PathLike
 from gmaflow.model import MODELS
@@ -59,11 +58,6 @@ class Row:
     training: str
     values: tuple[float | None, ...]
     source: str = PAPER
-
-    @property
-    def of_final_model(self) -> bool:
-        """Whether the label is a setting of the final model, which the paper underlines."""
-        return self.label in FINAL_COMPONENTS
 
     @property
     def has_seen(self) -> bool:
@@ -118,12 +112,7 @@ Measured = Mapping[tuple[str, str], Figures]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """A network to put into the tables.
-
-    Attributes:
-        name: its name.
-        checkpoint: its weights and their description.
-    """
+    """A network to put into the tables."""
 
     name: str
     checkpoint: Checkpoint
@@ -149,6 +138,12 @@ class Run:
             # The authors' files say it only in their names, such as gma-things.pth.
             stage = f"stage:{self.checkpoint.card.title.rpartition('-')[2]}"
         return _STAGES.get(stage.removeprefix("stage:"), OTHER_DATA)
+
+    def places(self, table: "PaperTable") -> list[tuple[str, str]]:
+        """Return the blocks and labels of its rows in a table."""
+        if table.number == 2:
+            return [(self.training, self.method)] if self.method else []
+        return [(row.block, row.label) for row in table.rows if row.label in self.components]
 
     @property
     def about(self) -> str:
@@ -182,6 +177,10 @@ class Column:
         value = math.nan if found is None else getattr(found, self.figure)
         return None if math.isnan(value) else value
 
+    def text(self, value: float | None) -> str:
+        """Write a figure as the paper does."""
+        return "-" if value is None else f"{value:.{1 if self.figure == 'fl' else 2}f}"
+
 
 _SINTEL = (
     Column("Sintel", "clean", "(train)", "sintel", "clean"),
@@ -191,6 +190,7 @@ _KITTI = (
     Column("KITTI-15", "AEPE", "(train)", "kitti-2015", "occ"),
     Column("KITTI-15", "Fl-all %", "(train)", "kitti-2015", "occ", "fl"),
 )
+TABLE_2_COLUMNS = (*_SINTEL, *_KITTI)
 _CHAIRS_THINGS = (
     Column("Chairs", "", "(val)", "chairs", "chairs"),
     Column("Things", "clean", "(test)", "things", "clean"),
@@ -198,35 +198,50 @@ _CHAIRS_THINGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PaperTable:
-    """A table of the paper.
+class TableCell(NamedTuple):
+    """A cell of a table, and how it is emphasized."""
 
-    Attributes:
-        number: its number in the paper.
-        title: what it shows.
-        labels: titles of the columns before the figures.
-        columns: the figures.
-        rows: the lines; those of a block are consecutive.
-    """
+    text: str
+    best: bool = False
+    underlined: bool = False
+    """It names a setting of the final model."""
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table of the paper."""
 
     number: int
     title: str
     labels: tuple[str, ...]
+    """Titles of the columns before the figures."""
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    """Those of a block are consecutive."""
 
-    def lines(self) -> Iterator[tuple[Row, list[str]]]:
-        """Yield each row with the cells before its figures; repeated labels are left empty."""
-        block = label = None
-        for row in self.rows:
-            new_block, new_label = row.block != block, (row.block, row.label) != (block, label)
-            cells = [row.block if new_block else "", row.label if new_label else "", row.source]
-            yield row, cells[-len(self.labels) :]
-            block, label = row.block, row.label
+    @property
+    def header(self) -> list[str]:
+        """The titles of all columns."""
+        return [*self.labels, *(column.title for column in self.columns)]
 
-    def cells(self, row: Row) -> Iterator[tuple[str, bool]]:
-        """Yield each figure as text, and whether it is the best of its block.
+    def blocks(self) -> Iterator[list[list[TableCell]]]:
+        """Yield the lines of each block; repeated labels are left empty."""
+        for block, rows in groupby(self.rows, lambda row: row.block):
+            lines: list[list[TableCell]] = []
+            label = ""
+            for row in rows:
+                shown = "" if row.label == label else row.label
+                label = row.label
+                heads = [
+                    TableCell("" if lines else block),
+                    TableCell(shown, underlined=shown in FINAL_COMPONENTS),
+                    TableCell(row.source),
+                ]
+                lines.append([*heads[-len(self.labels) :], *self.cells(row)])
+            yield lines
+
+    def cells(self, row: Row) -> Iterator[TableCell]:
+        """Yield each figure, and whether it is the best of its block.
 
         Figures on data that the network was trained on are in parentheses. The paper's figures and
         measured ones are compared separately, and so are networks that have seen the data.
@@ -237,14 +252,23 @@ class PaperTable:
 
         block = [other for other in self.rows if rivals(other) == rivals(row)]
         for index, (value, column) in enumerate(zip(row.values, self.columns, strict=True)):
-            if value is None:
-                yield "-", False
-                continue
-            text = f"{value:.{1 if column.figure == 'fl' else 2}f}"
-            seen = row.has_seen and column.dataset in _LEARNED_FROM
-            known = [other.values[index] for other in block if other.values[index] is not None]
-            best = len(known) > 1 and value == min(figure for figure in known if figure is not None)
-            yield f"({text})" if seen else text, best
+            text = column.text(value)
+            if value is not None and row.has_seen and column.dataset in _LEARNED_FROM:
+                text = f"({text})"
+            known = [figure for other in block if (figure := other.values[index]) is not None]
+            yield TableCell(text, best=len(known) > 1 and value == min(known))
+
+
+TABLES = (
+    PaperTable(
+        2,
+        "Variants on Sintel and KITTI 2015",
+        ("Trained on", "Method", ""),
+        TABLE_2_COLUMNS,
+        TABLE_2,
+    ),
+    PaperTable(3, "Ablations", ("Component", ""), (*_CHAIRS_THINGS, *_SINTEL), TABLE_3),
+)
 
 
 def make_tables(
@@ -257,52 +281,28 @@ def make_tables(
         if data.name == SCENES
         for group in dict.fromkeys(example.group for example in data.examples)
     )
-    none = (None,) * len(extra)
-
-    def rows_like(
-        paper: Sequence[Row], columns: tuple[Column, ...], members: Sequence[Run]
-    ) -> list[Row]:
-        """The paper's rows of one label, and below them the runs that belong there."""
-        rows = [replace(row, values=(*row.values, *none)) for row in paper]
-        return rows + [
-            replace(
-                paper[0],
-                training=run.training,
-                source=run.name,
-                values=tuple(column.of(measured[run.name]) for column in columns),
-            )
-            for run in members
-        ]
-
-    variants, columns = [], (*_SINTEL, *_KITTI, *extra)
-    trainings = [row.training for row in TABLE_2] + [run.training for run in runs if run.method]
-    for training in dict.fromkeys(trainings):
-        for method in METHODS:
-            paper = [row for row in TABLE_2 if (row.training, row.label) == (training, method)]
-            members = [run for run in runs if (run.training, run.method) == (training, method)]
-            like = rows_like(paper or [Row(training, method, training, ())], columns, members)
-            variants += [row for row in like if paper or row.source != PAPER]
-    ablations, ablated_columns = [], (*_CHAIRS_THINGS, *_SINTEL, *extra)
-    for row in TABLE_3:
-        members = [run for run in runs if row.label in run.components]
-        ablations += rows_like([row], ablated_columns, members)
-    tables = (
-        PaperTable(
-            number=2,
-            title="Variants on Sintel and KITTI 2015",
-            labels=("Trained on", "Method", ""),
-            columns=columns,
-            rows=tuple(variants),
-        ),
-        PaperTable(
-            number=3,
-            title="Ablations",
-            labels=("Component", ""),
-            columns=ablated_columns,
-            rows=tuple(ablations),
-        ),
-    )
-    return tuple(t for t in tables if any(row.source != PAPER for row in t.rows))
+    tables = []
+    for table in TABLES:
+        columns = (*table.columns, *extra)
+        rows = [replace(row, values=row.values + (None,) * len(extra)) for row in table.rows]
+        for run in runs:
+            rows += [
+                Row(
+                    block,
+                    label,
+                    run.training,
+                    tuple(column.of(measured[run.name]) for column in columns),
+                    source=run.name,
+                )
+                for block, label in run.places(table)
+            ]
+        if len(rows) > len(table.rows):
+            # Below the paper's row of the same label; other training data in blocks of their own.
+            blocks = list(dict.fromkeys(row.block for row in rows))
+            labels = list(dict.fromkeys(row.label for row in rows))
+            rows.sort(key=lambda row: (blocks.index(row.block), labels.index(row.label)))
+            tables.append(replace(table, columns=columns, rows=tuple(rows)))
+    return tuple(tables)
 
 
 @dataclass(frozen=True)
@@ -355,28 +355,32 @@ def open_trials(
             notes.append(f"{info.title} is left out: {err}")
             continue
         data = data if limit is None else thin(data, limit)
-        published = sum(
-            part.count or 0
-            for part in info.parts
-            if part.split == trial.split and part.variant in trial.passes
-        )
-        if note:
-            notes.append(note)
-        elif len(data.examples) != published:
-            notes.append(
-                f"{info.title} {trial.split}: {len(data.examples)} of the {published} published "
-                "pairs, so its figures do not compare with the paper's"
-            )
+        notes += filter(None, [note or incomplete(data)])
         opened.append(data)
     return opened, notes
 
 
-def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:
-    """Open the paper's pairs, or the replacement with a note.
+def incomplete(data: ExampleSet) -> str:
+    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
+    trial = next((trial for trial in TRIALS if trial.dataset == data.name), None)
+    if trial is None:
+        return ""
+    groups = {example.group for example in data.examples}
+    published = sum(
+        part.count or 0
+        for part in dataset_info(data.name).parts
+        if part.split == trial.split and (part.variant or data.name) in groups
+    )
+    if len(data.examples) == published:
+        return ""
+    return (
+        f"{data.title}: {len(data.examples)} of the {published} published pairs, so its figures do "
+        "not compare with the paper's"
+    )
 
-    Raises:
-        DatasetError: neither is present.
-    """
+
+def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:
+    """Open the paper's pairs, or the replacement with a note."""
     try:
         return open_examples(trial.dataset, root, split=trial.split, passes=trial.passes), ""
     except DatasetError as err:
@@ -426,40 +430,40 @@ def measure_runs(
 
 def as_markdown(tables: Sequence[PaperTable], notes: Sequence[str]) -> str:
     """Write the tables as Markdown; the best of a block is bold, the final model underlined."""
+
+    def mark(cell: TableCell) -> str:
+        text = f"<u>{cell.text}</u>" if cell.underlined else cell.text
+        return f"**{text}**" if cell.best else text
+
     parts = []
     for table in tables:
-        header = [*table.labels, *(column.title for column in table.columns)]
-        marks = ["---"] * len(table.labels) + ["---:"] * len(table.columns)
-        lines = [header, marks]
-        for row, heads in table.lines():
-            marked = [f"<u>{head}</u>" if is_underlined(row, head) else head for head in heads]
-            cells = [f"**{text}**" if best else text for text, best in table.cells(row)]
-            lines.append(marked + cells)
-        body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rules = ["---"] * len(table.labels) + ["---:"] * len(table.columns)
+        rows = [[mark(cell) for cell in line] for block in table.blocks() for line in block]
+        body = "\n".join(f"| {' | '.join(line)} |" for line in [table.header, rules, *rows])
         parts.append(f"## Table {table.number}: {table.title}\n\n{body}\n")
     return "\n".join(parts) + "".join(f"\n- {note}" for note in notes) + "\n"
 
 
 def as_latex(tables: Sequence[PaperTable], notes: Sequence[str]) -> str:
     """Write the tables as LaTeX; they need the package booktabs."""
+
+    def mark(cell: TableCell) -> str:
+        text = r"$\alpha$" if cell.text == "alpha" else cell.text.translate(_LATEX)
+        text = rf"\underline{{{text}}}" if cell.underlined else text
+        return rf"\textbf{{{text}}}" if cell.best else text
+
     parts = [f"% {note}" for note in notes]
     for table in tables:
         kinds = "l" * len(table.labels) + "r" * len(table.columns)
-        header = [*table.labels, *(column.title for column in table.columns)]
-        blocks = [
-            "\n".join(_latex_row(table, row, heads) for row, heads in lines)
-            for _, lines in groupby(table.lines(), lambda line: line[0].block)
-        ]
         parts += [
             rf"% Table {table.number}: {table.title}",
             rf"\begin{{tabular}}{{{kinds}}}",
             r"\toprule",
-            " & ".join(title.translate(_LATEX) for title in header) + r" \\",
-            r"\midrule",
-            "\n\\midrule\n".join(blocks),
-            r"\bottomrule",
-            r"\end{tabular}",
+            " & ".join(title.translate(_LATEX) for title in table.header) + r" \\",
         ]
+        for block in table.blocks():
+            parts += [r"\midrule", *(" & ".join(map(mark, line)) + r" \\" for line in block)]
+        parts += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(parts) + "\n"
 
 
@@ -487,17 +491,3 @@ def as_plain(tables: Sequence[PaperTable], notes: Sequence[str]) -> dict[str, ob
         ],
         "notes": list(notes),
     }
-
-
-def is_underlined(row: Row, head: str) -> bool:
-    """Whether a cell names a setting of the final model."""
-    return row.of_final_model and head == row.label
-
-
-def _latex_row(table: PaperTable, row: Row, heads: list[str]) -> str:
-    cells = []
-    for head in heads:
-        escaped = r"$\alpha$" if head == "alpha" else head.translate(_LATEX)
-        cells.append(rf"\underline{{{escaped}}}" if is_underlined(row, head) else escaped)
-    cells += [rf"\textbf{{{text}}}" if best else text for text, best in table.cells(row)]
-    return " & ".join(cells) + r" \\"

@@ -11,14 +11,12 @@ import numpy as np
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError, suggest
-from gmaflow.evaluation.pair_evaluator import LAST_FLOW, WarmChain, digest, identify
+from gmaflow.evaluation.evaluating import LAST_FLOW, WarmChain, digest, identify
 from gmaflow.inference import Flow, FlowEstimator, LastFlows, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord
 
 MANIFEST = "submission.json"
-Progress = Callable[[int, int], None]
-"""Called with the number of finished files and their total."""
 
 # 16 bits in steps of 1/64 around zero; the code 0 means unknown.
 _KITTI_LARGEST = (2**15 - 1) / 64
@@ -124,11 +122,7 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Find a benchmark by name.
-
-    Raises:
-        FlowError: the name is unknown.
-    """
+    """Find a benchmark by name."""
     if name not in BENCHMARKS:
         raise FlowError(f"unknown benchmark {name!r}; {suggest(name, BENCHMARKS)}")
     return BENCHMARKS[name]
@@ -185,11 +179,7 @@ class SubmissionReport:
 
 
 def list_files(benchmark: Benchmark, root: Path | None, folder: Path) -> list[SubmissionFile]:
-    """List the files of a submission, sequences in order.
-
-    Raises:
-        DatasetError: the test data is not found.
-    """
+    """List the files of a submission, sequences in order."""
     if root is not None and root.name in ("test", "testing"):
         root = root.parent
     files: list[SubmissionFile] = []
@@ -209,11 +199,12 @@ def submit(
     folder: Path,
     *,
     root: Path | None = None,
-    progress: Progress = lambda _done, _total: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> SubmissionReport:
     """Estimate the test pairs, write the files that the server wants, and check them.
 
-    Existing files that are valid are kept, so that an interrupted run resumes.
+    Existing files that are valid are kept, so that an interrupted run resumes. `progress` is called
+    with the number of finished files and their total.
 
     Raises:
         FlowError: the data cannot be read, or the folder holds a submission of other weights.
@@ -231,7 +222,8 @@ def submit(
             sample = file.pair.load()
             previous = chain.previous() if benchmark.warm_start else None
             flow = estimator(sample.image1, sample.image2, previous=previous)
-            write_flow(file.path, _fit(flow, benchmark))
+            limit = benchmark.largest
+            write_flow(file.path, flow.array if limit is None else flow.array.clip(-limit, limit))
             written += 1
         if benchmark.warm_start:
             chain.advance(digest(key, str(file.path)), file.pair.load, flow)
@@ -247,10 +239,7 @@ def submit(
 
 def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Path) -> Iterator[str]:
     """Read every file back and report missing, broken and extra files."""
-    for file in files:
-        wrong = file.problem()
-        if wrong is not None:
-            yield wrong
+    yield from filter(None, (file.problem() for file in files))
     published = count_published(benchmark)
     if len(files) != published:
         title = dataset_info(benchmark.dataset).title
@@ -274,13 +263,6 @@ def count_published(benchmark: Benchmark) -> int:
         for part in parts
         if part.split == "test" and part.variant in benchmark.passes
     )
-
-
-def _fit(flow: Flow, benchmark: Benchmark) -> np.ndarray:
-    if benchmark.largest is None:
-        return flow.array
-    limit = np.float32(benchmark.largest)
-    return flow.array.clip(-limit, limit)
 
 
 def _check_record(folder: Path, benchmark: Benchmark, key: str) -> None:

@@ -4,6 +4,9 @@ Three checks: does the flow warp the second frame back onto the first, do the fo
 flow agree, and is the flow zero where the image does not change.
 """
 
+import csv
+import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,10 +16,13 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
+from gmaflow.errors import FlowFileError, counted
+from gmaflow.evaluation.evaluating import SHOWN, ResultStore, digest, identify, is_reproducible
 from gmaflow.evaluation.examples import identify_files
-from gmaflow.evaluation.pair_evaluator import ResultStore, digest, identify, is_reproducible
-from gmaflow.inference import BidirectionalFlow, FlowEstimator
-from gmaflow.io import read_image
+from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
+from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
+from gmaflow.inference.visibility import combine
+from gmaflow.io import atomic_write, read_image
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
@@ -26,6 +32,7 @@ _TOO_FEW = 0.02
 # Increase it when the figures change: all stored results become invalid.
 _VERSION = "1"
 RESULTS = "unsupervised.jsonl"
+_SHOWN_PAIRS = 3
 STATIC_SHARE = 0.5
 """With at least this share of static pixels, the camera counts as static."""
 
@@ -157,6 +164,99 @@ def average(checks: Iterable[SelfCheck]) -> SelfCheck:
     sums = np.where(known, values, 0).sum(axis=0)
     means = [float(s / c) if c else float("nan") for s, c in zip(sums, counts, strict=True)]
     return SelfCheck(**dict(zip(NAMES, means, strict=True)))
+
+
+def write_unsupervised(
+    folder: Path, title: str, checked: list[CheckedPair], estimator: FlowEstimator
+) -> Path:
+    """Write unsupervised.html, .json and .csv; returns the page.
+
+    The page shows the pairs with the largest photometric error. Their flow is saved, so that a
+    repeated run does not estimate it again.
+    """
+    path = folder / "unsupervised.csv"
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["scene", "frame", *NAMES])
+        for one in checked:
+            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
+            writer.writerow([one.pair.scene, one.pair.frame, *numbers])
+    with atomic_write(folder / "unsupervised.json") as temporary:
+        temporary.write_text(json.dumps(as_json(checked), indent=2) + "\n")
+    figures = mean_table(checked)
+    worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
+    return write_page(
+        folder / "unsupervised.html",
+        "unsupervised.html",
+        title=title,
+        subtitle=f"{counted(len(checked), 'pair')}, evaluated without ground truth",
+        tiles=[
+            (name, number, unit)
+            for (name, number, _), (unit, _) in zip(figures.rows, MEANING.values(), strict=True)
+        ],
+        meanings=Table(
+            ("figure", "meaning"),
+            [(name, meaning) for name, _, meaning in figures.rows],
+            text_columns=(0, 1),
+        ),
+        cards=[_unsupervised_card(one, folder / SHOWN, estimator) for one in worst],
+    )
+
+
+def as_json(checked: list[CheckedPair]) -> dict[str, object]:
+    """Return the averages as plain values; null where no pair has the figure."""
+    mean = average(one.found for one in checked)
+    return {
+        "data": checked[0].pair.dataset,
+        "pairs": len(checked),
+        "static_camera": mean.static_camera,
+        "mean": {k: v if math.isfinite(v) else None for k, v in asdict(mean).items()},
+    }
+
+
+def mean_table(checked: list[CheckedPair]) -> Table:
+    """Return the average and the meaning of each figure."""
+    mean = asdict(average(one.found for one in checked))
+    rows = [
+        (name.replace("_", ", "), format_figure(mean[name]), f"{meaning} ({unit})")
+        for name, (unit, meaning) in MEANING.items()
+    ]
+    return Table(("figure", "mean", ""), rows, text_columns=(0, 2))
+
+
+def _unsupervised_card(one: CheckedPair, folder: Path, estimator: FlowEstimator) -> Card:
+    image1, image2 = read_image(one.pair.image1), read_image(one.pair.image2)
+    both = _shown_both(folder / one.key, image1, image2, estimator)
+    hidden = viz.occlusion_overlay(image1, both.occluded_in, both.occluded_out)
+    figures = [
+        Figure.of(image1, "first frame"),
+        Figure.of(image2, "second frame"),
+        Figure.of(both.forward.picture(legend=True), "flow"),
+        Figure.of(both.forward.warp(image2), "second frame warped back to the first"),
+        Figure.of(viz.confidence_map(both.confidence), "agreement of both directions, light: full"),
+        Figure.of(hidden, "found occluded (orange), out of frame (blue)"),
+    ]
+    found = one.found
+    about = f"photometric {found.photometric:.2f}, inconsistency {found.inconsistency:.2f} px"
+    return Card(f"{one.pair.scene} {one.pair.frame}", about, [figures])
+
+
+def _shown_both(
+    stem: Path,
+    image1: UInt8[np.ndarray, "h w 3"],
+    image2: UInt8[np.ndarray, "h w 3"],
+    estimator: FlowEstimator,
+) -> BidirectionalFlow:
+    """Read the flow in both directions that was saved for the page, or estimate and save it."""
+    ahead, back = (stem.with_name(f"{stem.name}-{way}.flo") for way in ("forward", "backward"))
+    try:
+        return combine(read_flow(ahead), read_flow(back))
+    except FlowFileError:
+        both = estimator.bidirectional(image1, image2)
+        if is_reproducible(both.forward, estimator):
+            both.forward.save(ahead)
+            both.backward.save(back)
+        return both
 
 
 def _difference(one: UInt8[np.ndarray, "h w 3"], other: np.ndarray) -> Float32[np.ndarray, "h w"]:

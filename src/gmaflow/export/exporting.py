@@ -4,6 +4,7 @@ Legend: b batch, H W rows and columns of the images.
 """
 
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -24,7 +25,6 @@ from gmaflow.export.formats import (
     Run,
     format_of,
     quiet_exporters,
-    runtime_of,
 )
 from gmaflow.export.program import FlowProgram, trace
 from gmaflow.inference import FlowEstimator
@@ -142,7 +142,7 @@ def export(
         precision=config.precision,
         inputs=inputs,
         outputs=outputs,
-        checked_with=runtime_of(wanted),
+        checked_with=f"{wanted.runtime} {version(wanted.runtime)}",
         differences=differences,
     )
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -171,11 +170,6 @@ def format_of(path: Path, precision: ExportPrecision) -> Format:
                 "pip install 'gmaflow[export]'"
             ) from err
     return wanted
-
-
-def runtime_of(wanted: Format) -> str:
-    """Return the name and version of a format's runtime."""
-    return f"{wanted.runtime} {version(wanted.runtime)}"
 
 
 @contextmanager

@@ -9,21 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Float32, Int64
 from numpy import ndarray
 
 from gmaflow.errors import DatasetError, FlowError, FlowFileError, ImageError
-from gmaflow.geometry import leaves_frame
+from gmaflow.geometry import hole_depths, leaves_frame
 from gmaflow.io import FlowArrays, read_flow_arrays, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.scenes.renderer import SceneRenderer, pair_arrays
-from gmaflow.scenes.signed_distance import distance_to
 
 log = logging.getLogger(__name__)
 
-CELL = 8
-"""Pixels along a cell of the grid that networks match on."""
 LOWEST = 2.0**-6
 """Shorter motions, in pixels, count as none."""
 MOST = 2000
@@ -138,8 +134,7 @@ class MotionTally:
     def _add_holes(
         self, hidden: Bool[np.ndarray, "h w"], visible: Bool[np.ndarray, "h w"], scale: float
     ) -> None:
-        distance = distance_to(torch.from_numpy(visible)[None], _DEEPEST)[0].numpy()
-        cells = np.minimum(distance[hidden] * (scale / CELL), _DEEPEST)
+        cells = np.minimum(hole_depths(visible, limit=_DEEPEST)[hidden] * scale, _DEEPEST)
         self._depth_sum += float(cells.sum())
         # Bin k holds depths above k and up to k + 1 sixteenths.
         bins = np.ceil(cells * _DEPTH_BINS).astype(np.int64) - 1

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
+from gmaflow.geometry import distance_to
+
 REACH = 8.0
 """Largest stored distance, in texels; beyond it, only inside or outside is known."""
 
@@ -36,25 +38,3 @@ def _less_half(distance: Float[Tensor, "n h w"]) -> Float[Tensor, "n h w"]:
 def outline_distance(texels: UInt8[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Decode the bytes of `outline_texels`: texels to the outline, positive inside."""
     return (texels.float() - 128) * (1 / _STEPS_PER_TEXEL)
-
-
-def distance_to(mask: Bool[Tensor, "n h w"], limit: int) -> Float[Tensor, "n h w"]:
-    """Distance of every cell to the nearest true one, at most `limit` (which is at most 128)."""
-    along_row = torch.where(mask, 0, limit).to(torch.int16)
-    # Steps of 1, 2, 4, ... cells together reach up to the limit.
-    reach = 1
-    while reach < limit:
-        further = along_row + reach
-        nearer = along_row.clone()
-        torch.minimum(nearer[..., reach:], further[..., :-reach], out=nearer[..., reach:])
-        torch.minimum(nearer[..., :-reach], further[..., reach:], out=nearer[..., :-reach])
-        along_row = nearer
-        reach *= 2
-    squared = along_row * along_row
-    nearest = squared.clone()
-    height = mask.shape[-2]
-    for step in range(1, min(limit, height)):
-        further = squared + step * step
-        torch.minimum(nearest[:, step:], further[:, :-step], out=nearest[:, step:])
-        torch.minimum(nearest[:, :-step], further[:, step:], out=nearest[:, :-step])
-    return nearest.clamp_max(limit * limit).float().sqrt()

@@ -31,9 +31,6 @@ def flow_arrows(
         max_length: the motion whose arrow fills the space to the next one; by default the 90th
             percentile. Set it to compare flows, or for the frames of a video.
         valid: where the flow is known; other pixels have no arrows.
-
-    Returns:
-        The picture.
     """
     check_image(image)
     check_flow(flow)

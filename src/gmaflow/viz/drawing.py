@@ -103,7 +103,8 @@ def text_width(text: str, size: int) -> int:
 
 def shorten(text: str, *, width: int, size: int) -> str:
     """Cut a line at the end, with an ellipsis, until it is at most `width` pixels wide."""
-    line = " ".join(text.split())
+    # Hinting leaves a space of small letters only two or three pixels.
+    line = ("  " if size <= 16 else " ").join(text.split())
     if text_width(line, size) <= width:
         return line
     for end in range(len(line) - 1, 0, -1):

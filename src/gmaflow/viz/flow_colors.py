@@ -42,9 +42,6 @@ def flow_to_image(
         max_length: the length at full colour; longer motions are darkened. By default the largest
             length in this flow. Set it to compare flows, or for the frames of a video.
         valid: where the flow is known. Other pixels, and values that are not finite, are black.
-
-    Returns:
-        The picture.
     """
     check_flow(flow)
     check_same_size({"the flow": flow, "the valid mask": valid})
@@ -102,9 +99,6 @@ def color_wheel(
     Args:
         size: diameter in pixels.
         background: colour of the corners around the disc.
-
-    Returns:
-        The picture.
     """
     if size < 1:
         raise FlowError(f"got a colour wheel of {size} pixels; give a size of 1 or more")
@@ -130,9 +124,6 @@ def add_legend(
             unchanged, since a legend would cover too much of it.
         max_length: the length at full colour, in pixels: the value given to `flow_to_image`, or
             `largest_length` of the flow.
-
-    Returns:
-        A new picture.
     """
     check_image(picture)
     check_positive("max_length", max_length)

@@ -77,9 +77,6 @@ def error_legend(max_error: float, *, width: int = 480) -> UInt8[np.ndarray, "_ 
         max_error: the error at the end of the scale: the value given to `error_map`, or its
             default, `largest_length(flow - truth, valid=valid)` and at least 1.
         width: width of the strip in pixels, 64 or more.
-
-    Returns:
-        The picture.
     """
     check_positive("max_error", max_error)
     if width < 64:
@@ -107,9 +104,6 @@ def confidence_map(confidence: Float32[np.ndarray, "h w"]) -> UInt8[np.ndarray, 
 
     Args:
         confidence: from 0 to 1; values outside are clipped and NaN is black.
-
-    Returns:
-        The picture.
     """
     if confidence.ndim != 2:
         raise FlowError(f"got a confidence of shape {confidence.shape}; give (height, width)")
@@ -127,9 +121,6 @@ def occlusion_overlay(
         image: the first frame.
         occluded_in: occluded in the second frame, inside it.
         occluded_out: outside the second frame; takes precedence if a pixel is in both masks.
-
-    Returns:
-        The picture.
     """
     check_image(image)
     check_same_size(

@@ -35,9 +35,6 @@ def panel(
         captions: one for each picture, written above it and cut with an ellipsis if too long.
         columns: by default up to four pictures form one row, and more form a square.
         background: colour of the gutters and of the empty parts of cells.
-
-    Returns:
-        The picture of all of them.
     """
     _check(pictures, captions, columns)
     columns = columns or (
@@ -91,9 +88,6 @@ def pair_panel(
         confidence: confidence in the flow, from 0 to 1.
         error: an `error_map` of the flow.
         max_length: the length at full colour; by default the largest.
-
-    Returns:
-        The picture.
     """
     pictures = {
         "frame 1": image1,

@@ -55,11 +55,7 @@ class MissingMatplotlibError(FlowError):
 
 
 def require_matplotlib() -> None:
-    """Check that plots can be drawn.
-
-    Raises:
-        MissingMatplotlibError: matplotlib is not installed.
-    """
+    """Raise an error if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as err:
@@ -88,9 +84,6 @@ def line_plot(
         title: written at the top.
         log_x: use a logarithmic horizontal axis; every x must then be above 0.
         size: height and width of the picture in pixels.
-
-    Returns:
-        The picture.
 
     Raises:
         FlowError: matplotlib is not installed, or the series cannot be plotted.
@@ -133,17 +126,9 @@ def line_plot(
 def save_plot(
     path: Path, series: Sequence[Series], *, title: str = "", x_label: str = "", y_label: str = ""
 ) -> bool:
-    """Write a `line_plot` as a by-product; without matplotlib, log that it is left out.
+    """Write a `line_plot` as a by-product; returns whether it was written.
 
-    Args:
-        path: the picture to write.
-        series: one or more curves.
-        title: see `line_plot`.
-        x_label: see `line_plot`.
-        y_label: see `line_plot`.
-
-    Returns:
-        Whether the picture was written.
+    Without matplotlib, the log says that it is left out.
     """
     try:
         picture = line_plot(series, title=title, x_label=x_label, y_label=y_label)
