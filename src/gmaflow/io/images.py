@@ -1,8 +1,10 @@
 """Images: files <-> uint8 arrays."""
 
 import logging
+import re
 import struct
 import zlib
+from collections.abc import Mapping
 from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -61,6 +63,9 @@ BROKEN = (
 the program say so."""
 
 _ORIENTATION = 0x0112  # the EXIF tag
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
+_LONGEST_PPM_HEADER = 2**16
+_LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _warned_folders: set[Path] = set()
 
@@ -105,9 +110,11 @@ def decode_image(
     file.seek(0)
     if magic == EXR_MAGIC:
         return decode_exr(file, name=name, max_pixels=max_pixels)
+    _check_ppm_header(file, name)
     try:
         with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
             check_pixels(image.width, image.height, name, max_pixels)
+            _check_tiles(image, name)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
             rgb = _to_rgb(image, Path(name))
@@ -124,6 +131,28 @@ def decode_image(
         ) from err
     except BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
+
+
+def _check_ppm_header(file: IOBase, name: str) -> None:
+    """Refuse a PPM with a comment of megabytes, which Pillow reads byte by byte."""
+    head: bytes = file.read(_LONGEST_PPM_HEADER)
+    file.seek(0)
+    if not re.match(rb"P[0-7fy]", head) or len(head) < _LONGEST_PPM_HEADER:
+        return
+    words = re.sub(rb"#[^\r\n]*", b"", head).split(None, 3)
+    if len(words) < 3:  # the format, width and height
+        raise ImageError(f"{name} begins with a comment that is too long; save it again")
+
+
+def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
+    """Refuse a TIFF of tiles larger than itself: libtiff unpacks whole tiles."""
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    width, height = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_HEIGHT, 0)
+    if width * height > max(_LARGEST_TILE, image.width * image.height):
+        raise ImageTooLargeError(
+            f"{name} is stored in tiles of {width} x {height} pixels, more than the image has; "
+            "save it again"
+        )
 
 
 def image_to_array(

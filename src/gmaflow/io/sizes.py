@@ -18,6 +18,9 @@ MAX_PIXELS = 2**28
 """Of a flow file: 16,384 squared, 2 GiB of flow."""
 MAX_DEFLATE_RATIO = 1032
 """Deflate packs at most that many bytes into one; a header that claims more is wrong."""
+SAFE_UNPACKED, SAFE_RATIO = 2**28, 64
+"""Files may unpack to this many bytes, and to more only if compressed no further than real data. A
+megabyte of deflated zeros would otherwise take gigabytes."""
 TOO_LARGE = (
     "{name} has more pixels than is safe to decode; shrink it, "
     "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
@@ -119,3 +122,13 @@ def check_ratio(path: Path, unpacked: int, packed: int) -> None:
             f"{path}: its header asks for {unpacked} bytes, more than {packed} compressed bytes "
             "can hold; the file is truncated or damaged"
         )
+    if is_bomb(unpacked, packed):
+        raise FlowFileError(
+            f"{path}: its {packed} bytes unpack to {unpacked}, more than is safe; if you trust it, "
+            "save it without compression"
+        )
+
+
+def is_bomb(unpacked: int, packed: int) -> bool:
+    """Return whether a file would take much memory, and is small for what it holds."""
+    return unpacked > max(SAFE_UNPACKED, SAFE_RATIO * packed)
