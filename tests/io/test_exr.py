@@ -24,6 +24,7 @@ from gmaflow.io.exr import (
     to_display,
 )
 from gmaflow.io.exr_header import DamagedError, read_parts
+from tests.io import bombs
 from tests.io.exrs import (
     COMPRESSIONS,
     deep,
@@ -550,3 +551,12 @@ def test_without_alpha_the_nearest_hides_the_others() -> None:
 def test_a_part_without_any_value_is_black() -> None:
     empty = deep(np.zeros((2, 3), int), np.zeros(0))
     assert not flatten({"Y": empty, "Z": empty, "A": empty}, ("Y",))["Y"].any()
+
+
+def test_many_channels_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.exr"
+    bombs.write_exr_of_many_channels(path, 4000, 15)
+    statement = "from gmaflow.io import decode_image; decode_image(path.open('rb'){})"
+    for limit in ("", ", max_pixels=34_000_000"):
+        answer = bombs.read_in_a_process(path, statement.format(limit))
+        assert "has more channels than is safe to decode" in answer

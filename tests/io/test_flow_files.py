@@ -1,5 +1,6 @@
 import io
 import struct
+import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -442,3 +443,29 @@ def test_without_h5py_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_a_png_is_a_picture_unless_named_as_kittis(name: str, drawn: bool) -> None:
     assert is_picture(Path("folder.kitti.png") / name) == drawn
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from gmaflow.errors import OutputError
+from gmaflow.io import write_flow
+from gmaflow.io.flow_files import FLOW_SUFFIXES
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+flow = np.random.default_rng(0).normal(size=(64, 64, 2)).astype("f4")
+for suffix in sorted(FLOW_SUFFIXES):
+    try:
+        write_flow(Path(sys.argv[1]) / f"a{suffix}", flow)
+    except OutputError as err:
+        print(suffix, "file too large" in str(err))
+"""
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("OpenEXR")
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    expected = "".join(f"{suffix} True\n" for suffix in sorted(FLOW_SUFFIXES))
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from gmaflow.io import (
 from gmaflow.io.images import check_picture, check_same_size, read_size
 from gmaflow.io.png16 import encode_png16
 from gmaflow.model import MIN_SIDE
+from tests.io import bombs
 
 LOSSLESS = (".png", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
 
@@ -307,3 +308,22 @@ def test_nonsense_is_refused(text: str, told: str) -> None:
 
 def test_the_smallest_side_is_the_networks() -> None:
     assert images.MIN_SIDE == MIN_SIDE
+
+
+def test_a_tiff_of_one_giant_tile_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    bombs.write_tiff_of_one_tile(tmp_path / "a.tiff")
+    statement = "from gmaflow.io import read_image; read_image(path)"
+    answer = bombs.read_in_a_process(tmp_path / "a.tiff", statement)
+    assert answer.startswith("ImageTooLargeError a.tiff is stored in tiles of 46000 x 46000 pixels")
+
+
+def test_a_long_comment_in_a_ppm_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.ppm"
+    for length, fits in ((10_000, True), (100_000, False)):
+        comment = b"#" + length * b"a" + b"\n"
+        path.write_bytes(b"P6\n" + comment + b"64 64\n255\n" + bytes(64 * 64 * 3))
+        if fits:
+            assert read_image(path).shape == (64, 64, 3)
+            continue
+        with pytest.raises(ImageError, match="begins with a comment that is too long"):
+            read_image(path)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io.png16 import encode_png16, read_png16
+from tests.io import bombs
 
 
 def random_image(height: int, width: int, seed: int) -> np.ndarray:
@@ -111,3 +112,19 @@ def test_a_flipped_bit_is_noticed(path: Path) -> None:
     path.write_bytes(raw)
     with pytest.raises(FlowFileError, match="checksum"):
         read_png16(path)
+
+
+@pytest.mark.parametrize(("side", "answer"), [(6600, "read"), (13_000, "FlowFileError a.png: its")])
+def test_zeros_take_less_than_a_gigabyte(tmp_path: Path, side: int, answer: str) -> None:
+    bombs.write_png16(tmp_path / "a.png", side)
+    statement = "from gmaflow.io.flow_files import read_flow_arrays; read_flow_arrays(path)"
+    assert bombs.read_in_a_process(tmp_path / "a.png", statement).startswith(answer)
+
+
+def test_rows_of_all_strips_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = random_image(9, 5, 0)
+    path = tmp_path / "a.png"
+    path.write_bytes(encode_png16(image))
+    for strip in (1, 2 * 31, 9 * 31):
+        monkeypatch.setattr("gmaflow.io.png16._STRIP", strip)
+        np.testing.assert_array_equal(read_png16(path), image)

@@ -22,6 +22,7 @@ from gmaflow.io import (
     write_image,
 )
 from gmaflow.io.video_reader import find_landing, open_video, packets_from
+from tests.io import bombs
 from tests.io.clips import cut_short, moving, turn, write_clip, write_coded, write_lying_clip
 
 UNEVEN = [Fraction(n, 1000) for n in (0, 50, 200, 250, 700, 750, 800, 1500)]
@@ -418,3 +419,11 @@ def test_little_more_than_what_is_wanted_is_decoded(folder: Path, name: str) -> 
 @pytest.mark.parametrize("name", FROM_THE_START)
 def test_where_no_place_is_certain_there_is_none(folder: Path, name: str) -> None:
     assert find_landing(coded_clip(folder, name), Fraction(9, 10)) is None
+
+
+@pytest.mark.parametrize("codec", [b"ZMBV", b"SNOW", b"TM20"])
+def test_probing_does_not_trust_the_size_in_the_header(tmp_path: Path, codec: bytes) -> None:
+    bombs.write_avi(tmp_path / "a.avi", 16_000, codec)
+    statement = "from gmaflow.io import probe_video; probe_video(path)"
+    answer = bombs.read_in_a_process(tmp_path / "a.avi", statement)
+    assert answer.startswith("ImageError a.avi cannot be read as video")

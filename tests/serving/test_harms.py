@@ -110,6 +110,66 @@ def test_a_clip_that_lies_about_its_frames_is_refused(
         refused(answer, 400, "clip cannot be read as video (Invalid argument)")
 
 
+def gif(side: int, count: int, comment: int = 0) -> bytes:
+    """An animation of black squares, of which each frame stores one pixel."""
+    head = b"GIF89a" + struct.pack("<HHBBB", side, side, 0x80, 0, 0) + bytes(6)
+    place = struct.pack("<HHHHB", 0, 0, 1, 1, 0)
+    frame = b"\x21\xf9\x04\0\x04\0\0\0\x2c" + place + b"\x02\x02\x44\x01\0"
+    words = b"\x21\xfe" + comment * (b"\xff" + bytes(255)) + b"\0" if comment else b""
+    return head + words + count * frame + b"\x3b"
+
+
+HUGE = gif(5824, 130)
+"""Three kilobytes that take minutes to decode."""
+
+
+def send_clip(client: httpx.Client, content: bytes) -> httpx.Response:
+    return client.post("/api/jobs", files={"clip": ("a.gif", content)}, data={"iters": "1"})
+
+
+def test_decoding_ends_at_the_deadline(models: ModelRegistry) -> None:
+    assert len(HUGE) < 4000
+    with running(models, job_seconds=0.3) as site:
+        for answer in (send_clip(site.client, HUGE), send(site, gif(32, 1, comment=20_000))):
+            refused(answer, 504, "decoding the upload took longer than 0.3 s")
+            assert answer.elapsed.total_seconds() < 15
+        assert not list(site.folder.iterdir())
+
+
+def test_decoding_ends_when_the_client_leaves(models: ModelRegistry) -> None:
+    with running(models) as site:
+        app = site.server.config.app
+        decoding = app.state.services.decoding  # type: ignore[union-attr]
+        with pytest.raises(httpx.ReadTimeout):
+            site.client.post(
+                "/api/jobs",
+                files={"clip": ("a.gif", HUGE)},
+                timeout=httpx.Timeout(PATIENCE, read=0.5),
+            )
+        left = time.monotonic()
+        eventually(lambda: decoding.borrowed_tokens == 0)
+        assert time.monotonic() - left < 15
+        eventually(lambda: not list(site.folder.iterdir()))
+
+
+def test_one_client_does_not_take_all_decoders(models: ModelRegistry) -> None:
+    with running(models, job_seconds=4.0) as site, ThreadPoolExecutor(3) as pool:
+        attacks = [pool.submit(send_clip, site.client, HUGE) for _ in range(3)]
+        eventually(lambda: bool(list(site.folder.iterdir())))
+        other = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+            assert client.post("/api/jobs", files=pair_files()).status_code == 202
+        assert sum(attack.done() for attack in attacks) < 3
+        assert [attack.result().status_code for attack in attacks] == [504] * 3
+
+
+def test_a_clip_is_cut_at_the_budget_of_pixels(models: ModelRegistry) -> None:
+    with running(models, clip_pixels=3 * 32 * 32) as site:
+        status = site.wait(send_clip(site.client, gif(32, 8)).json()["url"])
+        assert status["pairs"] == 2
+        assert "only the first 3 frames are used" in status["notes"]
+
+
 PAYLOAD = b"<script>alert(1)</script>"
 
 

@@ -3,6 +3,7 @@ import logging
 import os
 import pickle
 import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gmaflow.weights import (
 )
 from gmaflow.weights.published import to_published
 from tests.conftest import random_images
+from tests.io import bombs
 
 CARD = ModelCard(title="a test", trained_on="nothing", licence="BSD-3-Clause", figures={"x": 1.5})
 
@@ -210,3 +212,22 @@ def test_tensors_of_another_network_build_none() -> None:
     odd = Checkpoint(config=MODELS["raft-small"], tensors={"module.x": torch.zeros(1)})
     with pytest.raises(WeightsError, match=r"missing .* unexpected module.x"):
         odd.build()
+
+
+def test_a_pickle_that_asks_for_memory_is_refused(tmp_path: Path) -> None:
+    bombs.write_pth_of_zeros(tmp_path / "a.pth")
+    statement = "from gmaflow.weights import load_checkpoint; load_checkpoint(path)"
+    answer = bombs.read_in_a_process(tmp_path / "a.pth", statement)
+    assert answer.startswith("WeightsError a.pth: refused: it holds more than tensors")
+
+
+def test_a_compressed_checkpoint_is_refused(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(100_000)}, tmp_path / "a.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "a.pth") as stored,
+        zipfile.ZipFile(tmp_path / "b.pth", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    with pytest.raises(WeightsError, match=r"b\.pth: refused: it is compressed"):
+        load_checkpoint(tmp_path / "b.pth")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import cache
-from io import BytesIO, IOBase
+from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO, TypeVar, cast
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
 
 from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError
 from gmaflow.io.exr_header import DamagedError, Part, read_parts
-from gmaflow.io.images import check_header_size, check_pixels, check_ratio
+from gmaflow.io.images import check_header_size, check_pixels, check_ratio, is_bomb
 
 Planes = Mapping[str, Shaped[np.ndarray, "h w"]]
 """The channels of a part by name; those of deep parts hold an array or None for each pixel."""
@@ -42,7 +42,7 @@ _SMALLEST_SAMPLE = 2
 _MOST_EMPTY = 1000
 
 # Pictures.
-_MOST_VALUES_PER_PIXEL = 16
+_MOST_VALUES_PER_PIXEL = 4  # of the largest picture; smaller ones may have more
 # Of several layers, the finished picture, by the names that programs give it.
 _MAIN_LAYERS = ("rgba", "rgb", "beauty", "combined", "c", "color", "colour")
 # Each deep pixel of each channel is a Python object of about 250 bytes.
@@ -139,7 +139,7 @@ def decode_exr(
     try:
         parts = read_parts(file)
         part, colors = _find_colors(parts, name)
-        _check_picture_claims(parts, part, name, max_pixels)
+        _check_picture_claims(parts, part, name, file.seek(0, SEEK_END), max_pixels)
         planes = read_planes(openexr, file, part)
     except DamagedError as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
@@ -224,9 +224,12 @@ def _check_flow_claims(path: Path, parts: list[Part], part: Part) -> None:
     check_header_size(path, *part.data.size)
     if count_values(parts) > MOST_VALUES:
         raise FlowFileError(f"{path}: more channels than is safe to unpack; save only its flow")
+    length = path.stat().st_size
     for one in parts:
         if one.compression <= _LAST_BOUND_COMPRESSION:
-            check_ratio(path, one.samples * _SMALLEST_SAMPLE, path.stat().st_size)
+            check_ratio(path, one.samples * _SMALLEST_SAMPLE, length)
+    if is_bomb(count_values(parts) * _SMALLEST_SAMPLE, length):
+        raise FlowFileError(f"{path}: it unpacks to more than is safe; save only its flow")
     if part.display.pixels > _MOST_EMPTY * part.data.pixels:
         height, width = part.display.size
         raise FlowFileError(
@@ -305,14 +308,17 @@ def _rank(layer: str) -> int:
     return 1 + _MAIN_LAYERS.index(last) if last in _MAIN_LAYERS else 1 + len(_MAIN_LAYERS)
 
 
-def _check_picture_claims(parts: list[Part], part: Part, name: str, max_pixels: int | None) -> None:
+def _check_picture_claims(
+    parts: list[Part], part: Part, name: str, length: int, max_pixels: int | None
+) -> None:
     for window in (part.display, part.data):
         height, width = window.size
         check_pixels(width, height, name, max_pixels)
     most = MOST_VALUES
     if max_pixels is not None:
         most = min(most, _MOST_VALUES_PER_PIXEL * max_pixels)
-    if count_values(parts) > most:
+    values = count_values(parts)
+    if values > most or is_bomb(_SMALLEST_SAMPLE * values, length):
         raise ImageTooLargeError(
             f"{name} has more channels than is safe to decode; save only its colours, not deep"
         )

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -63,11 +64,10 @@ def known_part(
     # NaN fails the comparison, and infinity is below no finite limit.
     largest = np.minimum(limit, np.finfo(np.float32).max).astype(np.float32)
     with np.errstate(invalid="ignore"):
-        within = np.abs(flow) <= largest
-    known = within[..., 0] & within[..., 1]
+        known = (np.abs(flow[..., 0]) <= largest) & (np.abs(flow[..., 1]) <= largest)
     if valid is not None:
         known &= valid
-    flow[~known] = 0
+    np.copyto(flow, 0, where=~known[..., None])  # an index would take more memory than the flow
     return FlowArrays(flow, known)
 
 
@@ -198,8 +198,11 @@ _KITTI_ZERO = 2**15
 
 def _read_kitti(path: Path) -> FlowArrays:
     codes = read_png16(path)
-    flow = (codes[..., :2].astype(np.float32) - _KITTI_ZERO) / np.float32(_KITTI_STEPS_PER_PIXEL)
-    return known_part(flow, codes[..., 2] > 0)
+    flow, valid = codes[..., :2].astype(np.float32), codes[..., 2] > 0
+    del codes  # large files need the memory
+    flow -= _KITTI_ZERO
+    flow /= np.float32(_KITTI_STEPS_PER_PIXEL)
+    return known_part(flow, valid)
 
 
 def _write_kitti(path: Path, flow: FlowArrays) -> None:
@@ -304,8 +307,10 @@ def _read_npy(path: Path) -> FlowArrays:
 
 
 def _write_npy(path: Path, flow: FlowArrays) -> None:
-    with path.open("wb") as file:
-        np.save(file, flow.marked(), allow_pickle=False)
+    # By way of memory: numpy's error does not say that the disk is full.
+    buffer = BytesIO()
+    np.save(buffer, flow.marked(), allow_pickle=False)
+    path.write_bytes(buffer.getbuffer())
 
 
 def _read_npz(path: Path) -> FlowArrays:
@@ -430,8 +435,13 @@ def _read_flo5(path: Path) -> FlowArrays:
 
 def _write_flo5(path: Path, flow: FlowArrays) -> None:
     h5py = import_h5py("writing")
-    with h5py.File(path, "w") as file:  # compressed as Spring's files are
+    # In memory: on a full disk the HDF5 library fails again when it closes the file, and crashes.
+    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
+        # Compressed as Spring's files are.
         file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
+        file.flush()
+        content: bytes = file.id.get_file_image()
+    path.write_bytes(content)
 
 
 def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, "h w 2"]:  # noqa: ANN401

@@ -70,12 +70,18 @@ MAX_PIXELS = 2**28
 """Of a flow file: 16,384 squared, 2 GiB of flow."""
 MAX_DEFLATE_RATIO = 1032
 """Deflate packs at most that many bytes into one; a header that claims more is wrong."""
+SAFE_UNPACKED, SAFE_RATIO = 2**28, 64
+"""Files may unpack to this many bytes, and to more only if compressed no further than real data. A
+megabyte of deflated zeros would otherwise take gigabytes."""
 TOO_LARGE = (
     "{name} has more pixels than is safe to decode; shrink it, "
     "or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
 )
 
 _ORIENTATION = 0x0112  # the EXIF tag
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
+_LONGEST_PPM_HEADER = 2**16
+_LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _warned_folders: set[Path] = set()
 
@@ -122,9 +128,11 @@ def decode_image(
         from gmaflow.io.exr import decode_exr
 
         return decode_exr(file, name=name, max_pixels=max_pixels)
+    _check_ppm_header(file, name)
     try:
         with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
             check_pixels(image.width, image.height, name, max_pixels)
+            _check_tiles(image, name)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
             rgb = _to_rgb(image, Path(name))
@@ -141,6 +149,28 @@ def decode_image(
         ) from err
     except BROKEN as err:
         raise ImageError(f"{name} cannot be read ({err}); save it again or leave it out") from err
+
+
+def _check_ppm_header(file: IOBase, name: str) -> None:
+    """Refuse a PPM with a comment of megabytes, which Pillow reads byte by byte."""
+    head: bytes = file.read(_LONGEST_PPM_HEADER)
+    file.seek(0)
+    if not re.match(rb"P[0-7fy]", head) or len(head) < _LONGEST_PPM_HEADER:
+        return
+    words = re.sub(rb"#[^\r\n]*", b"", head).split(None, 3)
+    if len(words) < 3:  # the format, width and height
+        raise ImageError(f"{name} begins with a comment that is too long; save it again")
+
+
+def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
+    """Refuse a TIFF of tiles larger than itself: libtiff unpacks whole tiles."""
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    width, height = tags.get(_TILE_WIDTH, 0), tags.get(_TILE_HEIGHT, 0)
+    if width * height > max(_LARGEST_TILE, image.width * image.height):
+        raise ImageTooLargeError(
+            f"{name} is stored in tiles of {width} x {height} pixels, more than the image has; "
+            "save it again"
+        )
 
 
 def image_to_array(
@@ -377,3 +407,13 @@ def check_ratio(path: Path, unpacked: int, packed: int) -> None:
             f"{path}: its header asks for {unpacked} bytes, more than {packed} compressed bytes "
             "can hold; the file is truncated or damaged"
         )
+    if is_bomb(unpacked, packed):
+        raise FlowFileError(
+            f"{path}: its {packed} bytes unpack to {unpacked}, more than is safe; if you trust it, "
+            "save it without compression"
+        )
+
+
+def is_bomb(unpacked: int, packed: int) -> bool:
+    """Return whether a file would take much memory, and is small for what it holds."""
+    return unpacked > max(SAFE_UNPACKED, SAFE_RATIO * packed)

@@ -18,6 +18,7 @@ from gmaflow.io.images import check_header_size, check_ratio
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")
 _RGB = 2
+_STRIP = 2**24  # bytes
 
 
 class _Header(NamedTuple):
@@ -105,16 +106,29 @@ def _unfilter(path: Path, rows: bytes, height: int, width: int) -> UInt16[np.nda
 
     They run from pixel to pixel, too slow for Python. Pillow's zip decoder undoes them in C. It
     keeps 8 of 16 bits, but reads them as big- or little-endian: one call keeps the high bytes, the
-    other the low ones.
+    other the low ones. Large images go through it in strips, to save memory.
     """
+    image = np.empty((height, width, 3), np.uint16)
+    stride = 1 + width * 6
+    step = max(1, _STRIP // stride)
+    above = b""  # rows depend on the one above; it comes first, as a row without a filter
+    try:
+        for top in range(0, height, step):
+            strip = above + rows[top * stride : (top + step) * stride]
+            shown = _decode_rows(strip, len(strip) // stride, width)[bool(above) :]
+            image[top : top + step] = shown
+            above = b"\0" + shown[-1].astype(">u2").tobytes()
+    except (ValueError, OSError, MemoryError) as err:
+        raise FlowFileError(f"{path}: the PNG is damaged ({err})") from err
+    return image
+
+
+def _decode_rows(rows: bytes, height: int, width: int) -> UInt16[np.ndarray, "h w 3"]:
     from PIL import Image
 
     stored = zlib.compress(rows, 0)  # checked and unpacked already; the decoder wants zlib's frame
-    try:
-        high, low = (
-            np.asarray(Image.frombytes("RGB", (width, height), stored, "zip", raw_mode))
-            for raw_mode in ("RGB;16B", "RGB;16L")
-        )
-    except (ValueError, OSError, MemoryError) as err:
-        raise FlowFileError(f"{path}: the PNG is damaged ({err})") from err
+    high, low = (
+        np.asarray(Image.frombytes("RGB", (width, height), stored, "zip", raw_mode))
+        for raw_mode in ("RGB;16B", "RGB;16L")
+    )
     return high.astype(np.uint16) << 8 | low

@@ -34,6 +34,9 @@ LARGEST_SCALE = 8
 _OPTIONS = {
     "format_whitelist": "mov,mp4,matroska,webm,avi,mpeg,mpegts,ogg,gif",
     "protocol_whitelist": "file",
+    # Some decoders allocate ten bytes for each pixel that the header claims when they are opened,
+    # which FFmpeg does to probe a file. Larger frames are decoded, but not to probe.
+    "max_pixels": "36000000",
 }
 _TIMES_ARE_GUESSED = ("mpeg", "avi", "ogg")
 """Formats that do not store the time of each frame: after a seek FFmpeg guesses other times."""
@@ -285,6 +288,7 @@ def read_frames(
     end: int | None = None,
     every: int = 1,
     max_pixels: int | None = None,
+    watch: Callable[[], None] = lambda: None,
 ) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
     """Read the frames start, start + every, ... before end, one at a time.
 
@@ -296,6 +300,7 @@ def read_frames(
         end: Number of the frame to stop before; None for all.
         every: 1 for every frame, 2 for every other one.
         max_pixels: Refuse larger frames, whatever size the file claims.
+        watch: Called before each packet of a video is decoded; may raise to stop.
 
     Raises:
         ImageError: It cannot be read, or frames differ in size. The call itself raises what can be
@@ -312,7 +317,7 @@ def read_frames(
         frames = map(read_image, list_images(path)[start:end:every])
     else:
         require_file(path, ImageError, "a video or a folder of images")
-        frames = _decode(path, slice(start, end, every), max_pixels)
+        frames = _decode(path, slice(start, end, every), max_pixels, watch)
     return _of_one_size(path, frames)
 
 
@@ -510,11 +515,18 @@ def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> I
     )
 
 
-def _decode(path: Path, wanted: slice, max_pixels: int | None) -> Iterator[np.ndarray]:
+def _decode(
+    path: Path, wanted: slice, max_pixels: int | None, watch: Callable[[], None]
+) -> Iterator[np.ndarray]:
     with open_video(path, max_pixels) as (container, stream):
+
+        def decoded() -> Iterator["av.video.frame.VideoFrame"]:
+            for packet in container.demux(stream):
+                watch()
+                yield from packet.decode()
+
         # Counted, not sought: a seek lands on the nearest key frame.
-        decoded = container.decode(stream)
-        for frame in islice(decoded, wanted.start, wanted.stop, wanted.step):
+        for frame in islice(decoded(), wanted.start, wanted.stop, wanted.step):
             yield upright(frame)
 
 

@@ -1,7 +1,7 @@
 """What the routes share: the services behind them, and checks of requests."""
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
@@ -15,6 +15,7 @@ from gmaflow.serving.job_queue import JobQueue
 from gmaflow.serving.jobs import Footage, Job
 from gmaflow.serving.middleware import media_type
 from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.uploads import Deadline
 
 Result = TypeVar("Result")
 
@@ -30,19 +31,38 @@ class Services:
     # The number of threads bounds the memory; further requests wait.
     decoding: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2))
     drawing: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(4))
+    # One upload of a client is decoded at a time, so that no client takes all threads.
+    turns: dict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
 
-    async def read_upload(self, read: Callable[[ResultFolder], Footage]) -> Footage:
-        """Read an upload into a new folder, in a thread. The folder is deleted on failure."""
+    async def read_upload(
+        self, request: Request, client: str, read: Callable[[ResultFolder, Deadline], Footage]
+    ) -> Footage:
+        """Read an upload into a new folder, in a thread. The folder is deleted on failure.
+
+        Raises:
+            ApiError: Decoding takes too long, or the client disconnects.
+        """
+        deadline = Deadline(self.queue.limits.job_seconds)
 
         def work() -> Footage:
+            deadline.start()
             folder = self.queue.new_folder()
             try:
-                return read(folder)
+                return read(folder, deadline)
             except BaseException:
                 folder.delete()
                 raise
 
-        return await anyio.to_thread.run_sync(work, limiter=self.decoding)
+        async def decode() -> Footage:
+            turn = self.turns[client]
+            try:
+                async with turn:
+                    return await anyio.to_thread.run_sync(work, limiter=self.decoding)
+            finally:
+                if not turn.statistics().tasks_waiting and not turn.locked():
+                    self.turns.pop(client, None)
+
+        return await unless_disconnected(request, decode, on_disconnect=deadline.cancel)
 
     async def draw(self, work: Callable[[], Result]) -> Result:
         """Make a response from results, in a thread; 410 if they are deleted meanwhile."""
@@ -69,6 +89,38 @@ class Services:
         if not 1 <= iters <= most:
             raise ApiError(422, f"iters is {iters}; it must be 1 to {most}")
         return names
+
+
+async def unless_disconnected(
+    request: Request,
+    work: Callable[[], Awaitable[Result]],
+    on_disconnect: Callable[[], None] = lambda: None,
+) -> Result:
+    """Do some work, and cancel it if the client disconnects; then `ApiError` is raised."""
+    left = False
+
+    async def wait_for_disconnect() -> None:
+        nonlocal left
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        on_disconnect()
+        tasks.cancel_scope.cancel()
+
+    done: list[Result] = []
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait_for_disconnect)
+        try:
+            done.append(await work())
+        except Exception as err:  # noqa: BLE001  raised below, outside of the group
+            failure = err
+        tasks.cancel_scope.cancel()
+    if left:
+        raise ApiError(499, "the client has disconnected")
+    if failure is not None:
+        raise failure
+    return done[0]
 
 
 # Asynchronous, though they wait for nothing: FastAPI runs other functions in a thread.

@@ -21,12 +21,14 @@ class Limits:
     """Length of a clip; the rest is ignored."""
     clip_frames: int = 121
     """Frames of a clip; the rest is ignored."""
+    clip_pixels: int = 1_200_000_000
+    """Pixels of all frames of a clip; the rest is ignored. 121 frames of 3840 x 2160 are fewer."""
     iters: int = 64
     """Refinements per pair."""
     queue: int = 16
     """Unfinished jobs and uploads of one client."""
     job_seconds: float = 120.0
-    """Time to compute one pair with one model."""
+    """Time to compute one pair with one model, and to decode one upload."""
     keep_minutes: float = 30.0
     """Results are deleted when they were not requested for this long."""
     keep_results: int = 32

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from threading import Lock
 
@@ -28,8 +29,10 @@ class ResultFolder:
     def save(self, name: str, array: np.ndarray) -> None:
         """Save an array."""
         # Clients request iterations while the job runs, so files must never be seen half-written.
+        buffer = BytesIO()  # numpy itself would not say that the disk is full
+        np.save(buffer, array)
         with atomic_write(self.path / f"{name}.npy") as temporary:
-            np.save(temporary, array)
+            temporary.write_bytes(buffer.getbuffer())
         self._count(array.nbytes)
 
     def load(self, name: str) -> np.ndarray:

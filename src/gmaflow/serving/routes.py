@@ -17,12 +17,19 @@ from gmaflow import viz
 from gmaflow.errors import suggest
 from gmaflow.io import encode_png
 from gmaflow.serving.api_docs import document
-from gmaflow.serving.dependencies import Client, FoundJob, Services, Shared, check_parameters
+from gmaflow.serving.dependencies import (
+    Client,
+    FoundJob,
+    Services,
+    Shared,
+    check_parameters,
+    unless_disconnected,
+)
 from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Footage, Job, JobRequest, JobStatus, Kind, State, Task
 from gmaflow.serving.models import Model
 from gmaflow.serving.results import ResultFolder
-from gmaflow.serving.uploads import read_clip, read_example, read_pair
+from gmaflow.serving.uploads import Deadline, read_clip, read_example, read_pair
 from gmaflow.serving.views import (
     FLOW_FILES,
     PICTURES,
@@ -126,9 +133,9 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
         raise ApiError(422, f"{format} cannot hold occlusion; bidirectional needs format=npz")
     models = shared.check_request(iters, model)
 
-    def read(folder: ResultFolder) -> Footage:
+    def read(folder: ResultFolder, deadline: Deadline) -> Footage:
         limits = shared.queue.limits
-        footage = read_pair(image1, image2, folder, limits)
+        footage = read_pair(image1, image2, folder, limits, deadline)
         if footage.size != footage.original and not fit:
             raise ApiError(
                 413,
@@ -137,7 +144,7 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
             )
         return footage
 
-    footage = await shared.read_upload(read)
+    footage = await shared.read_upload(request, client, read)
     # The request may wait for minutes now, and should not count as an upload meanwhile.
     await image1.close()
     await image2.close()
@@ -161,33 +168,16 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
     return Response(packed, media_type="image/png" if format == "png" else BYTES, headers=headers)
 
 
-def pack(view: ResultView, format: str, *, bidirectional: bool) -> bytes:
-    """Return a result as the content of a file."""
-    if bidirectional:
-        return pack_bidirectional(view)
-    return flow_file(view, "flow.png16" if format == "png" else f"flow.{format}").read_bytes()
-
-
 async def wait_for(request: Request, shared: Services, job: Job) -> None:
     """Wait until a job is done; raises `ApiError` if it fails or the client disconnects."""
-    left = False
-    async with anyio.create_task_group() as tasks:
 
-        async def wait_for_disconnect() -> None:
-            nonlocal left
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-            left = True
-            tasks.cancel_scope.cancel()
-
-        tasks.start_soon(wait_for_disconnect)
+    async def wait() -> None:
         with shared.queue.watch(job) as changed:
             while not job.state.over:
                 await changed.wait()
                 changed.clear()
-        tasks.cancel_scope.cancel()
-    if left:
-        raise ApiError(499, "the client has disconnected")
+
+    await unless_disconnected(request, wait)
     if job.state is not State.DONE:
         status = job.failure or (503 if shared.queue.closing else 400)
         raise ApiError(status, job.error or "the job was cancelled")
@@ -228,14 +218,14 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     if any(pair) != all(pair) or sum((all(pair), clip is not None, example)) != 1:
         raise ApiError(422, "give image1 and image2, or clip, or example=1")
 
-    def read(folder: ResultFolder) -> Footage:
+    def read(folder: ResultFolder, deadline: Deadline) -> Footage:
         if clip is not None:
-            return read_clip(clip, folder, shared.queue.limits)
+            return read_clip(clip, folder, shared.queue.limits, deadline)
         if image1 is not None and image2 is not None:
-            return read_pair(image1, image2, folder, shared.queue.limits)
+            return read_pair(image1, image2, folder, shared.queue.limits, deadline)
         return read_example(folder)
 
-    footage = await shared.read_upload(read)
+    footage = await shared.read_upload(request, client, read)
     request.state.body.processed = True
     single = footage.kind == "pair"  # a clip would take too much space
     wanted = JobRequest(models, iters, every_iteration=single, prepare_attention=single)

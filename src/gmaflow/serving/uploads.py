@@ -1,7 +1,8 @@
 """Reading uploads: bytes to frames, recognized by content, within limits, at the working size."""
 
 import shutil
-from io import IOBase
+import time
+from io import SEEK_SET, IOBase, RawIOBase
 from pathlib import Path
 from typing import cast
 
@@ -16,11 +17,78 @@ from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
 from gmaflow.model import MIN_SIDE
+from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Footage, Size, frame_name
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
 
 ImageArray = UInt8[np.ndarray, "_ _ 3"]
+
+
+class Deadline:
+    """When to stop decoding an upload: a thread cannot be stopped from outside.
+
+    Args:
+        seconds: Time from `start` on.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = float("inf")
+        self._cancelled = False
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._end = time.monotonic() + self._seconds
+
+    def cancel(self) -> None:
+        """Let the next check fail."""
+        self._cancelled = True
+
+    def check(self) -> None:
+        """Raise `ApiError` if the time is over or the upload is cancelled."""
+        if self._cancelled:
+            raise ApiError(499, "the client has disconnected")
+        if time.monotonic() > self._end:
+            raise ApiError(
+                504,
+                f"decoding the upload took longer than {self._seconds:g} s; send smaller images or "
+                "a shorter clip",
+            )
+
+
+class WatchedFile(RawIOBase):
+    """A file that checks a deadline whenever something is read.
+
+    Decoders read small pieces. A long comment in a file, which Pillow reads byte by byte, would
+    otherwise take minutes.
+    """
+
+    def __init__(self, file: IOBase, deadline: Deadline) -> None:
+        self._file = file
+        self._deadline = deadline
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes."""
+        self._deadline.check()
+        content: bytes = self._file.read(size)
+        return content
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """Go to another place."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        """Return that the file is seekable."""
+        return True
+
+    def readable(self) -> bool:
+        """Return that the file is readable."""
+        return True
 
 
 def read_example(folder: ResultFolder) -> Footage:
@@ -34,18 +102,23 @@ def read_example(folder: ResultFolder) -> Footage:
 
 
 def read_pair(
-    image1: UploadFile, image2: UploadFile, folder: ResultFolder, limits: Limits
+    image1: UploadFile,
+    image2: UploadFile,
+    folder: ResultFolder,
+    limits: Limits,
+    deadline: Deadline,
 ) -> Footage:
     """Read two images.
 
     Raises:
+        ApiError: The deadline has passed.
         ImageTooLargeError: An image has too many pixels.
         ImageError: A file is not an image, or the images differ in size.
     """
-    frames = [
-        load_image(decode_image(cast(IOBase, upload.file), name=name, max_pixels=limits.pixels))
-        for name, upload in (("image1", image1), ("image2", image2))
-    ]
+    frames = []
+    for name, upload in (("image1", image1), ("image2", image2)):
+        file = WatchedFile(cast(IOBase, upload.file), deadline)
+        frames.append(load_image(decode_image(file, name=name, max_pixels=limits.pixels)))
     check_pair(frames[0], frames[1])
     original = size_of(frames[0])
     size = working_size(original, limits)
@@ -54,10 +127,13 @@ def read_pair(
     return Footage("pair", folder, 2, size, original, scaling_note(original, size))
 
 
-def read_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Footage:
+def read_clip(
+    upload: UploadFile, folder: ResultFolder, limits: Limits, deadline: Deadline
+) -> Footage:
     """Read a clip, up to the limits on its length.
 
     Raises:
+        ApiError: The deadline has passed.
         ImageTooLargeError: The frames have too many pixels.
         ImageError: The file is not a video, or has fewer than two frames.
     """
@@ -67,7 +143,7 @@ def read_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Foota
         shutil.copyfileobj(upload.file, copy)
     try:
         check_video_size(path, limits.pixels)
-        return read_video(path, folder, limits)
+        return read_video(path, folder, limits, deadline)
     except ImageError as err:
         # Clients must not see paths of the server.
         raise type(err)(str(err).replace(str(path), "clip")) from err
@@ -75,12 +151,16 @@ def read_clip(upload: UploadFile, folder: ResultFolder, limits: Limits) -> Foota
         path.unlink()
 
 
-def read_video(path: Path, folder: ResultFolder, limits: Limits) -> Footage:
+def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadline) -> Footage:
     """Save the frames of a video; of a damaged one, those that can be read."""
-    fps = probe_video(path, max_pixels=limits.pixels).fps
-    most = min(limits.clip_frames, round(limits.clip_seconds * fps) + 1)
+    about = probe_video(path, max_pixels=limits.pixels)
+    most = min(
+        limits.clip_frames,
+        round(limits.clip_seconds * about.fps) + 1,
+        max(2, limits.clip_pixels // (about.height * about.width)),
+    )
     # One frame more than is used tells whether the clip is longer than that.
-    frames = read_frames(path, end=most + 1, max_pixels=limits.pixels)
+    frames = read_frames(path, end=most + 1, max_pixels=limits.pixels, watch=deadline.check)
     count, original, damage = 0, None, None
     last: ImageArray | None = None
     cuts: list[int] = []

@@ -8,13 +8,16 @@ import io
 import json
 import logging
 import pickle
+import pickletools
+import re
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -33,6 +36,16 @@ State = Mapping[str, Tensor]
 METADATA_KEY = "gmaflow"
 SHIPPED_FOLDER = Path(__file__).parent / "files"
 DEFAULT_MODEL = "gma"
+
+ZIP_MAGIC = b"PK\3\4"
+PICKLES_OF_OLD_FILES = 5
+"""A number, a version, the system, the tensors, and the names of their storages; then raw data."""
+TENSOR_GLOBALS = re.compile(
+    r"collections OrderedDict|torch Size|torch [a-z]\w*|torch (?!Untyped|Typed)[A-Z]\w*Storage"
+    r"|torch\._utils _rebuild_(tensor|tensor_v2|parameter)|torch\.nn\.parameter Parameter"
+    r"|builtins set|_codecs encode"
+)
+"""What pickles of tensors refer to: module and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +192,7 @@ def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
 
 def load_tensors_only(path: Path) -> Any:  # noqa: ANN401  whatever was saved
     """Read a `.pth` file with torch, refusing anything but tensors and plain containers."""
+    check_pickles(path)
     try:
         with warnings.catch_warnings():
             # torch warns about unusual pickles before it refuses them; our message is enough.
@@ -196,6 +210,49 @@ def load_tensors_only(path: Path) -> Any:  # noqa: ANN401  whatever was saved
         raise WeightsError(
             f"not a checkpoint, or a truncated one ({reason}); download it again"
         ) from None
+
+
+def check_pickles(path: Path) -> None:
+    """Refuse a `.pth` file that would take more memory than its own size.
+
+    torch's `weights_only` allows calls that allocate at will, such as `bytearray(6_000_000_000)`,
+    and unpacks compressed members. `torch.save` writes neither for a network.
+    """
+    with path.open("rb") as file:
+        is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC  # how torch tells the formats apart
+        file.seek(0)
+        try:
+            if is_zip:
+                check_archive(file)
+            else:
+                for _ in range(PICKLES_OF_OLD_FILES):
+                    check_calls(file)
+        except WeightsError:
+            raise
+        except (ValueError, LookupError, RuntimeError, MemoryError, zipfile.BadZipFile):
+            raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
+
+
+def check_archive(file: IO[bytes]) -> None:
+    """Refuse a zip file of compressed tensors, or with a pickle that `check_calls` refuses."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > file.seek(0, io.SEEK_END):
+            raise WeightsError("refused: it is compressed; save it again with torch.save")
+        for member in members:
+            if member.filename.endswith(".pkl"):
+                check_calls(archive.read(member))
+
+
+def check_calls(source: bytes | IO[bytes]) -> None:
+    """Refuse a pickle that calls more than is needed to build tensors."""
+    for code, value, _ in pickletools.genops(source):
+        is_known = code.name == "GLOBAL" and TENSOR_GLOBALS.fullmatch(str(value))
+        if code.name in ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4") and not is_known:
+            raise WeightsError(
+                "refused: it holds more than tensors, and unpickling anything else could run "
+                "untrusted code"
+            )
 
 
 def parse_about(text: str) -> tuple[NetworkConfig, ModelCard]:
