@@ -53,7 +53,8 @@ class Hops:
             return
         # Only functions keep their variables in slots; bodies of modules and classes do not.
         is_function = code.co_flags & inspect.CO_OPTIMIZED
-        if not is_function or not code.co_filename.startswith(PACKAGE):
+        is_ours = code.co_filename.startswith(PACKAGE) and code.co_filename.endswith(".py")
+        if not is_function or not is_ours:
             self._seen.add(code)
         elif not is_importing(frame):
             self._seen.add(code)

@@ -71,6 +71,8 @@ def make_network() -> Callable[[str | NetworkConfig], FlowNetwork]:
         network = FlowNetwork(model_config(model) if isinstance(model, str) else model).eval()
         if network.aggregate is not None and network.aggregate.alpha is not None:
             torch.nn.init.constant_(network.aggregate.alpha, 0.7)
+        if network.continuation is not None:
+            torch.nn.init.constant_(network.continuation.alpha, 0.8)
         return network.requires_grad_(False)
 
     return make

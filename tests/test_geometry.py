@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmaflow.geometry import distance_to, hole_depths, leaves_frame
-from gmaflow.training import metrics
+from gmaflow.training import loss as training_loss
 from tests.evaluation import plain
 
 
@@ -33,7 +33,7 @@ def test_the_frame_ends_at_its_width_and_height(x: float, y: float, outside: boo
 def test_tensors_and_arrays_are_counted_alike() -> None:
     flow = np.random.default_rng(0).normal(0, 6, (20, 30, 2)).astype(np.float32)
     tensor = torch.from_numpy(flow).permute(2, 0, 1)[None]
-    np.testing.assert_array_equal(metrics.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))
+    np.testing.assert_array_equal(training_loss.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))
 
 
 def distances(mask: np.ndarray, limit: int) -> np.ndarray:

@@ -66,13 +66,24 @@ def test_statistics_leave_the_unknown_out() -> None:
     assert nothing.max_length == nothing.valid_share == 0
 
 
-@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".exr", ".png"])
+@pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".exr", ".kitti.png"])
 def test_what_is_saved_is_read(suffix: str, tmp_path: Path) -> None:
     flow = make_flow()
     flow.save(tmp_path / f"a{suffix}")
     again = read_flow(tmp_path / f"a{suffix}")
     assert np.array_equal(again.array, flow.array)
     assert again.valid is None
+
+
+def test_a_png_is_a_picture_and_kittis_format_is_known_by_its_content(tmp_path: Path) -> None:
+    flow = make_flow()
+    flow.save(tmp_path / "a.png")
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "a.png")), flow.picture())
+    with pytest.raises(FlowFileError, match="a picture, not KITTI flow"):
+        read_flow(tmp_path / "a.png")
+    flow.save(tmp_path / "b.kitti.png")
+    (tmp_path / "b.kitti.png").rename(tmp_path / "000000_10.png")
+    assert np.array_equal(read_flow(tmp_path / "000000_10.png").array, flow.array)
 
 
 def test_openexr_tells_backward_flow_and_the_others_do_not(tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ def test_one_pair_at_a_time_is_the_same_flow() -> None:
     torch.testing.assert_close(singly.coarse, whole.coarse, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("plan", "peak"),
+    [
+        (STORED, 0.595),
+        (MemoryPlan(store_correlation=False, store_attention=True), 0.42),
+        (STREAMED, 0.25),
+    ],
+)
+def test_the_need_on_a_cpu_is_what_was_measured(plan: MemoryPlan, peak: float) -> None:
+    """Peaks in GB of the fast back end, whose attention is stored in float32."""
+    need = bytes_needed(replace(GMA, fast=True), plan, batch=1, height=440, width=1024)
+    assert 0.97 * peak * GB <= need <= 1.15 * peak * GB
+
+
 ON_A_GPU = Computation(MODELS["gma"], half=True, fast=True, device="cuda")
 
 
@@ -166,7 +180,7 @@ import json, sys, torch
 from gmaflow.bench.cases import Case, moving_images
 from gmaflow.bench.measuring import RESET, RESET_PEAK, status
 from gmaflow.inference.engine import make_runner
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 from gmaflow.model import MemoryPlan
 
 network = Case(model="gma").checkpoint().build()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io import FLOW_SUFFIXES, FlowArrays, read_flow_arrays, write_flow
+from gmaflow.io import FLOW_SUFFIXES, FlowArrays, is_picture, read_flow_arrays, write_flow
 from gmaflow.io.flow_files import check_arrays, known_part
+from gmaflow.io.images import MAX_PIXELS, check_header_size, check_length, check_ratio
 from gmaflow.io.png16 import read_png16
-from gmaflow.io.sizes import MAX_PIXELS, check_header_size, check_length, check_ratio
 from tests.io.flows import SUFFIXES, assert_same, flows, ramp
 
 
@@ -434,3 +434,11 @@ def test_without_h5py_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(FlowFileError, match=r"writing \.flo5 needs h5py"):
         write_flow(tmp_path / "b.flo5", *ramp())
     assert [path.name for path in tmp_path.iterdir()] == ["a.flo5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [("a.png", True), ("a.JPG", True), ("a.kitti.PNG", False), ("a.flo", False), ("a", False)],
+)
+def test_a_png_is_a_picture_unless_named_as_kittis(name: str, drawn: bool) -> None:
+    assert is_picture(Path("folder.kitti.png") / name) == drawn

@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from gmaflow.errors import ImageError, ImageTooLargeError, OutputError
+from gmaflow.errors import DatasetError, FlowError, ImageError, ImageTooLargeError, OutputError
 from gmaflow.io import (
     IMAGE_SUFFIXES,
     decode_image,
     encode_png,
+    images,
     read_image,
     scale_image,
     write_image,
 )
-from gmaflow.io.images import check_picture
+from gmaflow.io.images import check_picture, check_same_size, read_size
 from gmaflow.io.png16 import encode_png16
+from gmaflow.model import MIN_SIDE
 
 LOSSLESS = (".png", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
 
@@ -263,3 +265,45 @@ def test_a_scaled_picture_keeps_its_colours_and_proportions(
     scaled = scale_image(image, scale)
     np.testing.assert_array_equal(scaled, np.full((*size, 3), (200, 60, 30), np.uint8))
     assert scale_image(image, 1.0) is image
+
+
+FLOW, MASK = np.zeros((4, 5, 2)), np.zeros((4, 5), bool)
+
+
+def test_channels_and_what_is_not_there_have_no_size_to_match() -> None:
+    check_same_size({"the flow": FLOW, "the mask": MASK, "its image": (4, 5, 3), "nothing": None})
+
+
+def test_the_odd_one_out_is_named() -> None:
+    with pytest.raises(
+        DatasetError,
+        match=r"^a\.flo and c\.png differ in size: 4x5 and 5x4 \(height x width\); mend",
+    ):
+        check_same_size(
+            {"a.flo": FLOW, "b.png": MASK, "c.png": MASK.T}, error=DatasetError, remedy="mend it"
+        )
+
+
+@pytest.mark.parametrize("text", ["440x1024", " 440X1024 ", "440\N{MULTIPLICATION SIGN}1024"])
+def test_height_comes_first(text: str) -> None:
+    assert read_size(text) == (440, 1024)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("440", "'440' is not a size; give height x width"),
+        ("440x", "is not a size"),
+        ("-440x1024", "is not a size"),
+        ("1x2x3", "is not a size"),
+        ("8x1024", "8x1024 is too small; give at least 16x16"),
+        ("440x99999", "440x99999 is too large; give at most 16384x16384"),
+    ],
+)
+def test_nonsense_is_refused(text: str, told: str) -> None:
+    with pytest.raises(FlowError, match=told):
+        read_size(text)
+
+
+def test_the_smallest_side_is_the_networks() -> None:
+    assert images.MIN_SIDE == MIN_SIDE

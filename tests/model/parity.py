@@ -9,6 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gmaflow.model import NetworkConfig
+from gmaflow.weights import Checkpoint
+from gmaflow.weights.checkpoint import empty_state
+from gmaflow.weights.published import from_published, to_published
+
 VARIANTS = ("gma", "gma-p", "gma-p-only", "gma-2heads", "raft", "raft-small")
 INTEGER_ENDINGS = ("num_batches_tracked", "rel_ind")
 
@@ -31,9 +36,26 @@ def published_weights(folder: Path, variant: str) -> dict[str, Tensor]:
     return tensors
 
 
-def draw(name: str, shape: list[int]) -> np.ndarray:
+def drawn_checkpoint(
+    config: NetworkConfig, *, drawing: str = "", alpha: float = 0.7, sharpness: float = 1.0
+) -> Checkpoint:
+    """Draw a network by the same rule from other random numbers, with sharper attention."""
+    theirs = {
+        name: torch.from_numpy(draw(name, list(value.shape), drawing))
+        for name, value in to_published(empty_state(config), config).items()
+        if not name.endswith(INTEGER_ENDINGS)
+    }
+    for name, value in theirs.items():
+        if name.endswith("gamma"):
+            value.fill_(alpha)
+        elif name.endswith("to_qk.weight"):
+            value.mul_(sharpness)
+    return Checkpoint(config=config, tensors=from_published(theirs, config))
+
+
+def draw(name: str, shape: list[int], drawing: str = "") -> np.ndarray:
     """Follow the fixtures' rule for one tensor."""
-    random = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+    random = np.random.Generator(np.random.PCG64(zlib.crc32(f"{drawing}{name}".encode())))
     x = random.standard_normal(shape, dtype=np.float32)
     one, tenth = np.float32(1), np.float32(0.1)
     if name.endswith("gamma"):

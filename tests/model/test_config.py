@@ -13,6 +13,7 @@ def count_parameters(config: NetworkConfig) -> int:
     ("model", "published"),
     [
         ("gma", 5_879_873),
+        ("gma-affine", 5_879_873 + 139_528),
         ("gma-p", 5_879_873),
         ("gma-p-only", 5_879_873),
         ("raft", 5_257_536),
@@ -44,6 +45,8 @@ def test_ablations_change_what_the_paper_changes() -> None:
         ({"num_heads": 10**15}, "from 1 to 64"),
         ({"small": True}, "has no attention"),
         ({"attention": "none", "num_heads": 2}, "no heads"),
+        ({"continuation": "affine", "num_heads": 2}, "needs attention with one head"),
+        ({"continuation": "affine", "attention": "none"}, "needs attention with one head"),
     ],
 )
 def test_nonsense_is_refused(options: dict[str, object], complaint: str) -> None:
@@ -51,7 +54,9 @@ def test_nonsense_is_refused(options: dict[str, object], complaint: str) -> None
         NetworkConfig(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"attention": "looks"}, {"combination": "add"}])
+@pytest.mark.parametrize(
+    "options", [{"attention": "looks"}, {"combination": "add"}, {"continuation": "cubic"}]
+)
 def test_unknown_choices_list_the_known_ones(options: dict[str, str]) -> None:
     # Behind the annotations, which the tests' type checker enforces and users' programs do not.
     config = object.__new__(NetworkConfig)
@@ -61,7 +66,7 @@ def test_unknown_choices_list_the_known_ones(options: dict[str, str]) -> None:
 
 
 def test_an_unknown_model_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'gmaa'; there are gma, gma-p, gma-p-only, raft"):
+    with pytest.raises(ValueError, match="'gmaa'; there are gma, gma-affine, gma-p, "):
         model_config("gmaa")
 
 

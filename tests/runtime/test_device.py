@@ -1,8 +1,22 @@
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.runtime.device import cudnn_flag, pick_device, pick_dtype
+from gmaflow.runtime.device import (
+    as_bytes,
+    as_gigabytes,
+    cudnn_flag,
+    explaining_out_of_memory,
+    free_container_memory,
+    free_memory,
+    give_back_freed,
+    memory_budget,
+    pick_device,
+    pick_dtype,
+)
 
 
 def test_auto_is_always_something() -> None:
@@ -32,3 +46,120 @@ def test_whoever_leaves_last_puts_a_flag_back() -> None:
     assert torch.backends.cudnn.benchmark
     second.__exit__(None, None, None)
     assert torch.backends.cudnn.benchmark == before
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1.5GB", 1.5e9),
+        ("800 MB", 8e8),
+        ("2GiB", 2 * 2**30),
+        ("512k", 512e3),
+        ("3g", 3e9),
+        (123456, 123456),
+        (2e16, 2e16),
+    ],
+)
+def test_amounts_of_memory(text: str | int | float, amount: float) -> None:
+    assert as_bytes(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "1.5.2GB", "5 i", "GB", "1e9x"])
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(FlowError, match="is not an amount of memory; use one such as"):
+        as_bytes(text)
+
+
+def test_a_limit_is_the_budget() -> None:
+    assert memory_budget(torch.device("cpu"), 1e6) == 1e6
+    assert memory_budget(torch.device("cpu")) > 1e6
+
+
+def test_some_memory_is_free_here() -> None:
+    assert 1e8 < free_memory(torch.device("cpu")) < 1e14
+
+
+VERSION_2 = "memory.max", "memory.current"
+VERSION_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
+
+
+def own_groups(root: Path, group: str) -> Path:
+    """Tell of a process in one group, as Linux does where both versions are in use."""
+    own = root / "own"
+    own.write_text(f"5:cpu,cpuacct:/elsewhere\n4:memory:/{group}\n0::/{group}\n")
+    return own
+
+
+def make_group(root: Path, names: tuple[str, str], limit: str, used: int) -> None:
+    for name, text in zip(names, (limit, str(used)), strict=True):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n")
+    details = "anon 300\nfile 600\nshmem 50\nactive_file 150\ninactive_file 400\n"
+    (root / names[0]).with_name("memory.stat").write_text(details)
+
+
+@pytest.mark.parametrize("names", [VERSION_2, VERSION_1])
+def test_copies_of_files_leave_a_container_its_memory(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    make_group(tmp_path, names, "1000", 950)
+    assert free_container_memory(tmp_path, own_groups(tmp_path, "")) == 1000 - 950 + 150 + 400
+
+
+def test_a_container_may_have_no_limit_or_be_beyond_it(tmp_path: Path) -> None:
+    own = own_groups(tmp_path, "")
+    assert free_container_memory(tmp_path, own) == float("inf")
+    make_group(tmp_path, VERSION_2, "max", 950)
+    assert free_container_memory(tmp_path, own) == float("inf")
+    make_group(tmp_path, VERSION_2, "100", 950)
+    assert free_container_memory(tmp_path, own) == 0
+    assert free_container_memory(tmp_path, tmp_path / "nowhere") == float("inf")
+
+
+@pytest.mark.parametrize("names", [VERSION_2, VERSION_1])
+def test_the_narrowest_limit_of_a_job_and_those_above_it_holds(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    own = own_groups(tmp_path, "jobs/one/step")
+    limits = {"jobs": "2000", "jobs/one": "1200", "jobs/one/step": "9000", "jobs/two": "10"}
+    for group, limit in limits.items():
+        inside = tuple(str(Path(name).parent / group / Path(name).name) for name in names)
+        make_group(tmp_path, (inside[0], inside[1]), limit, 950)
+    assert free_container_memory(tmp_path, own) == 1200 - 950 + 150 + 400
+
+
+def test_small_amounts_are_not_told_as_nothing() -> None:
+    assert as_gigabytes(1e6) == "0.001 GB"
+    assert as_gigabytes(1.5e9) == "1.5 GB"
+
+
+def test_running_out_of_memory_says_what_to_do() -> None:
+    shape, cpu, gpu = (1, 3, 4000, 4000), torch.device("cpu"), torch.device("cuda")
+    with (
+        pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 4000x4000") as told,
+        explaining_out_of_memory(cpu, shape),
+    ):
+        torch.empty(2**56)
+    assert "device" not in str(told.value)
+    with pytest.raises(FlowError, match="use the device cpu"), explaining_out_of_memory(gpu, shape):
+        raise torch.OutOfMemoryError
+    with pytest.raises(RuntimeError, match="a bug"), explaining_out_of_memory(cpu, shape):
+        raise RuntimeError("a bug")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_what_was_freed_between_what_is_kept_is_given_back() -> None:
+    blocks = [torch.ones(2**14) for _ in range(1600)]  # too small to be mapped one by one
+    kept = blocks[::16]
+    full = resident()
+    del blocks
+    give_back_freed()
+    assert full - resident() > 80e6
+    assert sum(float(block.sum()) for block in kept) == 100 * 2**14
+
+
+def resident() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return 1024.0 * int(line.split()[1])
+    raise AssertionError("no VmRSS")

@@ -17,7 +17,7 @@ def error_of(network: FlowNetwork) -> Tensor:
     return torch.stack([(flow - 2).abs().mean() for flow in found.flows]).sum()
 
 
-@pytest.mark.parametrize("model", ["gma-p", "raft-small"])
+@pytest.mark.parametrize("model", ["gma-p", "gma-affine", "raft-small"])
 def test_the_weights_get_the_gradients_of_the_copy(model: str) -> None:
     network = network_of(model)
     expected = torch.autograd.grad(error_of(network), list(network.parameters()), allow_unused=True)
@@ -59,3 +59,11 @@ def test_batch_statistics_are_kept_in_float32_by_the_network_itself() -> None:
         assert layer.running_mean.dtype == torch.float32
     after = dict(network.named_buffers())
     assert all(not torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_the_continuation_stays_float32_and_is_shared() -> None:
+    network = network_of("gma-affine")
+    half = HalfPrecisionCopy(network, torch.bfloat16)
+    assert half.network.continuation is network.continuation
+    assert network.continuation is not None
+    assert {p.dtype for p in network.continuation.parameters()} == {torch.float32}

@@ -3,6 +3,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from PIL import Image
 
 from gmaflow.errors import DatasetError, FlowError, OutputError, TrainingError, WeightsError
-from gmaflow.training import Batch, RunOptions, TrainStep, train
+from gmaflow.training import Batch, RunOptions, TrainStep, setup, train
+from gmaflow.training.distributed import ALONE
 from gmaflow.training.loop import explaining_out_of_memory
 from gmaflow.training.run_folder import Checkpoints
 from gmaflow.training.setup import make_network
@@ -112,6 +114,61 @@ def test_a_batch_that_does_not_fit_says_what_would(
     monkeypatch.setattr(TrainStep, "run", too_large)
     with pytest.raises(TrainingError, match=r"32x40 .* raft-small does not fit .* accumulate=2"):
         train(tiny_config(), options(tmp_path / "run"))
+
+
+CPU = torch.device("cpu")
+LARGE = {"model": "gma", "data": "scenes:mix", "crop": (368, 496), "batch": 16, "iters": 12}
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "changes", "parts"),
+    [
+        (64, {}, 1),
+        (20, {}, 2),
+        (0.8 * 7, {}, 8),  # a machine with 8 GB
+        (0.8 * 7, {"both_ways": True}, 8),
+        (0.8 * 7, {"model": "raft-small"}, 4),
+        (0.8 * 7, {"iters": 4}, 4),
+        (0.8 * 7, {"batch": 12}, 6),
+    ],
+)
+def test_a_step_is_split_until_it_fits(
+    gigabytes: float, changes: dict[str, Any], parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "memory_budget", lambda _: gigabytes * 1e9)
+    config, notes = setup.fit_into_memory(tiny_config(**LARGE | changes), ALONE, CPU)
+    assert config.accumulate == parts
+    assert [f"(accumulate={parts})" in note for note in notes] == [True] * (parts > 1)
+
+
+def test_what_cannot_fit_is_refused_unless_the_user_insists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "memory_budget", lambda _: 1e9)
+    with pytest.raises(TrainingError, match=r"more than the 1 GB .* even pair by pair") as told:
+        train(tiny_config(**LARGE), options(tmp_path / "run"))
+    advised = re.search("crop=([0-9]+)x([0-9]+)", str(told.value))
+    assert advised
+    crop = (int(advised[1]), int(advised[2]))
+    assert setup.fit_into_memory(tiny_config(**LARGE | {"crop": crop}), ALONE, CPU)
+    insisting = tiny_config(**LARGE, accumulate=16)
+    config, notes = setup.fit_into_memory(insisting, ALONE, CPU)
+    assert config == insisting
+    assert len(notes) == 1
+
+
+def test_a_run_keeps_the_parts_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(batch=4, steps=2)
+    needed = setup.step_memory(config, 4, 2, CPU, config.crop)
+    monkeypatch.setattr(setup, "RENDERING_BYTES", 0.0)
+    monkeypatch.setattr(setup, "memory_budget", lambda _: needed)
+    train(config, replace(options(tmp_path / "run"), stop_after=1e-6, quiet=False))
+    assert "computing it in 2 parts of 2 pairs (accumulate=2)" in capsys.readouterr().err
+    monkeypatch.undo()
+    train(config, replace(options(tmp_path / "run"), resume=True))
+    assert Checkpoints(tmp_path / "run" / "checkpoints").newest().config.accumulate == 2
 
 
 @pytest.mark.parametrize("changes", [{"batch": 1}, {"batch": 6}, {"batch": 12, "accumulate": 2}])

@@ -20,9 +20,9 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CROP = (128, 160) if DEVICE.type == "cuda" else (64, 72)
 
 
-def make_step(precision: str, *, both_ways: bool = False) -> TrainStep:
+def make_step(precision: str, *, both_ways: bool = False, model: str = "gma") -> TrainStep:
     torch.manual_seed(0)
-    config = replace(TrainConfig(), model="gma", batch=2, crop=CROP, precision=precision)
+    config = replace(TrainConfig(), model=model, batch=2, crop=CROP, precision=precision)
     config = replace(config, both_ways=both_ways)
     network = FlowNetwork(config.network)
     assert network.aggregate is not None
@@ -41,23 +41,25 @@ def make_batch(seed: int) -> Batch:
 
 def test_compiled_parts_compute_the_same_and_leave_no_trace() -> None:
     # In a process of its own: the compiler cannot see through the tests' type checker.
-    script = f"from {__name__} import check_compiled_parts as check; check(False); check(True)"
+    checks = "check(False); check(True); check(False, 'gma-affine')"
+    script = f"from {__name__} import check_compiled_parts as check; {checks}"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def check_compiled_parts(both_ways: bool) -> None:
-    plain, compiled = (make_step("fp32", both_ways=both_ways) for _ in range(2))
+def check_compiled_parts(both_ways: bool, model: str = "gma") -> None:
+    plain, compiled = (make_step("fp32", both_ways=both_ways, model=model) for _ in range(2))
+    iters = 4 if compiled.network.config.continues else 2
     # The compiler itself is torch's; what is ours is how the network is taken apart for it.
     with CompiledParts(compiled.computing, backend="aot_eager").used():
-        found = compiled.run(make_batch(0), 2)
-    expected = plain.run(make_batch(0), 2)
+        found = compiled.run(make_batch(0), iters)
+    expected = plain.run(make_batch(0), iters)
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-4, atol=0)
     torch.testing.assert_close(found.gradient_norm, expected.gradient_norm, rtol=1e-4, atol=0)
     assert "encode" not in vars(compiled.computing)
-    once_more = compiled.run(make_batch(1), 2).loss
-    torch.testing.assert_close(once_more, plain.run(make_batch(1), 2).loss, rtol=1e-4, atol=0)
+    once_more = compiled.run(make_batch(1), iters).loss
+    torch.testing.assert_close(once_more, plain.run(make_batch(1), iters).loss, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

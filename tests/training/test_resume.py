@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.errors import OutputError, TrainingError
+from gmaflow.errors import OutputError, TrainingError, WeightsError
 from gmaflow.training import RunOptions, StepPlan, TrainConfig, plan_at, train
 from gmaflow.training import loop as loop_module
 from gmaflow.training.config import to_json
 from gmaflow.training.loop import StopRequest
-from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState
+from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState, read_state
+from gmaflow.training.schedule import check_extension
 from tests.conftest import without_tyro
 from tests.training.conftest import same, tiny_config, write_pairs
 
@@ -44,7 +45,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a run be interrupted after a step."""
-    monkeypatch.setattr(StopRequest, "agreed", lambda self, now, world, device: now == step)
+    stopped = {step: "time limit reached"}
+    monkeypatch.setattr(StopRequest, "agreed", lambda self, now, *_: stopped.get(now, ""))
 
 
 @pytest.mark.parametrize("step", [1, 3, 4])
@@ -63,6 +65,18 @@ def test_an_interrupted_run_ends_with_the_same_weights(
     assert weights[0] == weights[1]
 
 
+def test_a_run_that_continues_motion_and_erases_resumes_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny_config(model="gma-affine", iters=3, erase=0.5, steps=3, save_every=1)
+    train(config, options(tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        stop_at(2, patch)
+        assert train(config, options(tmp_path / "run")).steps == 2
+    train(config, options(tmp_path / "run", resume=True))
+    assert same(last_state(tmp_path / "run").tensors, last_state(tmp_path / "whole").tensors)
+
+
 def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
     first = train(CONFIG, options(tmp_path / "run", stop_after=1e-6))
     assert (first.steps, first.stopped) == (1, "time limit reached")
@@ -71,13 +85,60 @@ def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
     assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
 
 
-def test_a_signal_is_noted_and_a_second_one_ends_at_once() -> None:
+def test_a_signal_is_noted_and_a_second_one_ends_at_once(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with StopRequest(after=None) as stop:
         assert stop.reason == ""
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.reason == "interrupted"
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="checkpoint is kept"):
             os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert capfd.readouterr().err.count("press Ctrl-C again to stop now") == 1
+
+
+def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path) -> None:
+    script = f"""
+import hashlib
+from pathlib import Path
+from gmaflow.errors import run_as_program
+from gmaflow.training import RunOptions, loop, plan_at, train
+from tests.training.conftest import tiny_config
+
+def endless_at_one(step, config):
+    if step == 1:
+        print("in a step", flush=True)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # no signal reaches Python here
+    return plan_at(step, config)
+
+loop.plan_at = endless_at_one
+options = RunOptions(output=Path({str(tmp_path / "run")!r}), device="cpu", quiet=True)
+run_as_program(lambda args: train(tiny_config(save_every=1), options), [])
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "in a step\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith("finishing this step; press Ctrl-C again")
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        assert process.wait(timeout=60) == 130
+        assert time.monotonic() - begun < 10
+        assert "interrupted; the last checkpoint is kept" in process.stderr.read()
+    assert last_state(tmp_path / "run").step == 1
+
+
+def test_after_ctrl_c_nobody_waits_for_a_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StopRequest, "agreed", lambda *_: "interrupted")
+    monkeypatch.setattr(loop_module, "validate", pytest.fail)
+    config = replace(CONFIG, validate_every=5, validate_pairs=1)
+    assert train(config, options(tmp_path / "run")).stopped == "interrupted"
 
 
 def test_ctrl_c_ends_between_steps(
@@ -140,13 +201,68 @@ def test_a_broken_checkpoint_costs_one_interval(
     assert steps == sorted(set(steps))
 
 
-@pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
-def test_a_changed_byte_is_noticed(place: float, whole: Path, tmp_path: Path) -> None:
-    raw = bytearray((whole / "checkpoints" / "step-00000006.pt").read_bytes())
-    raw[int(place * len(raw))] ^= 0x40
-    (tmp_path / "step-00000006.pt").write_bytes(raw)
-    with pytest.raises(TrainingError, match="none of 1 checkpoints can be read"):
-        Checkpoints(tmp_path).newest()
+def small_checkpoint(folder: Path) -> Path:
+    """Write a checkpoint of a few tensors."""
+    tensors = {"weight": torch.arange(9.0), "bias": torch.ones(3)}
+    state = TrainState(config=CONFIG, step=7, tensors=tensors, random={"cpu": torch.zeros(5)})
+    return Checkpoints(folder).save(state, keep=1)
+
+
+def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    path = small_checkpoint(tmp_path)
+    intact = path.read_bytes()
+    assert read_state(path).step == 7
+    for place in {*range(0, len(intact), 5), *range(len(intact) - 100, len(intact))}:
+        raw = bytearray(intact)
+        raw[place] ^= 1 << place % 8
+        path.write_bytes(raw)
+        with pytest.raises(TrainingError, match="none of 1 checkpoints can be read"):
+            Checkpoints(tmp_path).newest()
+
+
+def test_a_checkpoint_from_before_the_checksum_is_read(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gmaflow.training.run_folder.append_checksum", lambda _: None)
+        path = small_checkpoint(tmp_path)
+    content = torch.load(path)
+    del content["checksum"]
+    torch.save(content, path)
+    intact = path.read_bytes()
+    assert torch.equal(read_state(path).tensors["weight"], torch.arange(9.0))
+    place = intact.index(torch.arange(9.0).numpy().tobytes()) + 10
+    for damaged in (intact[:-100], intact[:place] + b"x" + intact[place + 1 :]):
+        path.write_bytes(damaged)
+        with pytest.raises(WeightsError, match="damaged"):
+            read_state(path)
+
+
+def test_a_run_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = replace(CONFIG, steps=2, save_every=1, occluded_from=0.0)
+    train(short, options(tmp_path / "run"))
+    longer = replace(short, steps=4)
+    done = train(longer, options(tmp_path / "run", resume=True, quiet=False))
+    assert (done.steps, done.stopped) == (4, "")
+    assert "extended from 2 to 4 steps" in capsys.readouterr().err
+    lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    assert [line["lr"] for line in lines][-1] == pytest.approx(plan_at(3, longer).lr)
+    with pytest.raises(TrainingError, match="its steps is 4, not 3"):
+        train(replace(short, steps=3), options(tmp_path / "run", resume=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"iters_growth": "0:1 0.5:2"}, "iters_growth would go back from 2 to 1 iterations"),
+        ({"occluded_from": 0.5}, "occluded_from would ignore occluded pixels again"),
+    ],
+)
+def test_a_schedule_that_would_go_back_cannot_be_extended(
+    changes: dict[str, object], sentence: str
+) -> None:
+    old = tiny_config(**changes)
+    assert "extended from 6 to 9 steps" in check_extension(1, old, replace(old, steps=9))
+    with pytest.raises(TrainingError, match=sentence):
+        check_extension(6, old, replace(old, steps=60))
 
 
 def test_nothing_to_go_on_from_is_said(tmp_path: Path) -> None:

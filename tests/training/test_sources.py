@@ -1,15 +1,30 @@
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from gmaflow.data import Batch
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
+from gmaflow.io import write_image
+from gmaflow.scenes import SceneRenderer
+from gmaflow.scenes.texture_bank import is_held_out
 from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
-from gmaflow.training.sources import FileSource, SceneSource, open_source
+from gmaflow.training.sources import (
+    AHEAD,
+    FileSource,
+    SceneSource,
+    SideStream,
+    from_scenes,
+    load_textures,
+    open_renderer,
+    open_source,
+)
 from tests.data import trees
-from tests.training.conftest import tiny_config, write_pairs
+from tests.training.conftest import tiny_batch, tiny_config, write_pairs
 
 CPU = torch.device("cpu")
 
@@ -54,6 +69,57 @@ def test_processes_share_a_batch(kind: str, folder: Path) -> None:
     together = torch.cat([share.image1 for share in shares]).sum(dim=(1, 2, 3))
     alone = whole.image1.sum(dim=(1, 2, 3))
     torch.testing.assert_close(together.sort().values, alone.sort().values)
+
+
+def put_textures(folder: Path, *, train: int, held_out: int) -> tuple[set[int], set[int]]:
+    """Write images of one grey each; return the greys of both splits."""
+    greys: tuple[set[int], set[int]] = (set(), set())
+    for number in range(200):
+        name = f"{number}.png"
+        ours, wanted = (greys[1], held_out) if is_held_out(name) else (greys[0], train)
+        if len(ours) < wanted:
+            ours.add(number)
+            write_image(folder / name, np.full((8, 8, 3), number, np.uint8))
+    return greys
+
+
+def greys_of(renderer: SceneRenderer) -> set[int]:
+    """Return the greys of the photos that a renderer may use."""
+    bank = renderer.bank
+    first = [bank.texels[n * bank.texels_each] for n in bank.textures["photo"]]
+    return {int(texel) & 255 for texel in first}
+
+
+@pytest.fixture
+def renderers(tmp_path: Path) -> Callable[..., list[set[int]]]:
+    def open_both(**changes: object) -> list[set[int]]:
+        config = tiny_config(textures=str(tmp_path), **changes)
+        load_textures.cache_clear()
+        source = DataSource.parse(config.data)
+        return [greys_of(open_renderer(source, config, CPU, seed=1, split=split))
+                for split in ("train", "held-out", "held-out")]  # fmt: skip
+
+    return open_both
+
+
+def test_training_and_validation_share_no_texture(
+    tmp_path: Path, renderers: Callable[..., list[set[int]]]
+) -> None:
+    train, held_out = put_textures(tmp_path, train=4, held_out=2)
+    assert renderers() == [train, held_out, held_out]
+    assert renderers(textures_split="all") == 3 * [train | held_out]
+
+
+@pytest.mark.parametrize("counts", [(2, 0), (0, 2)])
+def test_a_folder_with_an_empty_split_is_used_whole(
+    counts: tuple[int, int],
+    tmp_path: Path,
+    renderers: Callable[..., list[set[int]]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    train, held_out = put_textures(tmp_path, train=counts[0], held_out=counts[1])
+    assert renderers() == 3 * [train | held_out]
+    assert caplog.text.count("has no textures; using") == 1
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
@@ -121,3 +187,28 @@ def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:
 def test_data_sources_are_parsed_and_printed() -> None:
     for text in ("scenes:mix", "stage:kitti", "set:sintel:final", "set:spring", "folder:C:/my/x"):
         assert str(DataSource.parse(text)) == text
+
+
+def test_without_a_gpu_work_is_done_at_once() -> None:
+    batch = tiny_batch(1, seed=0, size=(32, 40))
+    assert SideStream(torch.device("cpu")).make(lambda: batch) is batch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_is_rendered_beside_other_work_is_whole_when_it_is_read() -> None:
+    device = torch.device("cuda")
+    source = open_source(tiny_config(), device)
+    assert isinstance(source, SceneSource)
+    count = 3 * AHEAD
+    expected = [from_scenes(source.renderer.render(2 * k, 2)) for k in range(count)]
+    matrix = torch.randn(4096, 4096, device=device)
+    found = []
+    for batch in islice(source.batches(0), count):
+        for _ in range(20):  # the stream that reads is behind, the one that renders is not
+            matrix = torch.nn.functional.normalize(matrix @ matrix)
+        found.append(Batch(*(tensor.clone() for tensor in batch)))
+        del batch
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        for name, a, b in zip(Batch._fields, one, other, strict=True):
+            assert torch.equal(a, b), f"{name} of batch {number}"

@@ -9,7 +9,7 @@ from gmaflow.model import FlowNetwork
 from gmaflow.training import StepPlan, TrainStep
 from gmaflow.training.setup import make_network
 from gmaflow.training.sources import join_directions
-from gmaflow.training.step import GROWTH_INTERVAL, LossScale, exchange_halves
+from gmaflow.training.step import GROWTH_INTERVAL, LossScale, erase_boxes, exchange_halves
 from tests.training.conftest import (
     assert_same_training,
     farthest,
@@ -233,3 +233,47 @@ def test_without_half_precision_it_is_one() -> None:
     scale = LossScale(CPU, enabled=False)
     scale.update(torch.tensor(True))
     assert scale.scale.item() == 1
+
+
+def test_everything_of_the_continuation_learns_at_its_own_rate() -> None:
+    step = tiny_step(model="gma-affine", iters=4)
+    plan = StepPlan(lr=1e-4, iters=4, occluded=True)
+    assert step.network.continuation is not None
+    first = step(tiny_batch(), plan)
+    # Adam's first step is as long as the rate.
+    assert step.network.continuation.alpha.abs().item() == pytest.approx(5e-4, rel=0.01)
+    for _ in range(2):
+        last = step(tiny_batch(), plan)
+    for name, parameter in step.network.continuation.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+    assert last.loss < first.loss
+
+
+def test_too_few_iterations_for_the_continuation_are_refused() -> None:
+    with pytest.raises(TrainingError, match="continues motion from iteration 3 on"):
+        tiny_config(model="gma-affine", iters=2)
+
+
+def test_boxes_are_erased_by_the_mean() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(400, 3, 16, 20).to(memory_format=torch.channels_last)
+    found = erase_boxes(features, 0.5)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    changed = (found != features).all(dim=1)
+    assert 0.4 < changed.any(dim=(1, 2)).float().mean() < 0.6
+    areas = changed.sum(dim=(1, 2))[changed.any(dim=(1, 2))]
+    assert 36 <= areas.min() <= areas.max() <= 2 * 144
+    mean = features.mean(dim=(2, 3), keepdim=True).expand_as(features)
+    torch.testing.assert_close(found, torch.where(changed[:, None], mean, features))
+    assert torch.equal(erase_boxes(features, 0.0), features)
+
+
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_erasing_changes_what_is_learned(both_ways: bool) -> None:
+    batch = tiny_batch(2, size=(64, 72))
+    plain, erased = (
+        tiny_step(erase=erase, both_ways=both_ways, crop=(64, 72))(batch, PLAN).loss
+        for erase in (0.0, 1.0)
+    )
+    assert plain != erased

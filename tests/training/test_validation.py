@@ -7,7 +7,7 @@ from gmaflow.errors import TrainingError
 from gmaflow.model import FlowNetwork
 from gmaflow.training import RunOptions
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.metrics import error_sums, mean_errors
+from gmaflow.training.loss import error_sums, mean_errors
 from gmaflow.training.setup import prepare
 from gmaflow.training.sources import open_source
 from gmaflow.training.validation import Validation

@@ -12,6 +12,7 @@ from gmaflow.weights import (
     save_checkpoint,
     shipped_weights,
 )
+from tests.conftest import random_images
 
 
 @pytest.fixture
@@ -46,6 +47,25 @@ def test_shipped_weights_are_found_by_name(shelf: Path) -> None:
     assert find_checkpoint(model="raft").config == MODELS["raft"]
     with pytest.raises(WeightsError, match="for raft-small: there are gma, raft"):
         find_checkpoint(model="raft-small")
+
+
+def test_weights_of_gma_serve_as_a_start_for_gma_affine(shelf: Path) -> None:
+    put(shelf / "gma.safetensors", "gma")
+    images = random_images(1, 40, 48)
+    start, again = (find_checkpoint("gma", model="gma-affine") for _ in range(2))
+    assert start.config == MODELS["gma-affine"]
+    assert all(torch.equal(start.tensors[name], again.tensors[name]) for name in start.tensors)
+    expected = find_checkpoint("gma").build()(*images, iters=4).flow
+    assert torch.equal(start.build()(*images, iters=4).flow, expected)
+    with pytest.raises(WeightsError, match="holds gma, but raft was requested"):
+        find_checkpoint("gma", model="raft")
+
+
+def test_gma_affine_has_no_published_format(tmp_path: Path) -> None:
+    tensors = FlowNetwork(MODELS["gma-affine"]).state_dict()
+    made = Checkpoint(config=MODELS["gma-affine"], tensors=tensors)
+    with pytest.raises(WeightsError, match=r"no \.pth format; write a \.safetensors file"):
+        save_checkpoint(tmp_path / "mine.pth", made)
 
 
 def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:

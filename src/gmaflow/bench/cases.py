@@ -15,10 +15,9 @@ from gmaflow.bench.published_network import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.errors import FlowError
 from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
 from gmaflow.inference.images import Padding
-from gmaflow.io.sizes import read_size
+from gmaflow.io.images import read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
-from gmaflow.runtime.device import pick_device, pick_dtype
-from gmaflow.runtime.memory import as_bytes
+from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 
@@ -132,7 +131,7 @@ class BenchConfig:
 
     # The string under a field is its documentation, also in `gmaflow bench --help`.
     models: tuple[str, ...] = ("gma",)
-    """gma, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
+    """gma, gma-affine, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
     weights: str = ""
     """A file or the name of shipped weights; by default random weights, which take as long."""
     sizes: tuple[str, ...] = ("440x1024",)

@@ -24,8 +24,7 @@ import torch
 from gmaflow.bench.cases import BenchConfig, Case, Distance, Work, distance_from_float32
 from gmaflow.errors import BAD_INPUT, FlowError, say
 from gmaflow.inference.engine import can_be_fast
-from gmaflow.runtime.device import as_precision, pick_device, pick_dtype
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import as_precision, give_back_freed, pick_device, pick_dtype
 from gmaflow.version import __version__
 
 TRAINING_SIZE, TRAINING_BATCH = (368, 496), 8

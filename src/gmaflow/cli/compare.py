@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.evaluate import Data, print_notes, print_table
-from gmaflow.cli.options import Place, PlaceOptions, parse
-from gmaflow.cli.progress import step_bar
+from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class CompareOptions:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
     """Where the results go."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-p, gma-p-only ..."""
+    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
     warm_start: bool = False
     """Compare sequences a second time, each pair initialized with the previous flow."""
     show: int = 3

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import check_length, parse
+from gmaflow.cli.options import check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -26,7 +26,6 @@ from gmaflow.cli.outputs import (
     scale_of,
     spread,
 )
-from gmaflow.cli.progress import progress_bar
 from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
 from gmaflow.io import (
     KITTI_ENDING,

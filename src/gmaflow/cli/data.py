@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.options import parse, progress_bar
 from gmaflow.errors import NOT_WHOLE
 
 if TYPE_CHECKING:

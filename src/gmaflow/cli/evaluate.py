@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Estimator, EstimatorOptions, parse
-from gmaflow.cli.progress import CONTINUES, progress_bar, step_bar
+from gmaflow.cli.options import (
+    CONTINUES,
+    Estimator,
+    EstimatorOptions,
+    parse,
+    progress_bar,
+    step_bar,
+)
 from gmaflow.cli.scenes import parse_size
 from gmaflow.errors import DatasetError, FlowError, counted, suggest
 

@@ -30,7 +30,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 
 if TYPE_CHECKING:
     from gmaflow.inference import Flow

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.outputs import (
     FORMATS,
     PairOutput,
@@ -24,7 +25,6 @@ from gmaflow.cli.outputs import (
     settings,
     write_parts,
 )
-from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind

@@ -1,10 +1,10 @@
-"""Options that several verbs share."""
+"""What several verbs share: options, how they are parsed, and progress bars."""
 
 import inspect
 import logging
 import re
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
@@ -16,10 +16,15 @@ import tyro
 from gmaflow.errors import FlowError, OutputError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from gmaflow.inference import FlowEstimator
     from gmaflow.weights import Checkpoint
 
 Options = TypeVar("Options")
+
+CONTINUES = "the same command continues"
+CONTINUES_WITH_RESUME = "the same command with --resume continues"
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
@@ -35,7 +40,7 @@ def _size_rule(
         return None
 
     def read(texts: list[str]) -> tuple[int, int]:
-        from gmaflow.io.sizes import read_size
+        from gmaflow.io.images import read_size
 
         return read_size(texts[0])
 
@@ -118,7 +123,7 @@ class WeightsOptions:
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
     """A .safetensors file, a published .pth file, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """gma, gma-p, gma-p-only, raft or raft-small; by default the model of the weights."""
+    """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +224,49 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+
+
+# --- Progress ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress_bar(
+    what: str, *, quiet: bool = False, kept: str = ""
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Show a bar on stderr if it is a terminal.
+
+    Gives a function to call with the amount done and the total, or None if it is unknown. `kept`
+    says what remains of the work after an interrupt.
+    """
+    with _note_on_interrupt(kept), _make_bar(quiet=quiet) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def step_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar as `progress_bar` does, for work that is saved step by step.
+
+    Gives a function to call after each of `total` steps with its name.
+    """
+    with _note_on_interrupt(CONTINUES), _make_bar() as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda step: bar.update(task, advance=1, description=f"{what}: {step}")
+
+
+@contextmanager
+def _note_on_interrupt(kept: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as err:
+        raise KeyboardInterrupt(*filter(None, [kept])) from err
+
+
+def _make_bar(*, quiet: bool = False) -> "Progress":
+    from rich.console import Console
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    quiet = quiet or not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=quiet)

@@ -10,7 +10,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-from gmaflow.cli.progress import progress_bar
+from gmaflow.cli.options import progress_bar
 from gmaflow.errors import ImageError, OutputError, counted
 from gmaflow.io import (
     FLOW_SUFFIXES,
@@ -21,6 +21,7 @@ from gmaflow.io import (
     VideoReader,
     ensure_can_encode,
     ensure_can_write,
+    is_picture,
     scale_image,
     write_image,
 )
@@ -209,7 +210,7 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
             f"{output}: {suffix} is not a flow format; use {known}, .png for a picture, "
             f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
-    numbers = suffix in FLOW_SUFFIXES - {".png"} or output.name.lower().endswith(KITTI_ENDING)
+    numbers = not is_picture(output)
     stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
     everything = folder_paths(output.parent, (stem, stem), extras)
     paths = {part: path for part, path in everything.items() if part in EXTRAS}

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse
-from gmaflow.cli.progress import CONTINUES_WITH_RESUME, progress_bar
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, parse, progress_bar
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -386,7 +385,7 @@ def _cell(value: float | None, factor: int = 1) -> str:
 
 def parse_size(text: str) -> tuple[int, int]:
     """Read a frame size such as 368x496: height, then width."""
-    from gmaflow.io.sizes import read_size
+    from gmaflow.io.images import read_size
     from gmaflow.scenes.renderer import SMALLEST
 
     return read_size(text, smallest=SMALLEST, largest=LARGEST)

@@ -93,7 +93,7 @@ def override(options: Options, texts: Mapping[str, str]) -> Options:
 def read_value(name: str, annotation: object, now: object, text: str) -> object:
     """Read a value. Its type is that of the current value, or in the annotation if that is None."""
     if is_size(now):
-        from gmaflow.io.sizes import read_size
+        from gmaflow.io.images import read_size
 
         return read_size(text.replace(",", "x"))
     try:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import Place, PlaceOptions, WeightsOptions, parse
-from gmaflow.cli.progress import CONTINUES, progress_bar
+from gmaflow.cli.options import CONTINUES, Place, PlaceOptions, WeightsOptions, parse, progress_bar
 from gmaflow.errors import NOT_WHOLE, say
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.evaluate import print_notes
-from gmaflow.cli.options import Place, PlaceOptions, parse
-from gmaflow.cli.progress import step_bar
+from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
 from gmaflow.cli.scenes import Size, parse_size
 from gmaflow.errors import FlowError, counted
 
@@ -55,7 +54,7 @@ class TablesOptions:
     limit: int | None = None
     """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
     models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-p, gma-p-only ..."""
+    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
     iters: int = 12
     """Refinements."""
     place: Place = field(default_factory=PlaceOptions)

@@ -15,9 +15,8 @@ from gmaflow.cli.app import pick
 from gmaflow.cli.settings import describe, read_options
 from gmaflow.errors import INTERRUPTED
 from gmaflow.training import PRESETS, RunOptions, TrainConfig, preset, train
-from gmaflow.training.config import to_json
+from gmaflow.training.config import summary, to_json
 from gmaflow.training.distributed import is_first_process
-from gmaflow.training.presets import summary
 
 ABOUT = """
 Train a network with one of the presets. Every setting of a preset can be changed.

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float32, UInt8
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
 from gmaflow.io import read_flow_arrays, read_image
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 
 # Larger values in dense ground truth are renderer errors; RAFT and GMA ignore them too.
 _LARGEST_DENSE = 1000

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float32, Float64
 from gmaflow.data import FlowSample
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import distance_to, hole_depths
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 
 Averaging = Literal["pixels", "images"]
 """`pixels`: the mean over all pixels of all pairs (Sintel). `images`: the mean of the pairs' means

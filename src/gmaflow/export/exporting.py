@@ -32,10 +32,9 @@ from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io import atomic_write, ensure_can_write
-from gmaflow.io.sizes import read_size
+from gmaflow.io.images import read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import DTYPES
-from gmaflow.runtime.memory import as_gigabytes, memory_budget
+from gmaflow.runtime.device import DTYPES, as_gigabytes, memory_budget
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, describe
 

@@ -43,7 +43,7 @@ class FrameAttention:
             FlowError: The network has no attention.
         """
         if network.attention is None:
-            raise FlowError("this network has no attention; use gma, gma-p or gma-p-only")
+            raise FlowError("this network has no attention; use gma or another gma model")
         height, width = image.shape[:2]
         pads = Padding.of_kind(padding, height, width)
         with torch.inference_mode(), computing(device, (1, 3, height, width)):

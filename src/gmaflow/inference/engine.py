@@ -34,8 +34,7 @@ from gmaflow.model import (
     OnIteration,
     Prediction,
 )
-from gmaflow.runtime.device import computing, has_kernels
-from gmaflow.runtime.memory import memory_budget
+from gmaflow.runtime.device import computing, has_kernels, memory_budget
 
 log = logging.getLogger(__name__)
 

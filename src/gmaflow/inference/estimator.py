@@ -41,8 +41,7 @@ from gmaflow.inference.sequence import estimate_sequence
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import Precision, pick_device, pick_dtype
-from gmaflow.runtime.memory import as_bytes
+from gmaflow.runtime.device import Precision, as_bytes, pick_device, pick_dtype
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io import encode_png, read_flow_arrays, write_flow, write_image
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io import encode_png, is_picture, read_flow_arrays, write_flow, write_image
+from gmaflow.io.images import check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
@@ -62,8 +62,15 @@ class Flow:
         return np.hypot(self.array[..., 0], self.array[..., 1])
 
     def save(self, path: str | Path) -> None:
-        """Write the flow; the suffix selects .flo .pfm .npy .npz .flo5 .exr or KITTI's .png."""
-        write_flow(path, self.array, self.valid, self.backward)
+        """Write the flow; the suffix selects the format.
+
+        .flo .pfm .npy .npz .flo5 .exr and .kitti.png (KITTI's 16-bit format) are flow files; .png
+        .jpg .webp and other image formats are pictures, as by `save_picture`.
+        """
+        if is_picture(path):
+            self.save_picture(path)
+        else:
+            write_flow(path, self.array, self.valid, self.backward)
 
     def picture(
         self, *, max_length: float | None = None, legend: bool = False

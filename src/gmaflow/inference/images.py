@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gmaflow.errors import ImageError, check_known
 from gmaflow.io import image_to_array, list_images, read_image
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from gmaflow.errors import FlowError, counted
 from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.model.aggregation import STREAM_BYTES
-from gmaflow.runtime.memory import as_gigabytes
+from gmaflow.runtime.device import as_gigabytes
 
 log = logging.getLogger(__name__)
 
@@ -150,9 +150,28 @@ def bytes_needed(
             held += attention + attention / scale
             refining += attention + matrix
         else:
-            # A CPU keeps it in two bytes even in float32.
-            refining += attention / 2 if computation.device == "cpu" and scale == 1 else attention
+            refining += attention
+    if config.continues:
+        refining += continuation_bytes(computation, plan, batch * matrix)
     return footprint.fixed + max(footprint.encoding * pixels, held, refining)
+
+
+def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float) -> float:
+    """Return what the second attention, of the continuation, adds to an iteration.
+
+    Args:
+        computation: What decides the need.
+        plan: Whether it is stored.
+        matrix: Bytes of an attention matrix in the working type.
+    """
+    in_float32 = 2 * matrix if computation.half else matrix
+    if not plan.store_attention:
+        piece = STREAM_BYTES["cpu" if computation.device == "cpu" else "other"]
+        return 4 * min(in_float32, float(piece))
+    if computation.fast:
+        return matrix  # made a few rows at a time
+    # Scores, distances and softmax are in float32 in any precision.
+    return matrix + 3 * in_float32
 
 
 def plan_work(

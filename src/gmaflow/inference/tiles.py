@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.model import STRIDE, Prediction
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 
 OVERLAP = 128
 """Minimum overlap of neighbouring tiles in pixels. A match is found only inside a tile, so this is

@@ -15,7 +15,7 @@ from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.images import Padding
 from gmaflow.io import atomic_write
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.model import STRIDE, pixel_grid
 
 CHUNK = 2**24

@@ -1,19 +1,21 @@
 """Files <-> arrays, without torch.
 
-Images (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`, `exr_header`), video
-(`video_reader`, `video_writer`), folders in natural order (`folders`), paths and atomic writes
-(`paths`), sizes and limits (`sizes`), reading and writing in threads (`overlap`), and folders of
-results that can be resumed (`resumable`).
+Images and their sizes (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`,
+`exr_header`), video (`video_reader`, `video_writer`), folders in natural order (`folders`), paths
+and atomic writes (`paths`), reading and writing in threads (`overlap`), and folders of results that
+can be resumed (`resumable`).
 """
 
 from gmaflow.io.flow_files import (
     FLOW_SUFFIXES,
+    KITTI_ENDING,
     FlowArrays,
     ensure_can_encode,
+    is_picture,
     read_flow_arrays,
     write_flow,
 )
-from gmaflow.io.folders import KITTI_ENDING, find_breaks, list_flows, list_images
+from gmaflow.io.folders import find_breaks, list_flows, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
@@ -58,6 +60,7 @@ __all__ = [
     "find_breaks",
     "has_sound",
     "image_to_array",
+    "is_picture",
     "list_flows",
     "list_images",
     "probe_video",

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
 
 from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError
 from gmaflow.io.exr_header import DamagedError, Part, read_parts
-from gmaflow.io.sizes import check_header_size, check_pixels, check_ratio
+from gmaflow.io.images import check_header_size, check_pixels, check_ratio
 
 Planes = Mapping[str, Shaped[np.ndarray, "h w"]]
 """The channels of a part by name; those of deep parts hold an array or None for each pixel."""

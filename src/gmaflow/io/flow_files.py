@@ -1,4 +1,4 @@
-"""Flow files: .flo, KITTI's .png, .pfm, .npy, .npz, .flo5 and .exr. The suffix picks the format.
+"""Flow files: .flo, .pfm, .npy, .npz, .flo5, .exr and KITTI's .png. The suffix picks the format.
 
 Headers are not trusted: sizes and lengths are checked before memory is allocated.
 """
@@ -18,9 +18,12 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
+from gmaflow.io.images import PICTURE_SUFFIXES, check_header_size, check_length, check_ratio
 from gmaflow.io.paths import PathLike, atomic_write, require_file
 from gmaflow.io.png16 import encode_png16, read_png16
-from gmaflow.io.sizes import check_header_size, check_length, check_ratio
+
+KITTI_ENDING = ".kitti.png"
+"""Ending that distinguishes KITTI's 16-bit flow from a picture."""
 
 
 class FlowArrays(NamedTuple):
@@ -90,9 +93,10 @@ def write_flow(
     *,
     beside: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write a flow file; a .png is written in KITTI's format.
+    """Write a flow file; every .png is written in KITTI's format, as the benchmark names its files.
 
-    KITTI's format rounds to 1/64 pixel; all others keep float32 exactly.
+    KITTI's format rounds to 1/64 pixel; all others keep float32 exactly. Where a .png can also be a
+    picture (`Flow.save`, the command line), `is_picture` decides.
 
     Args:
         path: Where to; an existing file is replaced.
@@ -120,6 +124,15 @@ def write_flow(
             writer(temporary, flow)
         except FlowFileError as err:  # the writer does not know the final name
             raise FlowFileError(f"{path}: {err}") from err
+
+
+def is_picture(path: PathLike) -> bool:
+    """Tell whether an output's name asks for a picture of a flow, not for a flow file.
+
+    A .png is a picture, unless its name ends in .kitti.png.
+    """
+    name = Path(path).name.lower()
+    return Path(name).suffix in PICTURE_SUFFIXES and not name.endswith(KITTI_ENDING)
 
 
 def ensure_can_encode(path: PathLike) -> None:

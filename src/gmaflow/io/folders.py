@@ -7,12 +7,9 @@ from pathlib import Path
 from statistics import median_low
 
 from gmaflow.errors import FlowError, FlowFileError, ImageError
-from gmaflow.io.flow_files import FLOW_SUFFIXES
+from gmaflow.io.flow_files import FLOW_SUFFIXES, KITTI_ENDING
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import PathLike
-
-KITTI_ENDING = ".kitti.png"
-"""Ending that distinguishes KITTI's 16-bit flow from a picture."""
 
 
 def list_images(folder: PathLike) -> list[Path]:

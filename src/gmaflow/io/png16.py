@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt16
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.sizes import check_header_size, check_ratio
+from gmaflow.io.images import check_header_size, check_ratio
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")

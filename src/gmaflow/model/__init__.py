@@ -1,9 +1,11 @@
 """The network: tensors to tensors.
 
 - `network`: the whole network; `config`: the models by name.
-- `encoder`, `correlation`, `aggregation`, `update`, `upsample`: its parts, in the order of use.
+- `encoder`, `correlation`, `aggregation`, `update`, `continuation`, `upsample`: its parts, in the
+  order of use.
 - `correlation_kernels`, `upsample_kernels`: the same by Triton kernels, with gradients.
 - `gathered_gradients`: gradients that all iterations share, computed once.
+- `mixed_product`: a half-precision matrix times float32 values.
 """
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gmaflow.model.config import AttentionKind
 from gmaflow.model.gathered_gradients import SharedFactor
+from gmaflow.model.mixed_product import product
 
 MAX_OFFSET = 160
 """Position tables reach this many cells of the 1/8 grid, as published. Beyond, their last entry is
@@ -52,7 +53,32 @@ class StoredAttention:
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
-        return self.weights @ values if self._factor is None else self._factor.times(values)
+        if self._factor is not None:
+            return self._factor.times(values)
+        return product(self.weights, values)
+
+
+@dataclass(frozen=True)
+class DistanceBias:
+    """Less attention to pixels that are further away."""
+
+    decay: Float[Tensor, " 1"]
+    """How much a score falls for each cell of distance."""
+    height: int
+    width: int
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "q p"]:
+        """Return the bias of each query (flat pixel index) for every pixel."""
+        pixels = torch.arange(self.height * self.width, device=queries.device)
+        # In place: these are as large as the attention itself.
+        squares = self._offsets(queries // self.width, pixels // self.width).square_()
+        squares += self._offsets(queries % self.width, pixels % self.width).square_()
+        return -self.decay * squares.sqrt_()
+
+    def _offsets(
+        self, ours: Int64[Tensor, " q"], theirs: Int64[Tensor, " p"]
+    ) -> Float[Tensor, "q p"]:
+        return ours.float()[:, None] - theirs.float()
 
 
 @dataclass(frozen=True)
@@ -61,22 +87,31 @@ class StreamedAttention:
 
     queries: Float[Tensor, "b a p e"]
     keys: Float[Tensor, "b a p e"]
+    bias: DistanceBias | None = None
+    """Added to the scores."""
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
         """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
-        return self._weights(self.queries[:, :, queries])
+        return self._weights(self.queries[:, :, queries], queries)
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
         batch, heads, pixels, _ = self.keys.shape
-        bytes_per_row = batch * heads * pixels * self.keys.element_size()
+        size = self.keys.element_size() if self.bias is None else 4
+        bytes_per_row = batch * heads * pixels * size
         limit = STREAM_BYTES["cpu" if values.device.type == "cpu" else "other"]
         chunk = max(1, limit // bytes_per_row)
-        parts = [self._weights(part) @ values for part in self.queries.split(chunk, dim=2)]
-        return torch.cat(parts, dim=2)
+        everything = torch.arange(pixels, device=values.device)
+        some = zip(self.queries.split(chunk, dim=2), everything.split(chunk), strict=True)
+        return torch.cat([product(self._weights(*part), values) for part in some], dim=2)
 
-    def _weights(self, queries: Float[Tensor, "b a q e"]) -> Float[Tensor, "b a q p"]:
-        return (queries @ self.keys.transpose(2, 3)).softmax(dim=-1).to(queries.dtype)
+    def _weights(
+        self, queries: Float[Tensor, "b a q e"], positions: Int64[Tensor, " q"]
+    ) -> Float[Tensor, "b a q p"]:
+        scores = queries @ self.keys.transpose(2, 3)
+        if self.bias is not None:
+            scores = scores.float() + self.bias.rows(positions)
+        return scores.softmax(dim=-1).to(queries.dtype)
 
 
 class Attention(nn.Module):

@@ -1,4 +1,4 @@
-"""The config of a network, and the five models by name."""
+"""The config of a network, and the models by name."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -11,6 +11,9 @@ MOST_HEADS = 64
 
 Combination = Literal["concatenate", "replace"]
 """What the recurrent unit sees: local and global motion, or global motion only."""
+
+ContinuationKind = Literal["none", "affine"]
+"""How motion is continued into hidden pixels: not at all, or by affine fits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,8 @@ class NetworkConfig:
     """Whether global motion is concatenated with local motion, or replaces it."""
     residual: bool = True
     """Add the aggregated motion to the local motion."""
+    continuation: ContinuationKind = "none"
+    """Whether the motion of related pixels is continued into hidden ones; `none` is the paper."""
 
     def __post_init__(self) -> None:
         if self.attention not in get_args(AttentionKind):
@@ -37,6 +42,9 @@ class NetworkConfig:
         if self.combination not in get_args(Combination):
             known = ", ".join(get_args(Combination))
             raise ValueError(f"unknown combination={self.combination!r}; choose one of {known}")
+        if self.continuation not in get_args(ContinuationKind):
+            known = ", ".join(get_args(ContinuationKind))
+            raise ValueError(f"unknown continuation={self.continuation!r}; choose one of {known}")
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
@@ -47,11 +55,18 @@ class NetworkConfig:
         varied = (self.num_heads, self.learned_alpha, self.combination, self.residual)
         if not self.aggregates and varied != (1, True, "concatenate", True):
             raise ValueError("without attention there are no heads, alpha, combination or residual")
+        if self.continues and (not self.aggregates or self.num_heads > 1):
+            raise ValueError("continuation='affine' needs attention with one head")
 
     @property
     def aggregates(self) -> bool:
         """Whether motion is aggregated by attention (GMA) or not (RAFT)."""
         return self.attention != "none"
+
+    @property
+    def continues(self) -> bool:
+        """Whether motion is continued into hidden pixels."""
+        return self.continuation != "none"
 
     @property
     def feature_channels(self) -> int:
@@ -91,6 +106,7 @@ class NetworkConfig:
 
 MODELS: dict[str, NetworkConfig] = {
     "gma": NetworkConfig(attention="content"),
+    "gma-affine": NetworkConfig(attention="content", continuation="affine"),
     "gma-p": NetworkConfig(attention="content+position"),
     "gma-p-only": NetworkConfig(attention="position"),
     "raft": NetworkConfig(attention="none"),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
+from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
 from gmaflow.model.correlation import correlate
 from gmaflow.model.encoder import make_encoder
 from gmaflow.model.update import MotionEncoder, UpdateBlock
@@ -54,6 +55,8 @@ class Prediction(NamedTuple):
     """Full-size flow of the last iteration, or of all iterations in order."""
     low: Float[Tensor, "b 2 h w"]
     """The last flow on the 1/8 grid, in its pixels; a warm start begins from it."""
+    continued: tuple[Continued, ...] = ()
+    """What each iteration continued, for training; see `gmaflow.model.continuation`."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -102,6 +105,11 @@ class FlowNetwork(nn.Module):
                 learned_alpha=config.learned_alpha,
                 residual=config.residual,
             )
+        self.continuation: Continuation | None = None
+        if config.continues:
+            assert self.attention is not None
+            self.continuation = Continuation(context_channels=context, hidden_channels=hidden)
+            self.continuation.start_from(self.attention.to_query_key.weight)
         self.update = UpdateBlock(
             hidden_channels=hidden,
             context_channels=context,
@@ -180,16 +188,23 @@ class FlowNetwork(nn.Module):
         flow = flow.contiguous(memory_format=layout_of(features1))
         if flow_init is not None:
             flow = flow + flow_init
-        flows = []
+        flows, continued = [], []
+        continuing: AttentionWeights | None = None
         for iteration in range(iters):
             flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
             seen = correlation.lookup(grid + flow)
             hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
+            if self.continuation is not None and iteration >= FIRST_ITERATION:
+                if continuing is None:
+                    store = plan.store_attention
+                    continuing = self.continuation.attend(context, hidden, store=store)
+                flow, found = self.continuation(hidden, flow, continuing)
+                continued.append(found)
             if all_iterations or iteration == iters - 1:
                 flows.append(self.upsample(flow, hidden))
             if on_iteration is not None:
                 on_iteration(iteration + 1, flow, hidden)
-        return Prediction(flows, flow)
+        return Prediction(flows, flow, tuple(continued))
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""

@@ -1,21 +1,32 @@
-"""Where to compute, in which precision, and with which kernels."""
+"""Where to compute, in which precision, and with how much memory."""
 
+import ctypes
 import importlib.util
+import os
+import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
 
 import torch
 
-from gmaflow.errors import FlowError, check_known
-from gmaflow.runtime.memory import explaining_out_of_memory
+from gmaflow.errors import FlowError, check_known, counted
 
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+SHARE = 0.8
+"""The share of the free memory to plan with. The rest is for other programs, and for what plans do
+not foresee."""
+
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
 _flags = threading.Lock()
 _users: Counter[str] = Counter()
@@ -112,3 +123,138 @@ def has_kernels(device: torch.device) -> bool:
 def has_triton() -> bool:
     """Tell whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
+
+
+# --- Memory --------------------------------------------------------------------------------------
+
+
+def as_bytes(amount: str | int | float) -> float:
+    """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB.
+
+    Raises:
+        FlowError: The text is not an amount.
+    """
+    text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
+    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
+    try:
+        number = float(found[1]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or number <= 0 or (found[3] and not found[2]):
+        raise FlowError(
+            f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
+        )
+    return number * (_BINARY if found[3] else _UNITS)[found[2]]
+
+
+def as_gigabytes(amount: float) -> str:
+    """Write an amount of memory for people."""
+    return f"{amount / 1e9:.3g} GB"
+
+
+def memory_budget(device: torch.device, limit: float | None = None) -> float:
+    """Return how many bytes to plan with on a device: the limit, or a share of what is free."""
+    return SHARE * free_memory(device) if limit is None else limit
+
+
+def free_memory(device: torch.device) -> float:
+    """Return how many bytes are free on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        held = torch.cuda.memory_stats(device)
+        reserved, allocated = (
+            held.get(f"{kind}_bytes.all.current", 0) for kind in ("reserved", "allocated")
+        )
+        return free + reserved - allocated
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return min(free_host_memory(), free_container_memory())
+
+
+def free_host_memory() -> float:
+    """Return how many bytes the machine has free, or half of its memory if that is unknown."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * float(line.split()[1])
+    except OSError:
+        pass
+    try:
+        return 0.5 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30  # Windows: assume a small laptop
+
+
+def free_container_memory(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """Return what the limit of a container, job or service leaves, or infinity without a limit.
+
+    Args:
+        groups: Where Linux lists control groups, of version 2 or 1.
+        own: Where it lists the groups of this process.
+    """
+    free = [float("inf")]
+    for line in own.read_text().splitlines() if own.exists() else ():
+        number, controllers, path = line.split(":", 2)
+        # Limits of parent groups apply too. In a container they may be all that is visible.
+        within = PurePosixPath(path.lstrip("/"))
+        for group in (within, *within.parents):
+            if number == "0":
+                free.append(free_in_group(groups / group, "memory.max", "memory.current"))
+            elif "memory" in controllers.split(","):
+                names = "memory.limit_in_bytes", "memory.usage_in_bytes"
+                free.append(free_in_group(groups / "memory" / group, *names))
+    return min(free)
+
+
+def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
+    """Return what the limit of one control group leaves, or infinity without a limit.
+
+    Cached files count as used, but the kernel drops them when memory is needed. Without them, a
+    process that has read a large data set would seem to have no memory left.
+    """
+    try:
+        limit = (group / limit_file).read_text().strip()
+        used = float((group / used_file).read_text())
+        details = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    amounts = {name: float(amount) for name, amount in map(str.split, details)}
+    # In version 1 the limit and the use include child groups, and so does the total.
+    files = sum(
+        amounts.get(f"total_{name}", amounts.get(name, 0.0))
+        for name in ("active_file", "inactive_file")
+    )
+    return float("inf") if limit == "max" else max(0.0, float(limit) - used + files)
+
+
+def give_back_freed() -> None:
+    """Return freed memory that is still resident to the system; only glibc can."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+@contextmanager
+def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
+    """Turn running out of memory on a batch of images into an error that says what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as err:
+        if not is_out_of_memory(err):
+            raise
+        batch, _, height, width = shape
+        other = "free some memory" if device.type == "cpu" else "use the device cpu"
+        raise FlowError(
+            f"not enough memory on {device} for {counted(batch, 'pair')} of {height}x{width}; "
+            f"use smaller images, set a limit (--max-memory, max_memory=), or {other}"
+        ) from err
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether an error means out of memory; on a CPU torch has no class for that."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "allocate memory" in str(error)

@@ -15,7 +15,7 @@ from numpy import ndarray
 from gmaflow.errors import DatasetError, FlowError, FlowFileError, ImageError
 from gmaflow.geometry import hole_depths, leaves_frame
 from gmaflow.io import FlowArrays, read_flow_arrays, read_image
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.scenes.renderer import SceneRenderer, pair_arrays
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, Refinement
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 from gmaflow.serving.http_errors import ApiError, gone, server_error, too_busy
 from gmaflow.serving.jobs import (
     Footage,

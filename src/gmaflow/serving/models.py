@@ -9,8 +9,7 @@ import torch
 
 from gmaflow.errors import FlowError, suggest
 from gmaflow.inference import Backend, FlowEstimator, Precision
-from gmaflow.runtime.device import pick_device
-from gmaflow.runtime.memory import as_bytes
+from gmaflow.runtime.device import as_bytes, pick_device
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weights
 
 

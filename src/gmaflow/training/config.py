@@ -1,15 +1,17 @@
-"""The configuration of a training run, checked when it is created.
+"""The configuration of a training run, checked when it is created, and the presets.
 
 The string under a field is its documentation, in `--help` and in `gmaflow train PRESET --show`.
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_args
 
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
+from gmaflow.model.continuation import FIRST_ITERATION
 from gmaflow.runtime.device import as_precision
 from gmaflow.scenes import PRESETS as SCENE_PRESETS
 
@@ -19,6 +21,7 @@ CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
 
 SOURCE_KINDS = ("scenes", "stage", "set", "folder")
 STAGES = ("chairs", "things", "sintel", "kitti")
+TEXTURE_SPLITS = ("train", "all")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class TrainConfig:
 
     # The network.
     model: str = "gma"
-    """gma, gma-p, gma-p-only, raft or raft-small."""
+    """gma, gma-affine, gma-p, gma-p-only, raft or raft-small."""
     num_heads: int = 1
     """Attention heads of a gma model."""
     learned_alpha: bool = True
@@ -82,6 +85,8 @@ class TrainConfig:
     """Folder of the data set, or of several; by default from the environment."""
     textures: str = ""
     """Folder of images to use as textures of scenes; by default the built-in patterns."""
+    textures_split: str = "train"
+    """train: hold one texture in ten out, and validate on those; all: use every texture."""
     crop: tuple[int, int] = (368, 496)
     """Height and width of the training crops, multiples of 8."""
     batch: int = 16
@@ -118,8 +123,11 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
-    accumulate: int = 1
-    """Compute the gradient of a batch in this many parts, to save memory."""
+    erase: float = 0.0
+    """Share of the pairs in which 1 or 2 boxes (48 to 96 px) of the second frame's features are
+    replaced by their mean: motion there must come from elsewhere; 0: off."""
+    accumulate: int = 0
+    """Compute the gradient of a batch in this many parts, to save memory; 0: as few as fit."""
 
     # The start.
     init: str = ""
@@ -150,6 +158,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _ = self.network  # raises if the fields describe no network
         as_precision(self.precision)
+        if self.textures_split not in TEXTURE_SPLITS:
+            raise TrainingError(
+                f"unknown textures_split={self.textures_split!r}; give train or all"
+            )
         for name in (*filter(None, [self.data]), *self.validate_on):
             DataSource.parse(name)
         if self.validate_every and not self.validate_on:
@@ -158,7 +170,12 @@ class TrainConfig:
             raise TrainingError("stage: is for training only; validate on set:NAME instead")
         self._check_sizes()
         self._check_shares()
-        _ = self.growth
+        fewest = min(iters for _, iters in self.growth)
+        if self.network.continues and fewest <= FIRST_ITERATION:
+            raise TrainingError(
+                f"{self.model} continues motion from iteration {FIRST_ITERATION + 1} on, so "
+                f"{fewest} iterations would not train all of it; give more"
+            )
 
     @property
     def network(self) -> NetworkConfig:
@@ -178,7 +195,7 @@ class TrainConfig:
             "residual": self.residual,
         }
         try:
-            return NetworkConfig(small=base.small, attention=base.attention, **varied)
+            return replace(base, **varied)
         except ValueError as err:
             raise TrainingError(f"{self.model}: {err}") from None
 
@@ -186,6 +203,11 @@ class TrainConfig:
     def ways(self) -> int:
         """Directions of each pair in a batch: 1, or 2 with `both_ways`."""
         return 2 if self.both_ways else 1
+
+    @property
+    def parts(self) -> int:
+        """Number of parts in which the gradient of a batch is computed."""
+        return max(1, self.accumulate)
 
     @property
     def growth(self) -> tuple[tuple[float, int], ...]:
@@ -213,16 +235,16 @@ class TrainConfig:
                 f"invalid crop={height}x{width}; give multiples of {STRIDE}, at least {MIN_SIDE}"
             )
         least = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
-        least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 1, "warm_up": 1, "seed": 0}
+        least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 0, "warm_up": 1, "seed": 0}
         least |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0, "pairs": 0}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")
-        if self.batch % (self.accumulate * self.ways):
+        if self.batch % (self.parts * self.ways):
             raise TrainingError(
-                f"batch={self.batch} cannot be split into {self.accumulate} equal parts"
+                f"batch={self.batch} cannot be split into {self.parts} equal parts"
                 f"{', each forward and backward' if self.both_ways else ''}; choose a multiple of "
-                f"{self.accumulate * self.ways}"
+                f"{self.parts * self.ways}"
             )
         if self.both_ways and self.data and DataSource.parse(self.data).kind != "scenes":
             raise TrainingError(
@@ -243,6 +265,7 @@ class TrainConfig:
             "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
         for name, (within, wanted) in bounds.items():
@@ -268,6 +291,8 @@ def from_json(text: str) -> TrainConfig:
             raise TrainingError(
                 f"unknown setting {unknown[0]!r}; the run may be from a newer gmaflow"
             )
+        if values.get("textures"):  # a run from before there was a split used every texture
+            values.setdefault("textures_split", "all")
         lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
         return TrainConfig(**(values | lists))
     except (json.JSONDecodeError, AttributeError, TypeError) as err:
@@ -280,6 +305,12 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     fixed = old.keys() - CHANGEABLE
     if not (stored.textures and wanted.textures):  # the folder may move, but not appear or vanish
         fixed |= {"textures"}
+    if not wanted.textures:
+        fixed -= {"textures_split"}
+    if not wanted.accumulate:  # taken from the stored config
+        fixed -= {"accumulate"}
+    if wanted.steps > stored.steps:  # `schedule.check_extension` decides
+        fixed -= {"steps"}
     return [
         f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
         for name in old
@@ -293,3 +324,105 @@ def as_text(value: object) -> str:
         is_size = bool(value) and isinstance(value[0], int)
         return ("x" if is_size else ",").join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
+# Presets: the paper's four stages, and training on rendered scenes or your own data.
+
+
+def chairs() -> TrainConfig:
+    """Stage 1 of the paper: FlyingChairs, from random weights."""
+    return TrainConfig(
+        data="stage:chairs",
+        steps=120_000,
+        batch=8,
+        crop=(368, 496),
+        lr=2.5e-4,
+        weight_decay=1e-4,
+        gamma=0.8,
+        save_every=5000,
+    )
+
+
+def things() -> TrainConfig:
+    """Stage 2 of the paper: FlyingThings3D; use --init with the weights of stage 1."""
+    return replace(chairs(), data="stage:things", batch=6, crop=(400, 720), lr=1.25e-4)
+
+
+def sintel() -> TrainConfig:
+    """Stage 3 of the paper: Sintel, KITTI, HD1K and FlyingThings3D; --init from stage 2."""
+    return replace(things(), data="stage:sintel", crop=(368, 768), weight_decay=1e-5, gamma=0.85)
+
+
+def kitti() -> TrainConfig:
+    """Stage 4 of the paper: KITTI 2015; --init from stage 3."""
+    return replace(sintel(), data="stage:kitti", steps=50_000, crop=(288, 960))
+
+
+def scenes_pretrain() -> TrainConfig:
+    """Rendered scenes of all kinds, from random weights; needs no files."""
+    return TrainConfig(
+        data="scenes:mix",
+        steps=100_000,
+        batch=16,
+        crop=(368, 496),
+        lr=4e-4,
+        weight_decay=1e-4,
+        gamma=0.8,
+        validate_every=5000,
+    )
+
+
+def scenes_finetune() -> TrainConfig:
+    """Rendered scenes: larger crops, faster motion, lower rate; --init from the pretraining."""
+    return replace(
+        scenes_pretrain(),
+        data="scenes:fast-mix",
+        steps=30_000,
+        batch=8,
+        crop=(368, 768),
+        lr=1.25e-4,
+        weight_decay=1e-5,
+        gamma=0.85,
+    )
+
+
+def finetune() -> TrainConfig:
+    """Your own pairs: give --data folder:PATH, and --init with the initial weights."""
+    return TrainConfig(
+        data="",  # the user must give the folder
+        steps=5000,
+        batch=6,
+        crop=(320, 448),
+        lr=1e-4,
+        weight_decay=1e-5,
+        gamma=0.85,
+        log_every=50,
+        save_every=500,
+    )
+
+
+PRESETS: Mapping[str, Callable[[], TrainConfig]] = {
+    "chairs": chairs,
+    "things": things,
+    "sintel": sintel,
+    "kitti": kitti,
+    "scenes-pretrain": scenes_pretrain,
+    "scenes-finetune": scenes_finetune,
+    "finetune": finetune,
+}
+
+
+def preset(name: str) -> TrainConfig:
+    """Return the preset with this name.
+
+    Raises:
+        TrainingError: the name is unknown.
+    """
+    if name not in PRESETS:
+        raise TrainingError(f"unknown preset {name!r}; {suggest(name, PRESETS)}")
+    return PRESETS[name]()
+
+
+def summary(name: str) -> str:
+    """Return a one-line description of a preset."""
+    return (PRESETS[name].__doc__ or "").strip().splitlines()[0]

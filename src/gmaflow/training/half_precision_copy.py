@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from gmaflow.model import FlowNetwork
+from gmaflow.model.continuation import Continuation
 
 
 class HalfPrecisionCopy:
     """A copy of a network in half precision, channels last for tensor cores.
 
-    Batch norm layers are shared with the original, so that their statistics stay in float32 and in
-    one place.
+    Batch norm layers and the continuation are shared with the original: statistics, and sums of
+    positions and flow, need float32.
 
     Args:
         network: The float32 network; its weights become channels last, too.
@@ -26,7 +27,10 @@ class HalfPrecisionCopy:
     def __init__(self, network: FlowNetwork, dtype: torch.dtype) -> None:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         shared = {
-            id(layer): layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)
+            id(part): part
+            for layer in network.modules()
+            if isinstance(layer, nn.BatchNorm2d | Continuation)
+            for part in layer.modules()
         }
         self.network = copy.deepcopy(network, memo=dict(shared))
         for layer in self.network.modules():

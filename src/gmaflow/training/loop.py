@@ -1,6 +1,9 @@
 """The training loop."""
 
+import os
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,13 +14,12 @@ from types import FrameType
 
 import torch
 
-from gmaflow.errors import TrainingError, say
-from gmaflow.runtime.memory import is_out_of_memory
+from gmaflow.errors import INTERRUPTED, TrainingError, say
+from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import World, joined_world
-from gmaflow.training.metrics import Meter
-from gmaflow.training.reporting import Reporter
+from gmaflow.training.reporting import Meter, Reporter
 from gmaflow.training.run_folder import TrainState, random_states
 from gmaflow.training.schedule import plan_at
 from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
@@ -25,6 +27,11 @@ from gmaflow.training.validation import Validation
 
 AGREE_EVERY = 10
 """Several processes agree on stopping every so many steps, since communication takes time."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+REASONS = ("", "time limit reached", "interrupted")
+"""Why to stop; if processes differ, the last one counts."""
+GRACE = 2.0
+"""Seconds after a second Ctrl-C before the process ends itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +80,9 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
             say(reporting.introduce(config, device, compiling=recorded))
         with explaining_out_of_memory(config):
             run = prepare(config, options, world, device)
+        if world.is_first and not options.quiet:
+            for note in run.notes:
+                say(note)
         with StopRequest(after=options.stop_after or None) as stop:
             return run_steps(run, stop, show=not options.quiet)
 
@@ -81,7 +91,7 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
     """Execute the remaining steps."""
     config, first, device = run.config, run.world.is_first, run.step.device
     meter = Meter(device, run.world)
-    done, last = run.start, {}
+    done, stopped, last = run.start, "", {}
     with Reporter(run.folder, config, start=done, show=show and first, record=first) as reporter:
         batches = run.source.batches(done)
         for step in range(done, config.steps):
@@ -90,12 +100,14 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
             meter.add(result, config.batch)
             done = step + 1
             reporter.advance(done)
-            ending = done == config.steps or stop.agreed(done, run.world, device)
+            stopped = "" if done == config.steps else stop.agreed(done, run.world, device)
+            ending = done == config.steps or bool(stopped)
             if ending or done % config.log_every == 0:
                 check_progress(run, done)
                 last = meter.read() | {"lr": float(run.step.lr), "skipped": float(run.step.skipped)}
                 reporter.log(done, last)
-            if run.validation and (ending or done % config.validate_every == 0):
+            due = ending and stopped != "interrupted"  # nobody waits for it after Ctrl-C
+            if run.validation and (due or done % config.validate_every == 0):
                 with saving_on_error(run, done):
                     validate(run, run.validation, done, reporter)
             if ending or done % config.save_every == 0:
@@ -104,11 +116,10 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
                 break
     if first:
         reporting.draw_curve(run.folder, config)
-    reason = "" if done == config.steps else stop.reason or "another process stopped"
     return RunSummary(
         folder=run.folder.path,
         steps=done,
-        stopped=reason,
+        stopped=stopped,
         skipped=int(run.step.skipped),
         last=last,
         best=run.best,
@@ -188,7 +199,7 @@ def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
     except (MemoryError, RuntimeError) as err:
         if not is_out_of_memory(err):
             raise
-        parts, unit, less = 2 * config.accumulate, config.accumulate * config.ways, []
+        parts, unit, less = 2 * config.parts, config.parts * config.ways, []
         if config.batch % (2 * unit) == 0:
             less.append(f"accumulate={parts} (the same batch in {parts} parts)")
         if config.batch > unit:
@@ -204,29 +215,56 @@ def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
 class StopRequest:
     """Stops a run between two steps: on Ctrl-C, SIGTERM, or after a time limit.
 
-    A second Ctrl-C stops it immediately.
+    A second Ctrl-C stops it immediately. Python calls signal handlers only between two calls of
+    torch, which may take minutes. A thread therefore reads the signals as they come.
     """
 
     def __init__(self, *, after: float | None) -> None:
         self.deadline = None if after is None else time.monotonic() + after
         self.signalled = False
-        self._previous: dict[signal.Signals, object] = {}
+        self._previous: dict[int, object] = {}
+        self._left = threading.Event()
 
     def __enter__(self) -> "StopRequest":
         # Only the main thread may set signal handlers.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            self._received, self._sent = socket.socketpair()
+            self._sent.setblocking(False)
+            self._listener = threading.Thread(target=self._listen, daemon=True)
+            self._listener.start()
+            self._previous_fd = signal.set_wakeup_fd(self._sent.fileno())
+            for number in STOP_SIGNALS:
                 self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._left.set()
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+        if self._previous:
+            signal.set_wakeup_fd(self._previous_fd)
+            self._sent.close()  # ends the thread
+            self._listener.join()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signalled:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("the last checkpoint is kept; add --resume to continue")
         self.signalled = True
+
+    def _listen(self) -> None:
+        """Answer the first signal, and end the process at the second if torch does not return."""
+        answered = False
+        with self._received:
+            while number := self._received.recv(1):
+                if number[0] not in STOP_SIGNALS:
+                    continue
+                if not answered:
+                    say("finishing this step; press Ctrl-C again to stop now")
+                    answered = True
+                elif not self._left.wait(GRACE):
+                    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the bar hides the cursor
+                    say(f"{shown}gmaflow: interrupted; the last checkpoint is kept; add --resume")
+                    os._exit(INTERRUPTED)
 
     @property
     def reason(self) -> str:
@@ -237,10 +275,11 @@ class StopRequest:
             return "time limit reached"
         return ""
 
-    def agreed(self, step: int, world: World, device: torch.device) -> bool:
-        """Return whether to stop after this step; all processes decide the same."""
+    def agreed(self, step: int, world: World, device: torch.device) -> str:
+        """Return why to stop after this step, or ""; all processes decide the same."""
         if world.size == 1:
-            return bool(self.reason)
+            return self.reason
         if step % AGREE_EVERY:
-            return False
-        return bool(world.any(torch.tensor(float(bool(self.reason)), device=device)))
+            return ""
+        reason = torch.tensor(float(REASONS.index(self.reason)), device=device)
+        return REASONS[int(world.any(reason))]

@@ -23,7 +23,9 @@ from gmaflow.training import loss
 from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
-PARTS = ("context", "features", "recurrence", "motion", "upsampling", "loss")
+CONTINUATION_PARTS = ("weigh", "terms", "blend")
+"""Methods of `Continuation`. Between the last two is the product with its attention."""
+PARTS = ("context", "features", "recurrence", "motion", "upsampling", "loss", *CONTINUATION_PARTS)
 """What is compiled; those that take longest come first."""
 WARM_UPS = 3
 """Runs before recording, in which kernels are compiled and algorithms chosen."""
@@ -42,8 +44,9 @@ class RecordedStep:
         # cuDNN caches the algorithm of each convolution under these flags. It must not search now,
         # while others may use the device, nor cache an algorithm that it picks without a search.
         with self._parts.used(names), cudnn_flag("deterministic"), unchanged(self.step):
-            # The second refinement gets its state from the first, perhaps in another layout.
-            self.step.run(batch, 2)
+            # The second refinement gets its state from the first, perhaps in another layout. The
+            # fourth gets its flow from the first continuation, which is in the third.
+            self.step.run(batch, 4 if self.step.network.config.continues else 2)
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The next step overwrites the result."""
@@ -65,10 +68,13 @@ class RecordedStep:
 def unchanged(step: TrainStep) -> Iterator[None]:
     """Restore the state that preparing runs change, since they learn too."""
     before = {name: value.clone() for name, value in step.state().items()}
-    try:
-        yield
-    finally:
-        step.load_state(before)
+    # Erasing draws random numbers, also in runs that do not count.
+    devices = [step.device] if step.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            step.load_state(before)
 
 
 class CompiledParts:
@@ -93,6 +99,8 @@ class CompiledParts:
         }
         if isinstance(network.upsample, ConvexUpsampler):
             places["upsampling"] = (network.upsample.weights, "forward")
+        if network.continuation is not None:
+            places |= {name: (network.continuation, name) for name in CONTINUATION_PARTS}
         # Sizes never change; given a second size, the compiler would assume that they do.
         self._parts = {
             name: (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))

@@ -13,8 +13,40 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gmaflow.errors import counted
 from gmaflow.training.config import TrainConfig
+from gmaflow.training.distributed import World
+from gmaflow.training.loss import SUMS, mean_errors
 from gmaflow.training.run_folder import RunFolder
+from gmaflow.training.step import StepResult
 from gmaflow.viz import Series, save_plot
+
+
+class Meter:
+    """Means over the steps since the last reading, accumulated on the device."""
+
+    def __init__(self, device: torch.device, world: World) -> None:
+        self.world = world
+        # Loss, gradient norm, number of steps, then the sums of errors.
+        self.sums = torch.zeros(3 + SUMS, device=device)
+        self.pairs = 0
+        self.started = time.monotonic()
+
+    def add(self, result: StepResult, pairs: int) -> None:
+        """Add a step; skipped steps do not count."""
+        counted = (~result.skipped).float()
+        head = torch.stack([result.loss, result.gradient_norm, counted])
+        self.sums += torch.cat([head, result.errors]).masked_fill(result.skipped, 0.0)
+        self.pairs += pairs
+
+    def read(self) -> dict[str, float]:
+        """Return the means by name and start again. Waits for the device."""
+        values = self.world.sum(self.sums.clone()).cpu()
+        means = mean_errors(values[3:])
+        if counted := float(values[2]):
+            means |= {"loss": float(values[0]) / counted, "gradient": float(values[1]) / counted}
+        means["pairs/s"] = self.pairs / max(time.monotonic() - self.started, 1e-9)
+        self.sums.zero_()
+        self.pairs, self.started = 0, time.monotonic()
+        return means
 
 
 class Reporter:

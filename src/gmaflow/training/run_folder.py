@@ -11,11 +11,12 @@ curve.png               the log as a plot, written at the end
 Checkpoints contain only tensors and plain values, and are loaded with `weights_only=True`.
 """
 
+import hashlib
 import json
 import logging
+import os
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 OURS = ("config.json", "log.jsonl", "weights.safetensors", "best.safetensors", "curve.png")
+CHECKSUM_MARK = b"sha256:"
+"""Precedes the checksum at the end of a checkpoint."""
+COMMENT_BYTES = len(CHECKSUM_MARK) + 64
 _NAME = re.compile(r"step-(\d{8})\.pt")
 
 
@@ -92,9 +96,11 @@ class Checkpoints:
             "best": state.best,
             "tensors": {name: value.detach().cpu() for name, value in state.tensors.items()},
             "random": state.random,
+            "checksum": "sha256",
         }
         with atomic_write(path) as temporary:
             torch.save(content, temporary)
+            append_checksum(temporary)
         for old in self.paths()[:-keep]:
             old.unlink()
         return path
@@ -122,8 +128,37 @@ class Checkpoints:
             path.unlink()
 
 
-def check_sums(path: Path) -> None:
-    """Verify a checkpoint's checksums, which torch itself ignores.
+def append_checksum(path: Path) -> None:
+    """Append a checksum of all bytes as the comment of a checkpoint, which is a ZIP archive.
+
+    The archive's own checksums do not cover its headers, and torch ignores them.
+    """
+    with path.open("r+b") as file:
+        file.seek(-2, os.SEEK_END)
+        file.write(COMMENT_BYTES.to_bytes(2, "little"))
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0, os.SEEK_END)
+        file.write(CHECKSUM_MARK + digest.encode())
+
+
+def has_checksum(path: Path) -> bool:
+    """Verify the checksum at the end of a checkpoint; return whether it has one.
+
+    Raises:
+        WeightsError: the file is damaged.
+    """
+    raw = memoryview(path.read_bytes())
+    content, comment = raw[:-COMMENT_BYTES], raw[-COMMENT_BYTES:].tobytes()
+    if not comment.startswith(CHECKSUM_MARK):
+        return False
+    if CHECKSUM_MARK + hashlib.sha256(content).hexdigest().encode() != comment:
+        raise WeightsError("damaged: its checksum is wrong")
+    return True
+
+
+def check_archive(path: Path) -> None:
+    """Verify the checksums of the parts of a checkpoint, which torch itself ignores.
 
     Raises:
         WeightsError: the file is truncated or damaged.
@@ -131,23 +166,27 @@ def check_sums(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError):
+    except Exception:  # noqa: BLE001  zipfile raises any error on damaged headers
         raise WeightsError("truncated or damaged") from None
     if damaged is not None:
         raise WeightsError(f"damaged in {damaged}")
 
 
 def read_state(path: Path) -> TrainState:
-    """Read a checkpoint.
+    """Read a checkpoint. Those of earlier versions have no checksum of all bytes.
 
     Raises:
         WeightsError: the file is broken, or not a checkpoint of a run.
     """
-    check_sums(path)
+    checked = has_checksum(path)
+    if not checked:
+        check_archive(path)
     content: Any = load_tensors_only(path)
     try:
         if content["version"] != VERSION:
             raise WeightsError(f"version {content['version']} is not supported, only {VERSION}")
+        if not checked and "checksum" in content:
+            raise WeightsError("damaged: its checksum is missing")
         return TrainState(
             config=from_json(content["config"]),
             step=content["step"],
@@ -157,6 +196,8 @@ def read_state(path: Path) -> TrainState:
         )
     except (KeyError, TypeError) as err:
         raise WeightsError(f"not a checkpoint of a run ({err} is missing)") from None
+    except TrainingError as err:
+        raise WeightsError(str(err)) from None
 
 
 class RunFolder:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from gmaflow.errors import TrainingError
 from gmaflow.training.config import TrainConfig
 
 # The published one-cycle schedule: torch's OneCycleLR with linear annealing, 100 steps longer than
@@ -54,3 +55,29 @@ def iters_at(step: int, config: TrainConfig) -> int:
 def occluded_at(step: int, config: TrainConfig) -> bool:
     """Return whether occluded pixels count in the loss of a step."""
     return step >= config.occluded_from * config.steps
+
+
+def check_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
+    """Describe what happens when a run gets more steps after `step` of them.
+
+    Raises:
+        TrainingError: the run has already used more iterations, or counted occluded pixels, where
+            the longer schedule would not yet.
+    """
+    if step:
+        before, after = plan_at(step - 1, old), plan_at(step, new)
+        setting = ""
+        if after.iters < before.iters:
+            setting = f"iters_growth would go back from {before.iters} to {after.iters} iterations"
+        elif before.occluded and not after.occluded:
+            setting = "occluded_from would ignore occluded pixels again"
+        if setting:
+            raise TrainingError(
+                f"the run cannot be extended from {old.steps} to {new.steps} steps after step "
+                f"{step}: {setting}; start a new run with the weights as --init"
+            )
+    rates = f"{lr_at(max(step - 1, 0), old):.2g} to {lr_at(step, new):.2g}"
+    return (
+        f"extended from {old.steps} to {new.steps} steps: the schedule is now that of {new.steps} "
+        f"steps, and at step {step} the learning rate goes from {rates}"
+    )

@@ -3,9 +3,12 @@
 Batch k is always the same, so the position in the data is just the number of the step.
 """
 
+import logging
 import os
-from collections.abc import Iterator
-from functools import lru_cache, partial
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -28,12 +31,19 @@ from gmaflow.data import (
 from gmaflow.data.roots import find_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
+from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.side_stream import SideStream
+
+log = logging.getLogger(__name__)
 
 SCALES = (-0.2, 0.6)
 """Range of scales, as powers of two, for a single data set or your own folder; as for Sintel."""
+OTHER_SPLIT: dict[TexturesSplit, TexturesSplit] = {"held-out": "train", "train": "all"}
+"""The textures to use when a split is empty."""
+
+AHEAD = 2
+"""How many batches the CPU may be ahead of the GPU: enough that the GPU never waits."""
 
 
 class SceneSource:
@@ -45,7 +55,7 @@ class SceneSource:
     def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
         self.renderer = renderer
         self.config = config
-        share = world.share(config.batch, parts=config.accumulate * config.ways) // config.ways
+        share = world.share(config.batch, parts=config.parts * config.ways) // config.ways
         self.own = world.rank * share + np.arange(share)
         self.stream = SideStream(renderer.device)
 
@@ -62,7 +72,37 @@ class SceneSource:
         batch = from_scenes(scenes)
         if not config.both_ways:
             return batch
-        return join_directions(batch, from_scenes(scenes.reversed()), config.accumulate)
+        return join_directions(batch, from_scenes(scenes.reversed()), config.parts)
+
+
+class SideStream:
+    """A second CUDA stream, which renders the next batch while the last step still computes.
+
+    On other devices work is done at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        self._handed_over: deque[torch.cuda.Event] = deque()
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+
+    def make(self, batch: Callable[[], Batch]) -> Batch:
+        """Return a new batch; the caller's stream waits for it, the caller does not."""
+        if self._stream is None:
+            return batch()
+        while len(self._handed_over) >= AHEAD:
+            self._handed_over.popleft().synchronize()
+        with torch.cuda.stream(self._stream):
+            made = batch()
+        steps = torch.cuda.current_stream(self._stream.device)
+        steps.wait_stream(self._stream)
+        for tensor in made:
+            # The memory is the side stream's, which must not reuse it before the step reads it.
+            tensor.record_stream(steps)
+        self._handed_over.append(steps.record_event())
+        return made
 
 
 class FileSource:
@@ -76,7 +116,7 @@ class FileSource:
         world: World = ALONE,
     ) -> None:
         self.config, self.dataset, self.device, self.world = config, dataset, device, world
-        self.share = world.share(config.batch, parts=config.accumulate)
+        self.share = world.share(config.batch, parts=config.parts)
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches, beginning with step `start`."""
@@ -95,6 +135,7 @@ class FileSource:
             sampler=order,
             num_workers=min(self.config.workers, usable_cores()),
             pin_memory=self.device.type == "cuda",
+            worker_init_fn=ignore_interrupts,
         )
         try:
             for batch in loader:
@@ -135,17 +176,28 @@ def open_renderer(
     device: torch.device,
     *,
     seed: int,
+    split: TexturesSplit = "train",
     compiled: bool = False,
 ) -> SceneRenderer:
-    """Create a renderer of scenes."""
-    textures = load_textures(config.textures, device) if config.textures else None
+    """Create a renderer of scenes with a split of the textures."""
+    textures = None
+    if config.textures:
+        split = split if config.textures_split == "train" else "all"
+        textures = load_textures(config.textures, split, device)
     return SceneRenderer(source.name, config.crop, seed, textures, device, compiled)
 
 
-@lru_cache(maxsize=1)
-def load_textures(folder: str, device: torch.device) -> TextureBank:
-    """Read textures once for training and validation; they can take gigabytes."""
-    return TextureBank.load(folder).to(device)
+@cache
+def load_textures(folder: str, split: TexturesSplit, device: torch.device) -> TextureBank:
+    """Read textures once for training and validation; they can take gigabytes.
+
+    A small folder may have none to hold out, or only such textures.
+    """
+    other = OTHER_SPLIT.get(split)
+    if other and not list_pictures(Path(folder), split):
+        log.warning("%s: the split %s has no textures; using %s instead", folder, split, other)
+        return load_textures(folder, other, device)
+    return TextureBank.load(folder, split=split).to(device)
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:
@@ -157,6 +209,13 @@ def join_directions(forward: Batch, backward: Batch, parts: int) -> Batch:
     """Join pairs and their reverse, so that each part contains both directions of its pairs."""
     turns = zip(forward.split(parts), backward.split(parts), strict=True)
     return Batch.join([batch for turn in turns for batch in turn])
+
+
+def ignore_interrupts(_worker: int) -> None:
+    """Leave Ctrl-C to the main process, whose handlers a forked worker inherits."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def usable_cores() -> int:

@@ -7,7 +7,7 @@ are filled in place.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,18 +16,32 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.model import FlowNetwork, Prediction
+from gmaflow.model import EncodedFrame, FlowNetwork, Prediction
+from gmaflow.model.network import layout_of
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_precision_copy import HalfPrecisionCopy
-from gmaflow.training.loss import loss_weights, sequence_loss
-from gmaflow.training.metrics import error_sums
+from gmaflow.training.loss import (
+    CONTINUATION_WEIGHT,
+    continuation_loss,
+    error_sums,
+    loss_weights,
+    sequence_loss,
+)
 from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
 GROWTH_INTERVAL = 2000
+CONTINUATION_RATE = 5.0
+"""How much higher the learning rate of the continuation is."""
+ERASED_SIDES = (6, 12)
+"""Sides of erased boxes, in cells."""
+
+
+ParameterGroup: TypeAlias = tuple[list[nn.Parameter], Float[Tensor, ""]]
+"""Parameters, and their learning rate as a tensor."""
 
 
 class StepResult(NamedTuple):
@@ -37,7 +51,7 @@ class StepResult(NamedTuple):
     gradient_norm: Float[Tensor, ""]
     """Norm of the gradient before clipping."""
     errors: Float[Tensor, " s"]
-    """The sums of `metrics.error_sums`."""
+    """The sums of `loss.error_sums`."""
     skipped: Bool[Tensor, ""]
     """Whether the step was skipped because the loss or gradient was not finite."""
 
@@ -66,16 +80,24 @@ class TrainStep:
         half = self.dtype != torch.float32
         self.half = HalfPrecisionCopy(network, self.dtype) if half else None
         self.computing = network if self.half is None else self.half.network
-        learning = BothWays(self.computing) if config.both_ways else self.computing
+        learning = PairLearner(self.computing, both_ways=config.both_ways, erase=config.erase)
         self.parallel = share_gradients(learning, world)
 
         self.lr = torch.zeros((), device=self.device)
+        self.continuation_lr = torch.zeros((), device=self.device)
         self.occluded_weight = torch.ones((), device=self.device)
         self.skipped = torch.zeros((), device=self.device)
         self.skipped_in_row = torch.zeros((), device=self.device)
         self.scale = LossScale(self.device, enabled=self.dtype == torch.float16)
         self.average = WeightAverage(network, decay=config.ema) if config.ema else None
-        self.optimizer = make_optimizer(list(self.learned.values()), self.lr, config)
+        self.optimizer = make_optimizer(list(self._groups()), config)
+
+    def _groups(self) -> Iterator[ParameterGroup]:
+        """Yield the parameters with their learning rates."""
+        new = {n for n in self.learned if n.startswith("continuation.")}
+        yield [p for n, p in self.learned.items() if n not in new], self.lr
+        if new:
+            yield [self.learned[n] for n in self.learned if n in new], self.continuation_lr
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Train on a batch with the settings of `plan`."""
@@ -85,6 +107,7 @@ class TrainStep:
     def prepare(self, plan: StepPlan) -> None:
         """Fill the tensors with the step's settings."""
         self.lr.fill_(plan.lr)
+        self.continuation_lr.fill_(CONTINUATION_RATE * plan.lr)
         self.occluded_weight.fill_(float(plan.occluded))
 
     def run(self, batch: Batch, iters: int) -> StepResult:
@@ -95,7 +118,7 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if self.half is not None:
             self.half.refresh()
-        parts = batch.split(self.config.accumulate)
+        parts = batch.split(self.config.parts)
         results = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
@@ -116,12 +139,18 @@ class TrainStep:
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
         with self.sharing(now=last):
-            prediction: Prediction = self.parallel(
-                part.image1, part.image2, iters=iters, all_iterations=True
-            )
+            prediction: Prediction = self.parallel(part.image1, part.image2, iters=iters)
             weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
             loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
-            loss = loss / self.config.accumulate
+            if prediction.continued:
+                loss = loss + CONTINUATION_WEIGHT * continuation_loss(
+                    prediction.continued,
+                    part.flow,
+                    part.valid,
+                    part.occluded,
+                    gamma=self.config.gamma,
+                )
+            loss = loss / self.config.parts
             (loss * self.scale.scale).backward()
         errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
         return loss.detach(), errors
@@ -216,21 +245,20 @@ def share_gradients(network: nn.Module, world: World) -> nn.Module:
     return DistributedDataParallel(network) if world.size > 1 else network
 
 
-def make_optimizer(
-    parameters: list[nn.Parameter], lr: Float[Tensor, ""], config: TrainConfig
-) -> torch.optim.AdamW:
-    """Return AdamW with the learning rate as a tensor and its state already created."""
+def make_optimizer(groups: list[ParameterGroup], config: TrainConfig) -> torch.optim.AdamW:
+    """Return AdamW with learning rates as tensors and its state already created."""
     optimizer = torch.optim.AdamW(
-        parameters,
-        lr=lr,
+        [{"params": parameters} for parameters, _ in groups],
+        lr=groups[0][1],
         weight_decay=config.weight_decay,
         eps=ADAM_EPSILON,
         fused=True,
-        capturable=lr.is_cuda,
+        capturable=groups[0][1].is_cuda,
     )
-    optimizer.param_groups[0]["lr"] = lr
+    for group, (_, lr) in zip(optimizer.param_groups, groups, strict=True):
+        group["lr"] = lr
     optimizer.grad_scale = None  # type: ignore[attr-defined]
-    for parameter in parameters:
+    for parameter in (parameter for parameters, _ in groups for parameter in parameters):
         optimizer.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
@@ -291,38 +319,67 @@ class WeightAverage:
             self.mean[name].copy_(kept)
 
 
-class BothWays(nn.Module):
-    """A network for batches whose second half is the first half backward.
-
-    Each frame is encoded only once.
+class PairLearner(nn.Module):
+    """A network as training runs it.
 
     Args:
         network: The network to train.
+        both_ways: The second half of a batch is the first half backward: each frame is encoded
+            only once.
+        erase: Share of the pairs of which a part of the second frame's features is erased.
     """
 
-    def __init__(self, network: FlowNetwork) -> None:
+    def __init__(self, network: FlowNetwork, *, both_ways: bool, erase: float) -> None:
         super().__init__()
         self.network = network
+        self.both_ways = both_ways
+        self.erase = erase
 
     def forward(
-        self,
-        image1: Float[Tensor, "b 3 H W"],
-        image2: Float[Tensor, "b 3 H W"],
-        *,
-        iters: int,
-        all_iterations: bool,
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"], *, iters: int
     ) -> Prediction:
-        """Estimate the flow like the network itself.
+        """Estimate the flow of every iteration.
 
         Args:
-            image1: First frames of the pairs, then of the same pairs backward.
-            image2: Second frames; unused, since they are image1 with its halves exchanged.
+            image1: First frames of the pairs; both ways, then those of the same pairs backward.
+            image2: Second frames; unused both ways, since they are image1 with its halves
+                exchanged.
             iters: Number of refinement iterations.
-            all_iterations: Return the flow of every iteration.
         """
-        frames = self.network.encode_frame(image1)
-        features2 = exchange_halves(frames.features)
-        return self.network.match(frames, features2, iters=iters, all_iterations=all_iterations)
+        if self.both_ways:
+            first = self.network.encode_frame(image1)
+            features2 = exchange_halves(first.features)
+        else:
+            features1, features2 = self.network.encode(torch.cat([image1, image2])).chunk(2)
+            first = EncodedFrame(features1, *self.network.encode_context(image1))
+        if self.erase:
+            features2 = erase_boxes(features2, self.erase)
+        return self.network.match(first, features2, iters=iters, all_iterations=True)
+
+
+def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tensor, "b c h w"]:
+    """Fill 1 or 2 boxes of a share of the items with the item's mean, keeping the memory layout."""
+    batch, _, height, width = features.shape
+    smallest, largest = ERASED_SIDES
+    device = features.device
+    drawn = torch.rand(batch, 2, 5, device=device)  # for each of two boxes
+
+    def draw(cells: int, size: Tensor, place: Tensor) -> Tensor:
+        """Return which rows or columns a box covers."""
+        side = torch.floor(smallest + (largest - smallest + 1) * size)
+        first = torch.floor(place * (cells - side + 1).clamp(min=1))
+        each = torch.arange(cells, device=device)
+        return (each >= first[..., None]) & (each < (first + side)[..., None])
+
+    rows = draw(height, drawn[..., 0], drawn[..., 1])
+    columns = draw(width, drawn[..., 2], drawn[..., 3])
+    boxes = rows[..., :, None] & columns[..., None, :]
+    chosen, second = drawn[:, 0, 4] < share, drawn[:, 1, 4] < 0.5
+    erased = boxes[:, 0] | (boxes[:, 1] & second[:, None, None])
+    erased &= chosen[:, None, None]
+    mean = features.detach().float().mean(dim=(2, 3), keepdim=True).to(features.dtype)
+    filled = torch.where(erased[:, None], mean, features)
+    return filled.contiguous(memory_format=layout_of(features))
 
 
 def exchange_halves(tensor: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:

@@ -14,7 +14,7 @@ from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.metrics import SUMS, error_sums, mean_errors
+from gmaflow.training.loss import SUMS, error_sums, mean_errors
 from gmaflow.training.sources import from_scenes, open_pairs, open_renderer
 
 HELD_OUT = 0x7E57
@@ -62,9 +62,11 @@ class Validation:
 
 
 def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> ValidationSet:
-    """Open scenes with another seed than training, or a data set."""
+    """Open scenes with another seed and other textures than training, or a data set."""
     if source.kind == "scenes":
-        renderer = open_renderer(source, config, device, seed=config.seed + HELD_OUT)
+        renderer = open_renderer(
+            source, config, device, seed=config.seed + HELD_OUT, split="held-out"
+        )
         return ValidationSet(
             str(source), config.validate_pairs, lambda i: from_scenes(renderer.render(i, 1))
         )

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.viz.drawing import (
     EMBER,
     INK,

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.viz.drawing import INK, WHITE, check_image, font, shorten
 from gmaflow.viz.flow_colors import flow_to_image, flow_with_legend
 from gmaflow.viz.maps import attention_pictures, confidence_map, occlusion_overlay

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io.sizes import check_same_size
+from gmaflow.io.images import check_same_size
 from gmaflow.viz.drawing import check_flow, check_image, strips
 
 _OUTSIDE = 128

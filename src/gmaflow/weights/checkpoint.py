@@ -11,7 +11,7 @@ import pickle
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError, suggest
 from gmaflow.io import atomic_write
+from gmaflow.io.images import shape_text
 from gmaflow.io.paths import require_file
-from gmaflow.io.sizes import shape_text
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 log = logging.getLogger(__name__)
@@ -83,16 +83,16 @@ def load_checkpoint(path: Path | str, *, model: NetworkConfig | None = None) -> 
     Args:
         path: A safetensors file written by gmaflow, or a `.pth` file of the authors.
         model: The expected network. Needed to tell content, content + position and position-only
-            files of the authors apart; otherwise only checked.
+            files of the authors apart; otherwise only checked. Weights of `gma` serve as weights
+            of `gma-affine`, see `with_continuation`.
 
     Raises:
         WeightsError: The file is missing, damaged, unsafe or of another network.
     """
     path = require_file(path, WeightsError, "a .safetensors or .pth file of weights")
     with naming(path):
-        if looks_like_safetensors(path):
-            return read_ours(path, model)
-        return read_published(path, model)
+        read = read_ours if looks_like_safetensors(path) else read_published
+        return with_continuation(read(path, model), model)
 
 
 def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = False) -> None:
@@ -150,7 +150,8 @@ def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
             "gmaflow wrote can be read, convert others from their .pth"
         )
     config, card = parse_about(about)
-    if model is not None and model != config:
+    if model not in (None, config, continuing(config)):
+        assert model is not None
         raise WeightsError(
             f"the file holds {describe(config)}, but {describe(model)} was requested; omit the "
             "model to use that of the file"
@@ -223,6 +224,32 @@ def describe(config: NetworkConfig) -> str:
         if asdict(MODELS[base])[key] != value
     ]
     return f"{base} with {', '.join(changes)}"
+
+
+def continuing(config: NetworkConfig) -> NetworkConfig | None:
+    """Return the config with affine continuation; None if such a network cannot have it."""
+    try:
+        return replace(config, continuation="affine")
+    except ValueError:
+        return None
+
+
+def with_continuation(checkpoint: Checkpoint, wanted: NetworkConfig | None) -> Checkpoint:
+    """Return a checkpoint of `gma` as one of `gma-affine` if that is wanted, others unchanged.
+
+    The new tensors have their initial values, with which the flow stays the same.
+    """
+    config = continuing(checkpoint.config)
+    if checkpoint.config.continues or config is None or config != wanted:
+        return checkpoint
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = blank_network(config)
+    network.load_state_dict(checkpoint.tensors, strict=False)
+    assert network.attention is not None
+    assert network.continuation is not None
+    network.continuation.start_from(network.attention.to_query_key.weight)
+    return replace(checkpoint, config=config, tensors=dict(network.state_dict()))
 
 
 def fingerprint(network: FlowNetwork) -> str:

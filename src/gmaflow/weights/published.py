@@ -76,7 +76,16 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
 
 
 def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
-    """Return our tensors as the authors name and arrange them."""
+    """Return our tensors as the authors name and arrange them.
+
+    Raises:
+        WeightsError: The authors' network has no such tensors.
+    """
+    if config.continues:
+        raise WeightsError(
+            "the authors' network does not continue motion, so gma-affine has no .pth format; "
+            "write a .safetensors file"
+        )
     theirs = {}
     for name, value in ours.items():
         if name.startswith(RECURRENT):

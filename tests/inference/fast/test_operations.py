@@ -1,4 +1,4 @@
-"""Steps that are not torch's own: sums without lost digits, and both large matrices on a CPU."""
+"""Steps that are not torch's own: sums without lost digits, and the lookup on a CPU."""
 
 import pytest
 import torch
@@ -8,7 +8,6 @@ from gmaflow.inference.fast.operations import (
     EPSILON,
     SUMMED_ROWS,
     CachedLookup,
-    CompactAttention,
     measure,
     normalize,
 )
@@ -60,24 +59,3 @@ def test_lookups_at_nan_give_nan() -> None:
     first, second = torch.randn(2, 1, 4, 5, 6)
     coords = torch.full((1, 2, 4, 5), float("nan"))
     assert CachedLookup(first, second, num_levels=2, radius=4)(coords).isnan().all()
-
-
-@pytest.mark.parametrize("sharpness", [0.1, 3.0, 100.0])
-def test_compact_attention_is_attention(sharpness: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "ROWS", 16)
-    monkeypatch.setattr(operations, "COLUMNS", 20)
-    torch.manual_seed(0)
-    queries, keys = sharpness * torch.randn(2, 2, 3, 50, 8)
-    values = torch.randn(2, 3, 50, 4)
-    weights = (queries @ keys.mT).softmax(dim=-1)
-    found = CompactAttention.of(queries, keys)
-    torch.testing.assert_close(found.aggregate(values), weights @ values, atol=2e-3, rtol=0)
-    rows = torch.tensor([3, 40])
-    torch.testing.assert_close(found.rows(rows), weights[:, :, rows], atol=1e-3, rtol=0)
-
-
-def test_compact_attention_of_equal_values_is_that_value() -> None:
-    """Numerators round, but the weights' sum may not drift from 1 by more than they do."""
-    queries, keys = torch.randn(2, 1, 1, 300, 8)
-    found = CompactAttention.of(queries, keys).aggregate(torch.full((1, 1, 300, 2), 7.0))
-    torch.testing.assert_close(found, torch.full_like(found, 7.0), atol=2e-3, rtol=0)

@@ -6,7 +6,8 @@
 
 In half precision these stay float32: flow and coordinates (half precision would round them to 1/16
 px beyond 64 px), the statistics of instance norm and the sums of softmax (thousands of summands),
-the sums in convolutions and products (tensor cores do so), and the upsampling of the flow.
+the sums in convolutions and products (tensor cores do so), the fits of the continuation, and the
+upsampling of the flow.
 
 Legend: b batch, c channels, a heads, H W rows and columns of the images (multiples of 8),
 h w = H / 8, W / 8.
@@ -20,7 +21,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from gmaflow.inference.fast.convolution import Convolution, Working
+from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
@@ -31,11 +32,12 @@ from gmaflow.model import (
     Prediction,
 )
 from gmaflow.model.aggregation import Aggregator, AttentionWeights
+from gmaflow.model.continuation import FIRST_ITERATION, Continuation
 from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
-from gmaflow.model.network import STORE_ALL, check_images
+from gmaflow.model.network import STORE_ALL, check_images, to_signed
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import ConvexUpsampler
-from gmaflow.runtime.memory import give_back_freed
+from gmaflow.runtime.device import give_back_freed
 
 TOGETHER_PIXELS = 2**20
 """Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
@@ -220,9 +222,18 @@ class FastRefinement:
             borrowed=borrowed,
             hidden=torch.empty_like(hidden, memory_format=torch.contiguous_format),
         )
-        nothing = make(2)
-        self._advance(state, nothing, nothing[0, 0, 0])
+        self._share_flow(state)
         return state
+
+    def put(self, state: State, flow: Float32[Tensor, "b 2 h w"]) -> None:
+        """Replace the flow."""
+        state.flow.copy_(flow.permute(0, 2, 3, 1))
+        self._share_flow(state)
+
+    def _share_flow(self, state: State) -> None:
+        """Write the flow to where iterations read it."""
+        nothing = torch.zeros_like(state.flow_input)
+        self._advance(state, nothing, nothing[0, 0, 0])
 
     def __call__(
         self,
@@ -336,11 +347,17 @@ class FastNetwork:
         self.working = working
         self.operations = Operations() if operations is None else operations
         self.features = FastEncoder.of(network.features, working)
-        self.context = FastEncoder.of(network.context, working)
+        self.context: FastEncoder | Encoder = FastEncoder.of(network.context, working)
+        if network.attention is not None and working == PLAIN_CPU:
+            # Attention is the softmax of large dot products of context features. Rounding them in
+            # another order moves sharp attention, and the flow by up to 0.005 px.
+            self.context = copy.deepcopy(network.context)
         self.attention = copy.deepcopy(network.attention)
         if self.attention is not None:
             self.attention = self.attention.to(dtype)
         self.refine = FastRefinement(network, working, self.operations)
+        # In float32 in any working type; its layers compute in the type of their inputs.
+        self.continuation: Continuation | None = copy.deepcopy(network.continuation)
         self.upsampler = network.upsample
         self.weigh: list[Convolution] = []
         if isinstance(network.upsample, ConvexUpsampler):
@@ -418,8 +435,15 @@ class FastNetwork:
         state = self.refine.begin(channels_last(hidden), flow_init)
         if context.device.type == "cpu":
             give_back_freed()  # the encoders' maps, small pieces of which are still in use
+        continuing: AttentionWeights | None = None
         for iteration in range(iters):
             self.refine(state, look_up, attention, prepared)
+            if self.continuation is not None and iteration >= FIRST_ITERATION:
+                if continuing is None:
+                    continuing = self._attend_near(context, state, store=plan.store_attention)
+                flow, hidden = (x.permute(0, 3, 1, 2) for x in (state.flow, state.hidden))
+                moved, _ = self.continuation(hidden, flow, continuing)
+                self.refine.put(state, moved)
             if on_iteration is not None:
                 on_iteration(iteration + 1, *copies(state))
         return state
@@ -439,7 +463,10 @@ class FastNetwork:
         self, image1: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
         channels = [self.config.hidden_channels, self.config.context_channels]
-        both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+        if isinstance(self.context, Encoder):
+            both = self.context(to_signed(image1))
+        else:
+            both = self.context(image1, self.operations).permute(0, 3, 1, 2)
         hidden, context = both.split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
 
@@ -448,6 +475,15 @@ class FastNetwork:
             return None
         queries, keys = self.attention.queries_and_keys(context)
         return self.operations.attend(queries, keys, store=store)
+
+    def _attend_near(
+        self, context: Float[Tensor, "b c h w"], state: State, *, store: bool
+    ) -> AttentionWeights:
+        assert self.continuation is not None
+        hidden = state.hidden.permute(0, 3, 1, 2)
+        queries, keys = self.continuation.queries_and_keys(context, hidden)
+        bias = self.continuation.distances(context)
+        return self.operations.attend_near(queries, keys, bias, store=store)
 
     def _upsampled(self, state: State) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()

@@ -3,27 +3,28 @@
 `TritonOperations` computes the same with kernels. Maps are channels-last, `[b, h, w, c]`; a target
 may be a slice of the channels of a wider map.
 
-On a CPU the two large matrices of a pair have their own classes. `CachedLookup` looks correlations
-up a few pixels at a time, so that caches hold them. `CompactAttention` keeps the attention in half
-the memory.
+On a CPU `CachedLookup` looks correlations up a few pixels at a time, so that caches hold them.
 
 Legend: b batch, c channels, h w rows and columns at 1/8, n = h * w pixels of frame 1, m cells of
 frame 2 on all levels together, l levels, k = 2 * radius + 1 the window's side, a heads, p pixels,
-d channels of a head, e channels compared, q some pixels.
+e channels compared, q some pixels.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float16, Float32, Int64
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.inference.fast.convolution import Convolution, Working
-from gmaflow.model.aggregation import AttentionWeights, StoredAttention, StreamedAttention
+from gmaflow.model.aggregation import (
+    AttentionWeights,
+    DistanceBias,
+    StoredAttention,
+    StreamedAttention,
+)
 from gmaflow.model.correlation import correlate, pyramid_rows
 from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
@@ -45,11 +46,6 @@ NOTHING = 16
 many keep rows aligned."""
 PIXELS = 512
 """Pixels that each thread looks up at once; their windows take some 2 MB."""
-ROWS = 128
-"""Rows of the attention matrix that each thread converts at once."""
-COLUMNS = 1024
-"""Columns of the attention matrix that lie together in memory: caches hold this many of the rows
-converted at once, and as many values."""
 
 
 class Operations:
@@ -143,14 +139,35 @@ class Operations:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
-        if queries.device.type == "cpu":
-            return CompactAttention.of(queries, keys)
         scores = queries @ keys.transpose(2, 3)
         columns = scores.shape[-1]
         rows = max(1, SOFTMAX_BYTES // (columns * 4))
         for part in scores.view(-1, columns).split(rows):
             torch.softmax(part, dim=-1, out=part)
         return StoredAttention(scores)
+
+    def attend_near(
+        self,
+        queries: Float[Tensor, "b a p e"],
+        keys: Float[Tensor, "b a p e"],
+        bias: DistanceBias,
+        *,
+        store: bool,
+    ) -> AttentionWeights:
+        """Return the attention of scaled queries and keys that falls with distance.
+
+        Its products with float32 values are float32 in any type of queries and keys.
+        """
+        streamed = StreamedAttention(queries, keys, bias)
+        if not store:
+            return streamed
+        batch, heads, pixels, _ = queries.shape
+        weights = queries.new_empty(batch, heads, pixels, pixels)
+        rows = max(1, SOFTMAX_BYTES // (batch * heads * pixels * 4))
+        everything = torch.arange(pixels, device=queries.device).split(rows)
+        for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
+            part.copy_(streamed.rows(some))
+        return StoredAttention(weights)
 
     def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
         """Return the flow at full size, by the `logits` of convex upsampling."""
@@ -270,84 +287,3 @@ class CachedLookup:
         # The first window axis moves x, the second y: RAFT's order, see `Window.around`.
         seen = torch.lerp(seen[..., :-1, :], seen[..., 1:, :], right)
         torch.lerp(seen[..., :-1], seen[..., 1:], down, out=out)
-
-
-@dataclass(frozen=True)
-class CompactAttention:
-    """Attention on a CPU in half the memory: numerators of softmax in float16, and denominators.
-
-    The numerators are from 0 to 1; the product is divided by their sums afterwards. A weight is off
-    by at most 1/2048 of itself, in either direction, and the mean of thousands of values by far
-    less: the flow moves by some 0.0001 px. A product converts a few rows at a time, which costs a
-    sixth more than keeping all of them in float32.
-    """
-
-    blocks: tuple[Float16[Tensor, "b a p _"], ...]
-    """The numerators, cut into blocks of columns."""
-    denominators: Float[Tensor, "b a p 1"]
-
-    @classmethod
-    def of(
-        cls, queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"]
-    ) -> "CompactAttention":
-        """Compare scaled queries with keys; the whole matrix never exists in float32."""
-        *leading, pixels, _ = queries.shape
-        rows = rows_at_once()
-        blocks = empty_blocks(leading, pixels, queries.device)
-        denominators = queries.new_empty(*leading, pixels, 1)
-        for first in range(0, pixels, rows):
-            some = slice(first, first + rows)
-            scores = queries[..., some, :] @ keys.mT
-            scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
-            torch.sum(scores, dim=-1, keepdim=True, out=denominators[..., some, :])
-            for block, part in zip(blocks, scores.split(COLUMNS, dim=-1), strict=True):
-                block[..., some, :] = part
-        return cls(blocks, denominators)
-
-    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
-        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
-        numerators = torch.cat([block[:, :, queries] for block in self.blocks], dim=-1)
-        return numerators.float() / self.denominators[:, :, queries]
-
-    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
-        batch, heads, pixels, _ = values.shape
-        out = torch.zeros_like(values, memory_format=torch.contiguous_format)
-        space = values.new_empty(min(rows_at_once(), pixels) * min(COLUMNS, pixels))
-        for item in range(batch):
-            for head in range(heads):
-                parts = values[item, head].split(COLUMNS)
-                for block, part in zip(self.blocks, parts, strict=True):
-                    add_product(block[item, head], part, out[item, head], space)
-        return out.div_(self.denominators)
-
-
-def rows_at_once() -> int:
-    """Return how many rows are converted at once."""
-    return ROWS * torch.get_num_threads()
-
-
-def empty_blocks(
-    leading: list[int], pixels: int, device: torch.device
-) -> tuple[Float16[Tensor, "*leading p _"], ...]:
-    """Return an empty matrix, cut into blocks of columns in one piece of memory."""
-    widths = [min(COLUMNS, pixels - first) for first in range(0, pixels, COLUMNS)]
-    rows = math.prod(leading) * pixels
-    space = torch.empty(rows * pixels, dtype=torch.float16, device=device)
-    parts = space.split([rows * width for width in widths])
-    return tuple(
-        part.view(*leading, pixels, width) for part, width in zip(parts, widths, strict=True)
-    )
-
-
-def add_product(
-    block: Float16[Tensor, "p n"],
-    values: Float[Tensor, "n d"],
-    out: Float[Tensor, "p d"],
-    space: Float[Tensor, " _"],
-) -> None:
-    """Add `block @ values`, converting a few rows at a time in the given space."""
-    rows = rows_at_once()
-    for some, target in zip(block.split(rows), out.split(rows), strict=True):
-        converted = space[: some.numel()].view(some.shape).copy_(some)
-        target.addmm_(converted, values)

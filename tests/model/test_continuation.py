@@ -1,0 +1,141 @@
+"""Laws of the continuation: what it continues exactly, and when it leaves the flow alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
+from gmaflow.model.aggregation import DistanceBias, StoredAttention, StreamedAttention
+from gmaflow.model.continuation import (
+    LIMIT,
+    Continuation,
+    affine_change,
+    moments,
+)
+from gmaflow.model.gathered_gradients import SharedFactor
+from gmaflow.model.mixed_product import product
+from tests.conftest import random_images
+
+Make = Callable[[str | NetworkConfig], FlowNetwork]
+SIZE = (12, 20)
+
+
+def affine_flow() -> Tensor:
+    """A turning, growing, shearing motion: [1 2 h w]."""
+    rows, columns = (torch.arange(n, dtype=torch.float32) for n in SIZE)
+    y, x = torch.meshgrid(rows, columns, indexing="ij")
+    return torch.stack([1.5 + 0.1 * x - 0.2 * y, -0.7 + 0.15 * x + 0.05 * y])[None]
+
+
+def visible_cells() -> Tensor:
+    """All but a box in a corner: [1 p 1]."""
+    seen = torch.ones(SIZE)
+    seen[4:10, 11:] = 0
+    return seen.view(1, -1, 1)
+
+
+def test_affine_motion_is_continued_exactly_into_hidden_cells() -> None:
+    truth, seen = affine_flow(), visible_cells()
+    hidden = seen.view(1, 1, *SIZE) == 0
+    wrong = torch.where(hidden, 9.0, truth)  # the flow of hidden cells is wrong
+    own = moments(wrong)
+    sums = (own * seen).mean(dim=1, keepdim=True).expand_as(own)  # attention to all alike
+    change = affine_change(sums, own, torch.full_like(own[..., :1], 1e-6))
+    found = wrong + change.mT.unflatten(2, SIZE)
+    # The cell's own, wrong flow has a weight of 1e-4.
+    torch.testing.assert_close(found, truth, atol=0.01, rtol=0)
+    copied = own[..., 3:5] + affine_change(sums, own, torch.full_like(own[..., :1], 1e6))
+    apart = (copied.mT.unflatten(2, SIZE) - truth).norm(dim=1, keepdim=True)[hidden]
+    assert apart.mean() > 1  # a large ridge copies the mean, which is wrong here
+
+
+def test_without_trust_the_flow_stays() -> None:
+    own = moments(affine_flow() + torch.randn(1, 2, *SIZE))
+    change = affine_change(torch.zeros_like(own), own, torch.full_like(own[..., :1], 0.003))
+    assert change.abs().max() < 1e-4
+
+
+def test_changes_are_limited() -> None:
+    own = moments(1000 * torch.randn(1, 2, *SIZE))
+    sums = own.flip(1)
+    assert affine_change(sums, own, torch.full_like(own[..., :1], 1e-4)).abs().max() <= LIMIT
+
+
+def test_distances_are_symmetric_and_in_cells() -> None:
+    bias = DistanceBias(torch.ones(1), *SIZE)
+    rows = -bias.rows(torch.arange(SIZE[0] * SIZE[1]))
+    torch.testing.assert_close(rows, rows.T)
+    assert rows.diagonal().abs().max() == 0
+    assert rows[0, 4 * SIZE[1] + 3] == 5  # four rows down, three columns right
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_streaming_is_storing(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    branch = Continuation(context_channels=128, hidden_channels=128).requires_grad_(False)
+    context, hidden = torch.randn(2, 2, 128, *SIZE, dtype=dtype)
+    stored = branch.attend(context, hidden, store=True)
+    streamed = branch.attend(context, hidden, store=False)
+    assert isinstance(stored, StoredAttention)
+    assert isinstance(streamed, StreamedAttention)
+    monkeypatch.setattr("gmaflow.model.aggregation.STREAM_BYTES", {"cpu": 20_000, "other": 20_000})
+    flow = affine_flow().repeat(2, 1, 1, 1)
+    branch.alpha.fill_(1.0)
+    found, expected = (branch(hidden, flow, each)[0] for each in (streamed, stored))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("plan", [MemoryPlan(), MemoryPlan(store_attention=False)])
+def test_it_starts_exactly_as_gma(plan: MemoryPlan, make_network: Make) -> None:
+    gma, affine = make_network("gma"), make_network("gma-affine")
+    affine.load_state_dict(gma.state_dict(), strict=False)
+    assert affine.continuation is not None
+    affine.continuation.alpha.zero_()
+    images = random_images(1, 40, 56)
+    assert torch.equal(affine(*images, iters=4, plan=plan).flow, gma(*images, iters=4).flow)
+    affine.continuation.alpha.fill_(1.0)
+    assert not torch.equal(affine(*images, iters=4, plan=plan).flow, gma(*images, iters=4).flow)
+
+
+def test_it_begins_with_the_third_iteration(make_network: Make) -> None:
+    network = make_network("gma-affine")
+    found = network(*random_images(1, 40, 56), iters=5, all_iterations=True)
+    assert (len(found.flows), len(found.continued)) == (5, 3)
+
+
+def test_autocast_leaves_the_fit_in_float32(make_network: Make) -> None:
+    network = make_network("gma-affine")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(*random_images(1, 40, 56), iters=4, all_iterations=True)
+    assert {part.dtype for each in found.continued for part in each} == {torch.float32}
+    assert found.low.dtype == torch.float32
+
+
+def test_a_half_precision_matrix_times_float32_keeps_the_digits_of_the_values() -> None:
+    matrix = torch.rand(2, 1, 30, 30).softmax(-1).bfloat16()
+    values = 100 + torch.randn(2, 1, 30, 3)
+    found = product(matrix, values)
+    expected = matrix.double() @ values.double()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+
+
+def test_gradients_of_mixed_products_are_those_of_plain_ones() -> None:
+    scores = torch.randn(2, 1, 30, 30)
+    values = [(torch.randn(2, 1, 30, 3)) for _ in range(2)]
+    weight = torch.randn(2, 1, 30, 3)
+
+    def gradients(*, shared: bool) -> list[Tensor]:
+        leaf = scores.clone().requires_grad_()
+        factors = [value.clone().requires_grad_() for value in values]
+        matrix = leaf.softmax(-1).bfloat16()
+        factor = SharedFactor(matrix)
+        found = [factor.times(value) if shared else matrix.float() @ value for value in factors]
+        loss = torch.stack([(weight * each).sum() for each in found]).sum()
+        return list(torch.autograd.grad(loss, [leaf, *factors]))
+
+    for found, expected in zip(gradients(shared=True), gradients(shared=False), strict=True):
+        # The matrix's gradient has the digits of its type.
+        torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
