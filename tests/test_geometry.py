@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from gmaflow.geometry import leaves_frame
-from gmaflow.training import metrics
+from gmaflow.training import loss
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_the_frame_ends_at_its_width_and_height(x: float, y: float, outside: boo
 def test_tensors_and_arrays_are_counted_alike() -> None:
     flow = np.random.default_rng(0).normal(0, 6, (20, 30, 2)).astype(np.float32)
     tensor = torch.from_numpy(flow).permute(2, 0, 1)[None]
-    np.testing.assert_array_equal(metrics.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))
+    np.testing.assert_array_equal(loss.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))

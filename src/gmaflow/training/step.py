@@ -18,11 +18,10 @@ from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
 from gmaflow.model import FlowNetwork, Prediction
 from gmaflow.runtime.device import as_precision, pick_dtype
-from gmaflow.training.config import TrainConfig
+from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import error_sums, loss_weights, sequence_loss
-from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
@@ -47,13 +46,7 @@ class StepResult(NamedTuple):
 
 
 class TrainStep:
-    """A network in training, with everything that a step reads and changes.
-
-    Args:
-        network: The network on its device; its parameters are changed in place.
-        config: The configuration of the run.
-        world: The processes that share the batch.
-    """
+    """A network in training, on its device, with everything that a step reads and changes."""
 
     def __init__(self, network: FlowNetwork, config: TrainConfig, *, world: World = ALONE) -> None:
         freeze_unused(network)
@@ -176,11 +169,7 @@ class TrainStep:
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Fill the state in place.
-
-        Raises:
-            TrainingError: the state belongs to another network or config.
-        """
+        """Fill the state in place."""
         own = self.state()
         different = sorted(own.keys() ^ tensors.keys())
         different += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]
@@ -294,9 +283,6 @@ class BothWays(nn.Module):
     """A network for batches whose second half is the first half backward.
 
     Each frame is encoded only once.
-
-    Args:
-        network: The network to train.
     """
 
     def __init__(self, network: FlowNetwork) -> None:
@@ -311,14 +297,7 @@ class BothWays(nn.Module):
         iters: int,
         all_iterations: bool,
     ) -> Prediction:
-        """Estimate the flow like the network itself.
-
-        Args:
-            image1: First frames of the pairs, then of the same pairs backward.
-            image2: Second frames; unused, since they are image1 with its halves exchanged.
-            iters: Number of refinement iterations.
-            all_iterations: Return the flow of every iteration.
-        """
+        """Estimate the flow like the network; `image2` is `image1` with its halves exchanged."""
         frames = self.network.encode_frame(image1)
         features2 = exchange_halves(frames.features)
         return self.network.match(frames, features2, iters=iters, all_iterations=all_iterations)
