@@ -195,7 +195,7 @@ def test_what_free_memory_decided_is_judged_anew(
         return counting.calls - before
 
     with monkeypatch.context() as short:
-        short.setattr("gmaflow.runtime.memory.free_memory", lambda _device: 94e6)
+        short.setattr("gmaflow.runtime.device.free_memory", lambda _device: 94e6)
         assert run(estimator) == 1
         assert "in tiles of" in caplog.text
     assert run(estimator) == 1  # the tiles' errors are not taken for those of the whole image

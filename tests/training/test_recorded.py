@@ -9,9 +9,8 @@ import torch
 
 from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
-from gmaflow.training.config import TrainConfig
+from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.recorded import CompiledParts, RecordedStep, instance_norm
-from gmaflow.training.schedule import StepPlan
 from gmaflow.training.step import TrainStep
 
 # Torch's compiler warns about itself when it is loaded, and about gradients that it looks at.

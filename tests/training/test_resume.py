@@ -15,10 +15,9 @@ import torch
 from gmaflow.errors import OutputError, TrainingError, WeightsError
 from gmaflow.training import RunOptions, StepPlan, TrainConfig, plan_at, train
 from gmaflow.training import loop as loop_module
-from gmaflow.training.config import to_json
+from gmaflow.training.config import check_extension, to_json
 from gmaflow.training.loop import StopRequest
 from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState, read_state
-from gmaflow.training.schedule import check_extension
 from tests.conftest import without_tyro
 from tests.training.conftest import same, tiny_config, write_pairs
 
@@ -88,13 +87,14 @@ def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
 def test_a_signal_is_noted_and_a_second_one_ends_at_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    before = signal.getsignal(signal.SIGINT)
     with StopRequest(after=None) as stop:
         assert stop.reason == ""
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.reason == "interrupted"
         with pytest.raises(KeyboardInterrupt, match="checkpoint is kept"):
             os.kill(os.getpid(), signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
     assert capfd.readouterr().err.count("press Ctrl-C again to stop now") == 1
 
 

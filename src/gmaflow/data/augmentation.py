@@ -24,14 +24,7 @@ _MIN_BOX, _MAX_BOX = 50, 99
 
 @dataclass(frozen=True, kw_only=True)
 class ColorJitter:
-    """Ranges of random colour changes.
-
-    Attributes:
-        brightness: factors are drawn from 1 - brightness to 1 + brightness.
-        contrast: likewise, towards or away from the mean grey.
-        saturation: likewise, towards or away from the pixel's own grey.
-        hue: shifts are drawn from -hue to hue; 1 is a full turn of the colour wheel.
-    """
+    """Ranges of random colour changes: factors from 1 - x to 1 + x, hues from -x to x turns."""
 
     brightness: float
     contrast: float
@@ -122,11 +115,7 @@ def sparse_augmentation(
 
 
 def augment(sample: FlowSample, augmentation: Augmentation, rng: np.random.Generator) -> Batch:
-    """Augment a pair; the result has no batch dimension.
-
-    Raises:
-        DatasetError: the pair has no ground truth.
-    """
+    """Augment a pair; the result has no batch dimension."""
     if sample.flow is None or sample.valid is None or sample.occluded is None:
         raise DatasetError("cannot train on a pair without flow; remove it from the data set")
     image1, image2 = jitter_pair(
@@ -169,15 +158,9 @@ def jitter_pair(
     *,
     asymmetric: float,
 ) -> tuple[UInt8[np.ndarray, "h w 3"], UInt8[np.ndarray, "h w 3"]]:
-    """Change the colours of a pair.
+    """Change the colours of a pair: independently with the probability `asymmetric`.
 
-    Args:
-        image1: the first frame.
-        image2: the second frame.
-        jitter: the ranges.
-        rng: random numbers.
-        asymmetric: probability that the frames change independently. Otherwise they change like a
-            single image, so that they also share the mean grey of the contrast.
+    Otherwise they change like a single image, and also share the mean grey of the contrast.
     """
     if rng.random() < asymmetric:
         return (

@@ -95,11 +95,7 @@ class DatasetInfo:
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Return the data set with this name.
-
-    Raises:
-        DatasetError: the name is unknown.
-    """
+    """Return the data set with this name."""
     if name in DATASETS:
         return DATASETS[name]
     raise DatasetError(f"unknown data set {name!r}; {suggest(name, DATASETS)}")

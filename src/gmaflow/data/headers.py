@@ -19,11 +19,6 @@ def measure(path: Path) -> tuple[int, int]:
     """Return the height and width from a file's header.
 
     Only the start and end of the file are read; less common formats are decoded.
-
-    Raises:
-        DatasetError: the file is truncated or of another type.
-        ImageError: an image cannot be read.
-        FlowFileError: a flow file cannot be read.
     """
     suffix = path.suffix.lower()
     reader = _READERS.get(suffix)
@@ -110,11 +105,4 @@ def _check_length(path: Path, wanted: int, actual: int) -> None:
         raise DatasetError(f"{path} is truncated: it has {actual} bytes, expected {wanted}")
 
 
-_READERS = {
-    ".png": _png,
-    ".flo": _flo,
-    ".pfm": _pfm,
-    ".ppm": _ppm,
-    ".flo5": _flo5,
-    ".exr": _exr,
-}
+_READERS = {".png": _png, ".flo": _flo, ".pfm": _pfm, ".ppm": _ppm, ".flo5": _flo5, ".exr": _exr}

@@ -109,11 +109,7 @@ def list_things(cache: DirectoryCache, root: Path, split: str, variant: str) -> 
 
 
 def choose_things_validation(pairs: list[FlowPair], root: Path) -> Iterator[FlowPair]:
-    """Choose the paper's validation pairs from all test pairs, ordered by scene.
-
-    Raises:
-        DatasetError: some test pairs are missing.
-    """
+    """Choose the paper's validation pairs from all test pairs, ordered by scene."""
     left = [pair for pair in pairs if pair.camera == "left"]
     if not left:
         return

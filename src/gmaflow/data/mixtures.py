@@ -76,9 +76,6 @@ def open_mixture(
 
     Returns:
         Each ingredient's pairs, repeated, and its augmentation.
-
-    Raises:
-        DatasetError: a data set is missing.
     """
     opened = []
     for part in mixture.ingredients:
@@ -92,56 +89,38 @@ def open_mixture(
     return tuple(opened)
 
 
-def chairs_mixture() -> Mixture:
-    """Return the first stage: FlyingChairs."""
-    part = Ingredient(dataset="chairs", augmentation=dense_augmentation((368, 496), (-0.1, 1.0)))
-    return Mixture(name="chairs", ingredients=(part,))
-
-
-def things_mixture() -> Mixture:
-    """Return the second stage: FlyingThings3D, both passes."""
-    part = Ingredient(
-        dataset="things",
+_CHAIRS = Ingredient(dataset="chairs", augmentation=dense_augmentation((368, 496), (-0.1, 1.0)))
+_THINGS = Ingredient(
+    dataset="things",
+    passes=("clean", "final"),
+    augmentation=dense_augmentation((400, 720), (-0.4, 0.8)),
+)
+# Roads and traffic have a direction, so the last stage does not flip.
+_KITTI = Ingredient(
+    dataset="kitti-2015",
+    augmentation=sparse_augmentation((288, 960), (-0.2, 0.4), flip=False),
+)
+_CROP = (368, 768)
+_SINTEL = (
+    Ingredient(
+        dataset="sintel",
         passes=("clean", "final"),
-        augmentation=dense_augmentation((400, 720), (-0.4, 0.8)),
-    )
-    return Mixture(name="things", ingredients=(part,))
-
-
-def sintel_mixture() -> Mixture:
-    """Return the third stage: Sintel with KITTI, HD1K and FlyingThings3D."""
-    crop = (368, 768)
-    dense = dense_augmentation(crop, (-0.2, 0.6))
-    return Mixture(
-        name="sintel",
-        ingredients=(
-            Ingredient(
-                dataset="sintel", passes=("clean", "final"), repeats=100, augmentation=dense
-            ),
-            Ingredient(
-                dataset="kitti-2015",
-                repeats=200,
-                augmentation=sparse_augmentation(crop, (-0.3, 0.5)),
-            ),
-            Ingredient(
-                dataset="hd1k", repeats=5, augmentation=sparse_augmentation(crop, (-0.5, 0.2))
-            ),
-            Ingredient(dataset="things", passes=("clean",), augmentation=dense),
-        ),
-    )
-
-
-def kitti_mixture() -> Mixture:
-    """Return the last stage: KITTI 2015, without flips since roads and traffic have a direction."""
-    part = Ingredient(
-        dataset="kitti-2015",
-        augmentation=sparse_augmentation((288, 960), (-0.2, 0.4), flip=False),
-    )
-    return Mixture(name="kitti", ingredients=(part,))
-
+        repeats=100,
+        augmentation=dense_augmentation(_CROP, (-0.2, 0.6)),
+    ),
+    Ingredient(
+        dataset="kitti-2015", repeats=200, augmentation=sparse_augmentation(_CROP, (-0.3, 0.5))
+    ),
+    Ingredient(dataset="hd1k", repeats=5, augmentation=sparse_augmentation(_CROP, (-0.5, 0.2))),
+    Ingredient(
+        dataset="things", passes=("clean",), augmentation=dense_augmentation(_CROP, (-0.2, 0.6))
+    ),
+)
 
 MIXTURES: Mapping[str, Mixture] = {
-    mixture.name: mixture
-    for mixture in (chairs_mixture(), things_mixture(), sintel_mixture(), kitti_mixture())
+    "chairs": Mixture(name="chairs", ingredients=(_CHAIRS,)),
+    "things": Mixture(name="things", ingredients=(_THINGS,)),
+    "sintel": Mixture(name="sintel", ingredients=_SINTEL),
+    "kitti": Mixture(name="kitti", ingredients=(_KITTI,)),
 }
 """The paper's stages, in order."""

@@ -96,25 +96,11 @@ class FlowPair:
     @property
     def files(self) -> tuple[Path, ...]:
         """Return all files of the pair."""
-        some = (
-            self.image1,
-            self.image2,
-            self.flow,
-            self.visible_flow,
-            self.occlusion,
-            self.invalid,
-            self.foreground,
-        )
-        return tuple(path for path in some if path is not None)
+        truth = (self.flow, self.visible_flow, self.occlusion, self.invalid, self.foreground)
+        return (self.image1, self.image2, *(path for path in truth if path is not None))
 
     def load(self) -> FlowSample:
-        """Read the files.
-
-        Raises:
-            ImageError: an image or mask is missing or broken.
-            FlowFileError: the flow file is missing or broken.
-            DatasetError: the files differ in size.
-        """
+        """Read the files."""
         image1, image2 = read_image(self.image1), read_image(self.image2)
         self._check_same_size(image1.shape, self.image2, image2)
         if self.flow is None:

@@ -57,9 +57,6 @@ def find_root(
         info: the data set.
         root: the folder, if known.
         environ: environment variables; by default `os.environ`.
-
-    Raises:
-        DatasetError: no folder is configured, or it does not exist.
     """
     environ = os.environ if environ is None else environ
     found = look_up_root(info, root, environ=environ)
@@ -102,11 +99,7 @@ def look_up_root(
 
 
 def read_config(path: Path) -> DataConfig:
-    """Read the config file; return an empty config if it does not exist.
-
-    Raises:
-        DatasetError: the file is unreadable or has unknown settings.
-    """
+    """Read the config file; return an empty config if it does not exist."""
     if not path.is_file():
         return DataConfig()
     try:

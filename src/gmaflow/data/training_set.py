@@ -35,23 +35,9 @@ class ShuffledEpochs(Sampler[SampleKey]):
     """
 
     def __init__(
-        self,
-        length: int,
-        *,
-        seed: int,
-        start: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        self, length: int, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1
     ) -> None:
-        """Set up the order.
-
-        Args:
-            length: the number of samples in an epoch.
-            seed: determines the order.
-            start: the number of samples that all processes together have already visited.
-            rank: the index of this process.
-            world_size: the number of processes.
-        """
+        """Order epochs of `length` samples, of which all processes together visited `start`."""
         if length < 1 or not 0 <= rank < world_size:
             raise DatasetError(
                 f"cannot order {length} samples for process {rank} of {world_size}; "

@@ -5,12 +5,7 @@ The lighting and lens parameters make the difference between `clean` and `final`
 
 import numpy as np
 
-from gmaflow.scenes.scene_layout import (
-    BACKGROUND_LAYERS,
-    OBJECT_LAYERS,
-    OPEN,
-    SceneObjects,
-)
+from gmaflow.scenes.scene_layout import BACKGROUND_LAYERS, OBJECT_LAYERS, OPEN, SceneObjects
 from gmaflow.scenes.scene_presets import Traits
 from gmaflow.scenes.sheet_geometry import Sheets
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
@@ -34,16 +29,7 @@ def draw_shapes(
     objects: SceneObjects,
     bank: TextureBank,
 ) -> Array:
-    """Draw the silhouette numbers `[b, l]`.
-
-    Args:
-        traits: Traits of the pairs.
-        rng: Random numbers.
-        kind: Kinds of the settings.
-        present: Which background layers are used.
-        objects: The objects.
-        bank: Holds the silhouettes.
-    """
+    """Draw the silhouette numbers `[b, l]`; `present` says which background layers are used."""
     shapes = bank.shapes
     screen = _pick(rng, shapes["screen"], shapes["solid"], BACKGROUND_LAYERS)
     skyline = _pick(rng, shapes["skyline"], shapes["solid"], BACKGROUND_LAYERS)

@@ -163,26 +163,6 @@ _DRIVE = Traits(
     noise=0.5, compression=0.15, colour_change=0.3,
 )  # fmt: skip
 
-PRESETS: dict[str, dict[str, float]] = {
-    "chairs": {"chairs": 1.0},
-    "things": {"things": 1.0},
-    "film": {"film": 1.0},
-    "chase": {"chase": 1.0},
-    "drive": {"drive": 1.0},
-    "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
-    "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
-    "deep-film": {"deep-film": 1.0},
-    "deep-chase": {"deep-chase": 1.0},
-    "deep-mix": {
-        "chairs": 0.1,
-        "things": 0.1,
-        "deep-film": 0.35,
-        "deep-chase": 0.35,
-        "drive": 0.1,
-    },
-}
-"""Each preset as shares of the kinds of scenes in `KINDS`."""
-
 KINDS = {
     "chairs": _CHAIRS,
     "things": _THINGS,
@@ -226,6 +206,14 @@ PRESET_INFO = {
         (368, 768),
     ),
 }
+
+_MIXES = {
+    "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
+    "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
+    "deep-mix": {"chairs": 0.1, "things": 0.1, "deep-film": 0.35, "deep-chase": 0.35, "drive": 0.1},
+}
+PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
+"""Each preset as shares of the kinds of scenes in `KINDS`."""
 
 
 def check_preset(preset: str) -> None:

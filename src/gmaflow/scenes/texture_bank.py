@@ -16,11 +16,7 @@ from torch.nn import functional as F
 
 from gmaflow.errors import ImageError
 from gmaflow.io.images import BROKEN, DECODERS
-from gmaflow.scenes.procedural_assets import (
-    draw_patterns,
-    draw_silhouettes,
-    in_threads,
-)
+from gmaflow.scenes.procedural_assets import draw_patterns, draw_silhouettes, in_threads
 from gmaflow.scenes.signed_distance import outline_texels
 
 log = logging.getLogger(__name__)

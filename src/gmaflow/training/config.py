@@ -1,4 +1,4 @@
-"""The configuration of a training run, checked when it is created, and the presets.
+"""The configuration of a training run, checked when it is created, the schedule and the presets.
 
 The string under a field is its documentation, in `--help` and in `gmaflow train PRESET --show`.
 """
@@ -6,7 +6,7 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
@@ -23,6 +23,13 @@ SOURCE_KINDS = ("scenes", "stage", "set", "folder")
 STAGES = ("chairs", "things", "sintel", "kitti")
 TEXTURE_SPLITS = ("train", "all")
 
+# The published one-cycle schedule: torch's OneCycleLR with linear annealing, 100 steps longer than
+# the training, so that it never reaches its end.
+EXTRA_STEPS = 100
+RISING_SHARE = 0.05
+FIRST_DIVISOR = 25.0
+LAST_DIVISOR = 1e4
+
 
 @dataclass(frozen=True)
 class DataSource:
@@ -37,11 +44,7 @@ class DataSource:
 
     @classmethod
     def parse(cls, text: str) -> "DataSource":
-        """Parse a source as written in a config.
-
-        Raises:
-            TrainingError: the kind or the name is unknown.
-        """
+        """Parse a source as written in a config."""
         kind, _, name = text.partition(":")
         if kind not in SOURCE_KINDS or not name:
             raise TrainingError(
@@ -279,11 +282,7 @@ def to_json(config: TrainConfig) -> str:
 
 
 def from_json(text: str) -> TrainConfig:
-    """Parse a config written by `to_json`.
-
-    Raises:
-        TrainingError: the text is not a config, or from a newer version of gmaflow.
-    """
+    """Parse a config written by `to_json`."""
     try:
         values: dict[str, Any] = json.loads(text)
         known = {field.name for field in fields(TrainConfig)}
@@ -309,7 +308,7 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
         fixed -= {"textures_split"}
     if not wanted.accumulate:  # taken from the stored config
         fixed -= {"accumulate"}
-    if wanted.steps > stored.steps:  # `schedule.check_extension` decides
+    if wanted.steps > stored.steps:  # `check_extension` decides
         fixed -= {"steps"}
     return [
         f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
@@ -324,6 +323,79 @@ def as_text(value: object) -> str:
         is_size = bool(value) and isinstance(value[0], int)
         return ("x" if is_size else ",").join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value) or '""'
+
+
+# The schedule: settings that change during training.
+
+
+class StepPlan(NamedTuple):
+    """The settings of one step."""
+
+    lr: float
+    iters: int
+    occluded: bool
+    """Whether occluded pixels count in the loss."""
+
+
+def plan_at(step: int, config: TrainConfig) -> StepPlan:
+    """Return the settings of a step, counted from 0."""
+    return StepPlan(lr_at(step, config), iters_at(step, config), occluded_at(step, config))
+
+
+def lr_at(step: int, config: TrainConfig) -> float:
+    """Return the learning rate of a step, including the warm-up after `start_step`."""
+    rate = one_cycle(step, steps=config.steps, peak=config.lr)
+    if config.start_step:
+        rate *= min(1.0, (step - config.start_step + 1) / config.warm_up)
+    return rate
+
+
+def one_cycle(step: int, *, steps: int, peak: float) -> float:
+    """Rise linearly from 1/25 of the peak during the first 5 %, then fall to almost zero."""
+    total = steps + EXTRA_STEPS
+    turn, end = RISING_SHARE * total - 1, total - 1
+    first = peak / FIRST_DIVISOR
+    if step <= turn:
+        return first + (peak - first) * step / turn
+    last = first / LAST_DIVISOR
+    return peak + (last - peak) * (step - turn) / (end - turn)
+
+
+def iters_at(step: int, config: TrainConfig) -> int:
+    """Return the number of refinement iterations of a step."""
+    begun = [iters for share, iters in config.growth if step >= share * config.steps]
+    return begun[-1]
+
+
+def occluded_at(step: int, config: TrainConfig) -> bool:
+    """Return whether occluded pixels count in the loss of a step."""
+    return step >= config.occluded_from * config.steps
+
+
+def check_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:
+    """Describe what happens when a run gets more steps after `step` of them.
+
+    Raises:
+        TrainingError: the run has already used more iterations, or counted occluded pixels, where
+            the longer schedule would not yet.
+    """
+    if step:
+        before, after = plan_at(step - 1, old), plan_at(step, new)
+        setting = ""
+        if after.iters < before.iters:
+            setting = f"iters_growth would go back from {before.iters} to {after.iters} iterations"
+        elif before.occluded and not after.occluded:
+            setting = "occluded_from would ignore occluded pixels again"
+        if setting:
+            raise TrainingError(
+                f"the run cannot be extended from {old.steps} to {new.steps} steps after step "
+                f"{step}: {setting}; start a new run with the weights as --init"
+            )
+    rates = f"{lr_at(max(step - 1, 0), old):.2g} to {lr_at(step, new):.2g}"
+    return (
+        f"extended from {old.steps} to {new.steps} steps: the schedule is now that of {new.steps} "
+        f"steps, and at step {step} the learning rate goes from {rates}"
+    )
 
 
 # Presets: the paper's four stages, and training on rendered scenes or your own data.
@@ -413,11 +485,7 @@ PRESETS: Mapping[str, Callable[[], TrainConfig]] = {
 
 
 def preset(name: str) -> TrainConfig:
-    """Return the preset with this name.
-
-    Raises:
-        TrainingError: the name is unknown.
-    """
+    """Return the preset with this name."""
     if name not in PRESETS:
         raise TrainingError(f"unknown preset {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]()

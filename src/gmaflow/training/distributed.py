@@ -26,11 +26,7 @@ class World:
         return self.rank == 0
 
     def share(self, batch: int, *, parts: int = 1) -> int:
-        """Return the number of pairs of a batch that belong to this process.
-
-        Raises:
-            TrainingError: the batch cannot be divided equally.
-        """
+        """Return the number of pairs of a batch that belong to this process."""
         if batch % (self.size * parts):
             raise TrainingError(
                 f"batch={batch} cannot be divided equally among {self.size} processes with "

@@ -17,11 +17,10 @@ import torch
 from gmaflow.errors import INTERRUPTED, TrainingError, say
 from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
-from gmaflow.training.config import TrainConfig
+from gmaflow.training.config import TrainConfig, plan_at
 from gmaflow.training.distributed import World, joined_world
 from gmaflow.training.reporting import Meter, Reporter
 from gmaflow.training.run_folder import TrainState, random_states
-from gmaflow.training.schedule import plan_at
 from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
 from gmaflow.training.validation import Validation
 
@@ -169,11 +168,7 @@ def check_progress(run: TrainingRun, step: int) -> None:
 
 @contextmanager
 def saving_on_error(run: TrainingRun, step: int) -> Iterator[None]:
-    """Save a checkpoint if validation fails.
-
-    Raises:
-        TrainingError: validation ran out of memory.
-    """
+    """Save a checkpoint if validation fails."""
     try:
         yield
     except Exception as err:
@@ -189,11 +184,7 @@ def saving_on_error(run: TrainingRun, step: int) -> Iterator[None]:
 
 @contextmanager
 def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
-    """Turn an out-of-memory error into advice.
-
-    Raises:
-        TrainingError: the batch does not fit into memory.
-    """
+    """Turn an out-of-memory error into advice."""
     try:
         yield
     except (MemoryError, RuntimeError) as err:

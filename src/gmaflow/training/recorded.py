@@ -20,7 +20,7 @@ from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.runtime.device import cudnn_flag
 from gmaflow.training import loss
-from gmaflow.training.schedule import StepPlan
+from gmaflow.training.config import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
 CONTINUATION_PARTS = ("weigh", "terms", "blend")

@@ -106,11 +106,7 @@ class Checkpoints:
         return path
 
     def newest(self) -> TrainState:
-        """Read the newest intact checkpoint; broken ones are skipped with a warning.
-
-        Raises:
-            TrainingError: there is no intact checkpoint.
-        """
+        """Read the newest intact checkpoint; broken ones are skipped with a warning."""
         paths = self.paths()
         for path in reversed(paths):
             try:
@@ -143,11 +139,7 @@ def append_checksum(path: Path) -> None:
 
 
 def has_checksum(path: Path) -> bool:
-    """Verify the checksum at the end of a checkpoint; return whether it has one.
-
-    Raises:
-        WeightsError: the file is damaged.
-    """
+    """Verify the checksum at the end of a checkpoint; return whether it has one."""
     raw = memoryview(path.read_bytes())
     content, comment = raw[:-COMMENT_BYTES], raw[-COMMENT_BYTES:].tobytes()
     if not comment.startswith(CHECKSUM_MARK):
@@ -158,11 +150,7 @@ def has_checksum(path: Path) -> bool:
 
 
 def check_archive(path: Path) -> None:
-    """Verify the checksums of the parts of a checkpoint, which torch itself ignores.
-
-    Raises:
-        WeightsError: the file is truncated or damaged.
-    """
+    """Verify the checksums of the parts of a checkpoint, which torch itself ignores."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -173,11 +161,7 @@ def check_archive(path: Path) -> None:
 
 
 def read_state(path: Path) -> TrainState:
-    """Read a checkpoint. Those of earlier versions have no checksum of all bytes.
-
-    Raises:
-        WeightsError: the file is broken, or not a checkpoint of a run.
-    """
+    """Read a checkpoint. Those of earlier versions have no checksum of all bytes."""
     checked = has_checksum(path)
     if not checked:
         check_archive(path)
@@ -232,11 +216,7 @@ class RunFolder:
             )
 
     def find_weights(self) -> Path:
-        """Return the best weights of the run, or the newest if it was not validated.
-
-        Raises:
-            TrainingError: the folder contains no weights.
-        """
+        """Return the best weights of the run, or the newest if it was not validated."""
         for name in ("best.safetensors", "weights.safetensors"):
             if (self.path / name).is_file():
                 return self.path / name

@@ -16,11 +16,10 @@ from gmaflow.runtime.device import (
     memory_budget,
     pick_dtype,
 )
-from gmaflow.training.config import TrainConfig
+from gmaflow.training.config import StepPlan, TrainConfig, check_extension
 from gmaflow.training.distributed import World
 from gmaflow.training.recorded import RecordedStep
-from gmaflow.training.run_folder import RunFolder, TrainState, restore_random
-from gmaflow.training.schedule import StepPlan, check_extension
+from gmaflow.training.run_folder import RunFolder, restore_random
 from gmaflow.training.sources import Source, load_textures, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
@@ -97,7 +96,13 @@ def prepare(
         load_textures.cache_clear()  # the renderers hold them now
     step = TrainStep(network.to(device), config, world=world)
     if state is not None:
-        restore(step, state, folder)
+        try:
+            step.load_state(state.tensors)
+        except TrainingError as err:
+            raise TrainingError(
+                f"{folder.path}: cannot resume from its checkpoint, {err}"
+            ) from None
+        restore_random(state.random)
     world.barrier()
     if world.is_first:
         if state is None:
@@ -136,15 +141,7 @@ FIXED_BYTES = 2e8
 def step_memory(
     config: TrainConfig, pairs: int, parts: int, device: torch.device, size: tuple[int, int]
 ) -> float:
-    """Estimate the peak memory of a step in bytes.
-
-    Args:
-        config: The configuration of the run.
-        pairs: Pairs of a batch in this process.
-        parts: Number of parts in which the gradient is computed.
-        device: Where the step is computed.
-        size: Height and width of the crops.
-    """
+    """Estimate the peak memory of a step on `pairs` crops of `size` in `parts` parts, in bytes."""
     pixels = size[0] * size[1]
     dtype = pick_dtype(as_precision(config.precision), device)
     share = dtype.itemsize / 4 * (CUDA_SHARE if device.type == "cuda" else 1.0)
@@ -207,11 +204,7 @@ def is_recorded(options: RunOptions, world: World, device: torch.device) -> bool
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:
-    """Return the network with its initial weights: random by the seed, or those of `init`.
-
-    Raises:
-        WeightsError: the weights are missing, broken or of another network.
-    """
+    """Return the network with its initial weights: random by the seed, or those of `init`."""
     torch.manual_seed(config.seed)
     network = FlowNetwork(config.network)
     if config.init:
@@ -230,12 +223,3 @@ def make_network(config: TrainConfig) -> FlowNetwork:
                 f"{config.init} contains weights of another network than {config.model}"
             ) from None
     return network
-
-
-def restore(step: TrainStep, state: TrainState, folder: RunFolder) -> None:
-    """Restore the state of a checkpoint."""
-    try:
-        step.load_state(state.tensors)
-    except TrainingError as err:
-        raise TrainingError(f"{folder.path}: cannot resume from its checkpoint, {err}") from None
-    restore_random(state.random)

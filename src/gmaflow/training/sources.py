@@ -152,17 +152,7 @@ Source = SceneSource | FileSource
 def open_source(
     config: TrainConfig, device: torch.device, world: World = ALONE, *, compiled: bool = False
 ) -> Source:
-    """Open the training data of a config.
-
-    Args:
-        config: The configuration of the run.
-        device: Where batches are used.
-        world: The processes that share a batch.
-        compiled: Compile the renderer, which is faster on a GPU.
-
-    Raises:
-        FlowError: a data set, a folder or textures are missing.
-    """
+    """Open the training data; a compiled renderer is faster on a GPU."""
     source = DataSource.parse(config.data)
     if source.kind != "scenes":
         return FileSource(config, open_files(config, source), device, world)
@@ -232,11 +222,7 @@ def without_traceback(error: FlowError) -> FlowError:
 
 
 def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
-    """Open a stage's mixture, a data set or a folder, with augmentation.
-
-    Raises:
-        DatasetError: files are missing, or have no ground truth.
-    """
+    """Open a stage's mixture, a data set or a folder, with augmentation."""
     if source.kind == "stage":
         mixture = MIXTURES[source.name].with_crop(config.crop)
         names = [part.dataset for part in mixture.ingredients]

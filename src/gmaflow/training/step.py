@@ -19,7 +19,7 @@ from gmaflow.errors import TrainingError
 from gmaflow.model import EncodedFrame, FlowNetwork, Prediction
 from gmaflow.model.network import layout_of
 from gmaflow.runtime.device import as_precision, pick_dtype
-from gmaflow.training.config import TrainConfig
+from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import (
@@ -29,7 +29,6 @@ from gmaflow.training.loss import (
     loss_weights,
     sequence_loss,
 )
-from gmaflow.training.schedule import StepPlan
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
@@ -62,13 +61,7 @@ class StepResult(NamedTuple):
 
 
 class TrainStep:
-    """A network in training, with everything that a step reads and changes.
-
-    Args:
-        network: The network on its device; its parameters are changed in place.
-        config: The configuration of the run.
-        world: The processes that share the batch.
-    """
+    """A network in training, on its device, with everything that a step reads and changes."""
 
     def __init__(self, network: FlowNetwork, config: TrainConfig, *, world: World = ALONE) -> None:
         freeze_unused(network)
@@ -206,11 +199,7 @@ class TrainStep:
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Fill the state in place.
-
-        Raises:
-            TrainingError: the state belongs to another network or config.
-        """
+        """Fill the state in place."""
         own = self.state()
         different = sorted(own.keys() ^ tensors.keys())
         different += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]

@@ -30,11 +30,7 @@ class ValidationSet(NamedTuple):
 
 
 class Validation:
-    """The validation sets of a config, opened once.
-
-    Raises:
-        FlowError: a set is missing or has no ground truth.
-    """
+    """The validation sets of a config, opened once."""
 
     def __init__(self, config: TrainConfig, device: torch.device, world: World = ALONE) -> None:
         self.config, self.device, self.world = config, device, world
