@@ -30,6 +30,11 @@ def gma(pretrained: bool = True, weights: str | None = None) -> "FlowNetwork":
     return _network("gma", pretrained, weights)
 
 
+def gma_affine(pretrained: bool = True, weights: str | None = None) -> "FlowNetwork":
+    """GMA that continues motion into hidden pixels; experimental. See `gma`."""
+    return _network("gma-affine", pretrained, weights)
+
+
 def gma_p(pretrained: bool = False, weights: str | None = None) -> "FlowNetwork":
     """GMA whose attention compares content and position; no weights ship. See `gma`."""
     return _network("gma-p", pretrained, weights)

@@ -8,16 +8,18 @@ import pytest
 import torch
 
 from gmaflow.bench.published_network import PublishedNetwork
+from gmaflow.errors import FlowError
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 from tests.conftest import random_images
 from tests.model.parity import VARIANTS
 from tests.model.test_parity import Fixture
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
+PUBLISHED = [name for name, config in MODELS.items() if not config.continues]
 TWO_HEADS = replace(MODELS["gma-p"], num_heads=2)
 
 
-@pytest.mark.parametrize("model", [*MODELS, TWO_HEADS], ids=str)
+@pytest.mark.parametrize("model", [*PUBLISHED, TWO_HEADS], ids=str)
 def test_the_same_flow(model: str | NetworkConfig, make_network: Make) -> None:
     network = make_network(model)
     images = random_images(2, 128, 136)
@@ -28,6 +30,11 @@ def test_the_same_flow(model: str | NetworkConfig, make_network: Make) -> None:
     for flow, expected in zip(plain.flows, ours.flows, strict=True):
         torch.testing.assert_close(flow, expected, atol=1e-3, rtol=0)
     torch.testing.assert_close(plain.low, ours.low, atol=1e-3, rtol=0)
+
+
+def test_what_was_not_published_is_refused(make_network: Make) -> None:
+    with pytest.raises(FlowError, match="the published code has no gma-affine"):
+        PublishedNetwork(make_network("gma-affine"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

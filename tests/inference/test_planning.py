@@ -81,6 +81,22 @@ def test_whole_images_and_their_flow_lie_beside_a_tile() -> None:
         assert alone + 8 * 4 * batch * height * width <= plan.need <= budget * GB
 
 
+@pytest.mark.parametrize("fast", [False, True])
+@pytest.mark.parametrize("half", [False, True])
+def test_the_second_attention_is_counted(fast: bool, half: bool) -> None:
+    gma, affine = (
+        Computation(MODELS[name], half=half, fast=fast) for name in ("gma", "gma-affine")
+    )
+    matrix = (2 if half or fast else 4) * (440 * 1024 / 64) ** 2
+    for plan in PLANS:
+        once, twice = (
+            bytes_needed(each, plan, batch=1, height=440, width=1024) for each in (gma, affine)
+        )
+        assert twice >= once
+        if plan.store_correlation and plan.store_attention:
+            assert twice - once > 0.4 * matrix
+
+
 def smallest_need(computation: Computation, height: int, width: int) -> float:
     return min(bytes_needed(computation, p, batch=1, height=height, width=width) for p in PLANS)
 

@@ -27,8 +27,9 @@ def test_every_model_and_ablation_runs_and_learns(
 ) -> None:
     network = make_network(model).train().requires_grad_(True)
     image1, image2 = random_images(1, 64, 72)
-    prediction = network(image1, image2, iters=2, all_iterations=True)
-    assert [flow.shape for flow in prediction.flows] == [(1, 2, 64, 72)] * 2
+    iters = 3 if network.config.continues else 2
+    prediction = network(image1, image2, iters=iters, all_iterations=True)
+    assert [flow.shape for flow in prediction.flows] == [(1, 2, 64, 72)] * iters
     assert prediction.low.shape == (1, 2, 8, 9)
     sum(flow.abs().mean() for flow in prediction.flows).backward()
     unused = {name for name, p in network.named_parameters() if p.grad is None}

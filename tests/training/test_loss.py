@@ -61,10 +61,8 @@ def test_occluded_pixels_can_be_held_back(weight: float) -> None:
 def test_the_loss_of_continued_motion_by_hand() -> None:
     flow = torch.zeros(1, 2, 8, 16)
     flow[..., 4, 4], flow[..., 4, 12] = 8.0, 16.0  # the pixels that cells are judged by
-    valid, occluded = (
-        torch.ones(1, 8, 16, dtype=torch.bool),
-        torch.zeros(1, 8, 16, dtype=torch.bool),
-    )
+    valid = torch.ones(1, 8, 16, dtype=torch.bool)
+    occluded = ~valid
     occluded[0, 4, 12] = True
     before = torch.tensor([[1.0, 0.0]]).expand(1, 2, 1, 2)  # the first cell is right, in cells
     one = Continued(before + 1, torch.zeros(1, 1, 1, 2), before)

@@ -27,6 +27,8 @@ def make_step(precision: str, *, both_ways: bool = False, model: str = "gma") ->
     assert network.aggregate is not None
     assert network.aggregate.alpha is not None
     torch.nn.init.constant_(network.aggregate.alpha, 0.5)
+    if network.continuation is not None:
+        torch.nn.init.constant_(network.continuation.alpha, 0.5)
     return TrainStep(network.to(DEVICE), config)
 
 

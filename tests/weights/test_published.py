@@ -11,7 +11,7 @@ from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 from gmaflow.weights.published import from_published, recognise, to_published, unwrap
 
 CONFIGS = {
-    **MODELS,
+    **{name: config for name, config in MODELS.items() if not config.continues},
     "2 heads": replace(MODELS["gma"], num_heads=2),
     "alpha 1": replace(MODELS["gma"], learned_alpha=False),
     "replace": replace(MODELS["gma"], combination="replace", num_heads=4),

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.errors import FlowError
 from gmaflow.model.aggregation import Attention, StoredAttention, borrow, offset_table
 from gmaflow.model.network import FlowNetwork, Prediction, check_images
 from gmaflow.model.update import GRUPass
@@ -32,6 +33,10 @@ class PublishedNetwork(nn.Module):
 
     def __init__(self, network: FlowNetwork) -> None:
         super().__init__()
+        if network.config.continues:
+            raise FlowError(
+                "the published code has no gma-affine; measure it without the published code"
+            )
         self.network = network
         self.passes = nn.ModuleList(
             UndividedPass(gru) for gru in network.update.passes if isinstance(gru, GRUPass)

@@ -69,16 +69,12 @@ class DistanceBias:
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "q p"]:
         """Return the bias of each query (flat pixel index) for every pixel."""
-        pixels = torch.arange(self.height * self.width, device=queries.device)
+        sides = (torch.arange(n, device=queries.device).float() for n in (self.height, self.width))
+        y, x = (part.flatten() for part in torch.meshgrid(*sides, indexing="ij"))
         # In place: these are as large as the attention itself.
-        squares = self._offsets(queries // self.width, pixels // self.width).square_()
-        squares += self._offsets(queries % self.width, pixels % self.width).square_()
+        squares = (y[queries][:, None] - y).square_()
+        squares += (x[queries][:, None] - x).square_()
         return -self.decay * squares.sqrt_()
-
-    def _offsets(
-        self, ours: Int64[Tensor, " q"], theirs: Int64[Tensor, " p"]
-    ) -> Float[Tensor, "q p"]:
-        return ours.float()[:, None] - theirs.float()
 
 
 @dataclass(frozen=True)

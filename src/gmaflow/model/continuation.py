@@ -192,8 +192,8 @@ def affine_change(
 def moments(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b p m"]:
     """Return 1, x, y, u, v, xx, xy, yy, ux, uy, vx, vy of each cell."""
     height, width = flow.shape[-2:]
-    x = (torch.arange(width, device=flow.device) - (width - 1) / 2) / UNIT
-    y = (torch.arange(height, device=flow.device) - (height - 1) / 2) / UNIT
+    y, x = (torch.arange(n, device=flow.device).float() for n in (height, width))
+    y, x = ((part - part[-1:] / 2) / UNIT for part in (y, x))  # centred
     u, v = flow.float().split(1, dim=1)
     x, y = x.view(1, 1, 1, -1).expand_as(u), y.view(1, 1, -1, 1).expand_as(u)
     parts = [torch.ones_like(u), x, y, u, v, x * x, x * y, y * y, u * x, u * y, v * x, v * y]
