@@ -1,8 +1,11 @@
+from inspect import unwrap  # tests check types first
+
 import numpy as np
 import pytest
 import torch
 
-from gmaflow.geometry import leaves_frame
+from gmaflow.errors import FlowError
+from gmaflow.geometry import compose, leaves_frame, warp
 from gmaflow.training import metrics
 
 
@@ -31,3 +34,26 @@ def test_tensors_and_arrays_are_counted_alike() -> None:
     flow = np.random.default_rng(0).normal(0, 6, (20, 30, 2)).astype(np.float32)
     tensor = torch.from_numpy(flow).permute(2, 0, 1)[None]
     np.testing.assert_array_equal(metrics.leaves_frame(tensor)[0].numpy(), leaves_frame(flow))
+
+
+def test_tensors_are_warped_as_pictures_are() -> None:
+    image = torch.rand(2, 3, 20, 30)
+    flow = torch.zeros(2, 2, 20, 30)
+    flow[:, 0], flow[:, 1] = 2, -1
+    found = warp(image, flow)
+    torch.testing.assert_close(found[..., 1:, :-2], image[..., :-1, 2:])
+    assert torch.equal(found[..., 3, -1], found[..., 3, -2])  # the border's pixel
+    assert torch.autograd.gradcheck(warp, (image[:1, :1].double().requires_grad_(), flow[:1] + 0.3))
+
+
+def test_flows_compose() -> None:
+    first, second = torch.full((1, 2, 20, 30), 1.5), torch.full((1, 2, 20, 30), -0.5)
+    torch.testing.assert_close(compose(first, second), torch.ones(1, 2, 20, 30))
+
+
+def test_what_cannot_be_warped_is_refused() -> None:
+    image = torch.rand(1, 3, 20, 30)
+    with pytest.raises(FlowError, match="the image is str; use a float tensor"):
+        unwrap(warp)("a.png", image[:, :2])
+    with pytest.raises(FlowError, match="of the image's size"):
+        unwrap(warp)(image, torch.zeros(1, 2, 10, 30))
