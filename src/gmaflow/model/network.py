@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.errors import FlowError
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.correlation import correlate
@@ -275,15 +274,15 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 
 def check_images(image1: Tensor, image2: Tensor) -> None:
-    """Raise a `FlowError` for images that the network does not accept."""
+    """Raise a ValueError for images that the network does not accept."""
     if image1.shape != image2.shape:
-        raise FlowError(
+        raise ValueError(
             f"the two images must have the same shape, not {tuple(image1.shape)} and "
             f"{tuple(image2.shape)}"
         )
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
-        raise FlowError(
+        raise ValueError(
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )
