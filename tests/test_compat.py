@@ -146,7 +146,7 @@ def test_weights_come_from_shipped_files_or_nowhere() -> None:
     ("change", "sentence"),
     [
         (lambda x: x * 255, r"the images hold values from .*; scale them to -1\.\.1"),
-        (lambda x: x * float("nan"), "the images hold values from nan"),
+        (lambda x: x * float("nan"), "the images contain NaN"),
         (lambda x: x[0], "a batch of images is a tensor"),
         (lambda x: x[:0], "the batches are empty"),
         (lambda x: x[..., :8, :], "at least 16 pixels"),

@@ -1,10 +1,13 @@
+from inspect import unwrap  # tests check types first
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmaflow.geometry import distance_to, hole_depths, leaves_frame
+from gmaflow.errors import FlowError
+from gmaflow.geometry import compose, distance_to, hole_depths, leaves_frame, warp
 from gmaflow.training import loss as training_loss
 from tests.evaluation import plain
 
@@ -74,3 +77,26 @@ def test_it_is_what_trying_all_pixels_gives(
         expected = np.minimum(plain.nearest(mask), limit)
         assert distances(mask, limit) == pytest.approx(expected)
     assert hole_depths(mask) == pytest.approx(np.minimum(plain.nearest(mask), 128) / 8)
+
+
+def test_tensors_are_warped_as_pictures_are() -> None:
+    image = torch.rand(2, 3, 20, 30)
+    flow = torch.zeros(2, 2, 20, 30)
+    flow[:, 0], flow[:, 1] = 2, -1
+    found = warp(image, flow)
+    torch.testing.assert_close(found[..., 1:, :-2], image[..., :-1, 2:])
+    assert torch.equal(found[..., 3, -1], found[..., 3, -2])  # the border's pixel
+    assert torch.autograd.gradcheck(warp, (image[:1, :1].double().requires_grad_(), flow[:1] + 0.3))
+
+
+def test_flows_compose() -> None:
+    first, second = torch.full((1, 2, 20, 30), 1.5), torch.full((1, 2, 20, 30), -0.5)
+    torch.testing.assert_close(compose(first, second), torch.ones(1, 2, 20, 30))
+
+
+def test_what_cannot_be_warped_is_refused() -> None:
+    image = torch.rand(1, 3, 20, 30)
+    with pytest.raises(FlowError, match="the image is str; use a float tensor"):
+        unwrap(warp)("a.png", image[:, :2])
+    with pytest.raises(FlowError, match="of the image's size"):
+        unwrap(warp)(image, torch.zeros(1, 2, 10, 30))

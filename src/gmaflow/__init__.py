@@ -16,9 +16,12 @@ from gmaflow.version import __version__
 
 if TYPE_CHECKING:
     from gmaflow.errors import FlowError as FlowError
+    from gmaflow.geometry import compose as compose
+    from gmaflow.geometry import warp as warp
     from gmaflow.inference import BidirectionalFlow as BidirectionalFlow
     from gmaflow.inference import Flow as Flow
     from gmaflow.inference import FlowEstimator as FlowEstimator
+    from gmaflow.inference import Padding as Padding
     from gmaflow.inference import estimate as estimate
     from gmaflow.inference import read_flow as read_flow
     from gmaflow.model import MODELS as MODELS
@@ -38,11 +41,14 @@ _HOMES = {
     "FlowEstimator": "gmaflow.inference",
     "FlowNetwork": "gmaflow.model",
     "NetworkConfig": "gmaflow.model",
+    "Padding": "gmaflow.inference",
+    "compose": "gmaflow.geometry",
     "estimate": "gmaflow.inference",
     "flow_to_image": "gmaflow.viz",
     "load_checkpoint": "gmaflow.weights",
     "read_flow": "gmaflow.inference",
     "save_checkpoint": "gmaflow.weights",
+    "warp": "gmaflow.geometry",
 }
 
 __all__ = [
@@ -54,12 +60,15 @@ __all__ = [
     "FlowEstimator",
     "FlowNetwork",
     "NetworkConfig",
+    "Padding",
     "__version__",
+    "compose",
     "estimate",
     "flow_to_image",
     "load_checkpoint",
     "read_flow",
     "save_checkpoint",
+    "warp",
 ]
 
 

@@ -198,8 +198,8 @@ def check_normalised(image1: Tensor, image2: Tensor) -> None:
     with torch.no_grad():
         if all(isinstance(x, Tensor) and x.is_floating_point() and x.numel() for x in images):
             ends = torch.stack([end for image in images for end in torch.aminmax(image)]).tolist()
-            # Written so that NaN is refused too.
-            if not (min(ends) >= -1 - ROUNDING and max(ends) <= 1 + ROUNDING):
+            # NaN is left to `check_tensors`.
+            if min(ends) < -1 - ROUNDING or max(ends) > 1 + ROUNDING:
                 raise ImageError(
                     f"the images hold values from {min(ends):g} to {max(ends):g}; scale them to "
                     "-1..1, as weights.transforms() does"

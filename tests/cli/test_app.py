@@ -1,9 +1,10 @@
+import os
 import subprocess
 import sys
 
 import pytest
 
-from gmaflow.cli.app import VERBS, main
+from gmaflow.cli.app import VERBS, main, set_wait_policy
 from gmaflow.version import __version__
 from tests.cli.conftest import Run
 
@@ -94,3 +95,36 @@ def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], told:
 def test_a_word_in_place_of_a_number_is_told(run: Run) -> None:
     outcome = run("flow", "a.png", "b.png", "-o", "x.flo", "--iters", "abc")
     assert (outcome.code, "'abc' is not a whole number" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("set_by_user", "policy"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")]
+)
+def test_idle_threads_sleep_unless_the_user_says_otherwise(
+    set_by_user: dict[str, str], policy: str
+) -> None:
+    """Set before torch is loaded, which reads it once."""
+    program = (
+        "import os, sys\n"
+        "from gmaflow.cli import main\n"
+        "main(['--version'])\n"
+        "print(os.environ.get('OMP_WAIT_POLICY'), 'torch' in sys.modules)"
+    )
+    names = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", "GOMP_SPINCOUNT")
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean | set_by_user,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == f"{policy} False"
+
+
+def test_a_host_program_keeps_its_wait_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    import torch  # noqa: F401  (a program that has loaded it)
+
+    set_wait_policy()
+    assert "OMP_WAIT_POLICY" not in os.environ

@@ -1,8 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gmaflow.errors import FlowError
 from gmaflow.evaluation import submission
+from gmaflow.inference import FlowEstimator
+from gmaflow.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Run
 from tests.evaluation.conftest import write_sintel
 
@@ -45,3 +49,28 @@ def test_bad_input_exits_with_2(run: Run, tmp_path: Path, args: list[str], messa
     found = run("submit", *args, "-o", tmp_path / "out")
     assert found.code == 2
     assert message in found.err
+
+
+@pytest.mark.parametrize(("named", "used"), [(None, 32), (1, 1)])
+def test_the_weights_may_name_their_refinements(
+    run: Run,
+    weights: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: int | None,
+    used: int,
+) -> None:
+    """Without a number on their card, as published."""
+    checkpoint = load_checkpoint(weights["raft-small"])
+    path = tmp_path / "w.safetensors"
+    save_checkpoint(path, replace(checkpoint, card=replace(checkpoint.card, iters=named)))
+    seen = []
+
+    def submit(_benchmark: object, estimator: FlowEstimator, *_: object, **__: object) -> None:
+        seen.append(estimator.iters)
+        raise FlowError("seen")
+
+    monkeypatch.setattr("gmaflow.evaluation.submit", submit)
+    root = write_sintel(tmp_path / "data", split="test", frames=2)
+    run("submit", "sintel", "--root", root, "--weights", path, "-o", tmp_path / "out")
+    assert seen == [used]

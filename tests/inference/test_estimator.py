@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from gmaflow.inference.engine import check_iters
 from gmaflow.inference.images import check_tensors
 from gmaflow.inference.tiles import blend_weights, tile_starts
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
-from gmaflow.weights import Checkpoint, save_checkpoint
+from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
 from tests.conftest import random_images
 
 STREAMED = MemoryPlan(store_correlation=False, store_attention=False)
@@ -251,7 +252,7 @@ def test_a_source_may_reuse_its_memory() -> None:
         (torch.zeros(1, 3, 32, 40), torch.zeros(1, 3, 32, 48), "differ in shape"),
         (torch.zeros(1, 3, 32, 40, dtype=torch.uint8),) * 2 + ("divide by 255",),
         (torch.full((1, 3, 32, 40), 200.0),) * 2 + ("from 200 to 200; scale them to 0..1",),
-        (torch.full((1, 3, 32, 40), float("nan")),) * 2 + ("nan",),
+        (torch.full((1, 3, 32, 40), float("nan")),) * 2 + ("contain NaN",),
         (torch.zeros(3, 32, 40),) * 2 + (r"\[b, 3, height, width\], not \(3, 32, 40\)",),
         (torch.zeros(1, 3, 9, 9),) * 2 + ("at least 16 pixels",),
         (torch.zeros(0, 3, 32, 40),) * 2 + ("empty; use at least one pair",),
@@ -286,3 +287,12 @@ def test_large_images_work_on_a_small_machine() -> None:
     pair = random_images(1, 1088, 1920)
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", plan=STREAMED)
     assert estimator.batch(*pair).flow.shape == (1, 2, 1088, 1920)
+
+
+def test_the_card_names_the_refinements() -> None:
+    assert FlowEstimator(checkpoint(), device="cpu").iters == 12
+    own = replace(checkpoint(), card=ModelCard(iters=5))
+    assert FlowEstimator(own, device="cpu").iters == 5
+    assert FlowEstimator(own, device="cpu", iters=3).iters == 3
+    shipped = FlowEstimator("gma", device="cpu")
+    assert (shipped.iters, shipped.card.iters) == (12, 12)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from inspect import unwrap  # tests check types first
 from io import BytesIO
 from pathlib import Path
 
@@ -144,3 +145,19 @@ def test_flow_is_not_measured_by_that_of_the_other_direction() -> None:
     flow = Flow(np.ones((4, 5, 2), np.float32))
     with pytest.raises(FlowError, match="opposite direction"):
         flow.mean_error(replace(flow, backward=True))
+
+
+def test_a_flow_is_an_array() -> None:
+    flow = Flow(np.ones((4, 5, 2), np.float32))
+    assert flow.shape == (4, 5, 2)
+    assert np.asarray(flow) is flow.array
+    assert np.array(flow) is not flow.array
+    assert np.asarray(flow, dtype=np.float64).dtype == np.float64
+
+
+def test_paths_in_place_of_arrays_are_refused() -> None:
+    flow = Flow(np.ones((4, 5, 2), np.float32))
+    with pytest.raises(FlowError, match="the second frame is a str; use an array"):
+        unwrap(Flow.warp)(flow, "b.png")
+    with pytest.raises(FlowError, match="the truth is a str; use a Flow"):
+        unwrap(Flow.mean_error)(flow, "truth.flo")

@@ -1,3 +1,4 @@
+from inspect import unwrap  # tests check types first
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from gmaflow.inference.images import (
     Padding,
     PaddingKind,
     as_padding_kind,
+    check_tensors,
     load_image,
     to_tensor,
 )
@@ -68,8 +70,8 @@ def test_tensors_are_in_zero_to_one() -> None:
     [
         (np.full((16, 16, 3), 255.0), "values from 0 to 255; scale it to 0..1, or use uint8"),
         (np.full((16, 16, 3), -0.5), "values from -0.5 to 0"),
-        (np.full((16, 16, 3), np.nan), "NaN or infinite"),
-        (np.full((16, 16, 3), np.inf), "NaN or infinite"),
+        (np.full((16, 16, 3), np.nan), "contains NaN"),
+        (np.full((16, 16, 3), np.inf), "contains infinite values"),
         (np.zeros((16, 16, 3), np.int64), "is int64; use uint8, uint16, or float in 0..1"),
         (np.zeros((16, 16, 2), np.uint8), r"shape \(16, 16, 2\)"),
         (np.zeros((4, 16, 16, 3), np.uint8), "shape"),
@@ -121,3 +123,16 @@ def test_another_kind_is_refused(kind: str) -> None:
     blank = FlowEstimator.__new__(FlowEstimator)
     with pytest.raises(FlowError, match="padding"):
         FlowEstimator.__init__.__wrapped__(blank, padding=kind)  # type: ignore[attr-defined]
+
+
+def test_tensors_are_sent_to_batch() -> None:
+    with pytest.raises(ImageError, match="is a tensor; for tensors use `FlowEstimator"):
+        unwrap(load_image)(torch.rand(3, 20, 30))
+
+
+def test_nan_is_named() -> None:
+    good, bad = torch.rand(2, 1, 3, 20, 30)
+    bad[0, 0, 0, 0] = torch.nan
+    for pair in ((good, bad), (bad, good)):
+        with pytest.raises(ImageError, match="the images contain NaN"):
+            check_tensors(*pair)

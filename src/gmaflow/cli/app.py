@@ -1,5 +1,7 @@
 """`gmaflow VERB ...`: find the verb and run it; errors become one sentence and exit code 2."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -25,6 +27,10 @@ VERBS = {
 }
 """Each verb is a module of that name in this package, with a function `main(args)`."""
 
+WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
+"""Idle threads of OpenMP sleep instead of spinning, which on a busy machine takes the time of the
+threads they wait for. The last two are for the runtimes of Intel and GNU."""
+
 ABOUT = """
 Optical flow: the motion of every pixel between two frames, including hidden ones.
 """
@@ -41,7 +47,14 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exits with 0, with 1 if a part was skipped, or 2 on bad input."""
+    set_wait_policy()
     run_as_program(run, None if argv is None else list(argv))
+
+
+def set_wait_policy() -> None:
+    """Set how idle threads wait, before torch reads it; variables that are set stay."""
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAIT_POLICY):
+        os.environ.update(WAIT_POLICY)
 
 
 def run(args: list[str]) -> None:

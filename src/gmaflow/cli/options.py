@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from gmaflow.inference import FlowEstimator
     from gmaflow.weights import Checkpoint
+
+log = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
@@ -96,7 +99,7 @@ class PlaceOptions:
         weights: "str | Checkpoint | None",
         *,
         model: str | None = None,
-        iters: int,
+        iters: int | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
         """Load an estimator with these options."""
@@ -104,6 +107,8 @@ class PlaceOptions:
 
         if self.verbose:
             logging.getLogger("gmaflow").setLevel(logging.INFO)
+            policy = os.environ.get("OMP_WAIT_POLICY", "not set")
+            log.info("idle threads wait with OMP_WAIT_POLICY=%s", policy)
         return FlowEstimator(
             weights,
             model=model,
@@ -130,8 +135,8 @@ class WeightsOptions:
 class NetworkOptions(WeightsOptions):
     """Which network."""
 
-    iters: int = 12
-    """Refinement steps; 12 suits the shipped weights."""
+    iters: int | None = None
+    """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
 
 
 @dataclass(frozen=True, kw_only=True)

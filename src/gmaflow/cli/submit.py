@@ -21,7 +21,8 @@ class SubmitOptions(WeightsOptions):
     """Write a submission for a benchmark's server, and check it.
 
     Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
-    in the paper. An interrupted run resumes. Exits with 1 if the submission is incomplete.
+    in the paper; weights that name their own number of refinements, as the shipped ones, use that.
+    An interrupted run resumes. Exits with 1 if the submission is incomplete.
 
     Examples:
       gmaflow submit sintel --root /data/MPI-Sintel --weights gma-sintel.pth -o sintel
@@ -35,7 +36,7 @@ class SubmitOptions(WeightsOptions):
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The data set's folder, with its test split."""
     iters: int | None = None
-    """Refinements; by default as published."""
+    """Refinements; by default what suits the weights, else as published."""
     place: Place = field(default_factory=PlaceOptions)
 
 
@@ -51,9 +52,11 @@ def main(args: list[str]) -> None:
     estimator = options.place.load(
         options.weights,
         model=options.model,
-        iters=options.iters or benchmark.iters,
+        iters=options.iters,
         padding=benchmark.padding,
     )
+    if options.iters is None and estimator.card.iters is None:
+        estimator = estimator.with_iters(benchmark.iters)
     with progress_bar(f"submit {benchmark.name}", kept=CONTINUES) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)

@@ -9,7 +9,7 @@ from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
-from gmaflow.inference.images import Frame, ImageLike, PaddingKind, load_image
+from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
 from gmaflow.inference.sequence import (
     CUT_THRESHOLD,
     PairEstimate,
@@ -34,6 +34,7 @@ __all__ = [
     "FrameAttention",
     "ImageLike",
     "LastFlows",
+    "Padding",
     "PaddingKind",
     "PairEstimate",
     "Precision",

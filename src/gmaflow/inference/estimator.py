@@ -44,6 +44,9 @@ from gmaflow.model import MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import Precision, as_bytes, pick_device, pick_dtype
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
+DEFAULT_ITERS = 12
+"""Refinements for weights whose card does not name a number."""
+
 
 class FlowEstimator:
     """Estimates optical flow with one network on one device.
@@ -53,7 +56,7 @@ class FlowEstimator:
     Args:
         weights: A checkpoint file or the name of shipped weights; by default those of the model.
         model: A model's name; by default what the weights are, or `gma`.
-        iters: Refinements of each pair: more are slower and better.
+        iters: Refinements of each pair; by default the number on the weights' card, else 12.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; `auto` is half precision on CUDA only.
         backend: `auto`, `fast`, or `reference`, which runs the network as it is written.
@@ -71,7 +74,7 @@ class FlowEstimator:
         weights: str | Path | Checkpoint | None = None,
         *,
         model: str | None = None,
-        iters: int = 12,
+        iters: int | None = None,
         device: str | torch.device = "auto",
         precision: Precision = "auto",
         backend: Backend = "auto",
@@ -91,6 +94,7 @@ class FlowEstimator:
         elif model is not None and find_config(model) != weights.config:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.card = weights.card
+        iters = self.card.iters or DEFAULT_ITERS if iters is None else iters
         self.network = weights.build().to(self.device)
         self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)

@@ -52,6 +52,17 @@ class Flow:
             f"{told.max_length:.2f} px>"
         )
 
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        if copy is None:
+            return np.asarray(self.array, dtype=dtype)
+        return np.array(self.array, dtype=dtype, copy=copy)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width, and 2."""
+        height, width, _ = self.array.shape
+        return height, width, 2
+
     def _repr_png_(self) -> bytes:
         """Return the picture that notebooks show."""
         return encode_png(self.picture())
@@ -90,6 +101,11 @@ class Flow:
 
     def warp(self, image2: UInt8[np.ndarray, "h w 3"]) -> UInt8[np.ndarray, "h w 3"]:
         """Warp the second frame onto the first; the better the flow, the more similar they are."""
+        if not isinstance(image2, np.ndarray):
+            raise FlowError(
+                f"the second frame is a {type(image2).__name__}; use an array height x width x 3 "
+                "of uint8, such as from gmaflow.io.read_image"
+            )
         return warp_back(image2, self.array)
 
     def mean_error(self, truth: "Flow") -> float:
@@ -98,6 +114,10 @@ class Flow:
         Raises:
             FlowError: The truth has another size or direction, or no valid pixels.
         """
+        if not isinstance(truth, Flow):
+            raise FlowError(
+                f"the truth is a {type(truth).__name__}; use a Flow, such as from gmaflow.read_flow"
+            )
         check_same_size({"the flow": self.array, "the truth": truth.array})
         if self.backward != truth.backward:
             raise FlowError("the truth has the opposite direction; use that of this direction")

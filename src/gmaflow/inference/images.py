@@ -3,6 +3,7 @@
 Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,8 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
         array = check_array(image, name)
     elif hasattr(image, "getbands"):
         array = image_to_array(image, name=name)
+    elif isinstance(image, Tensor):
+        raise ImageError(f"{name} is a tensor; for tensors use `FlowEstimator.batch`")
     else:
         raise ImageError(
             f"{name} is a {type(image).__name__}; use a path, a numpy array or a PIL image"
@@ -106,8 +109,10 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
 def check_floats(array: np.ndarray, name: str) -> np.ndarray:
     """Return a float image as float32 in 0..1; refuse values far outside, NaN and infinity."""
     low, high = float(array.min(initial=0)), float(array.max(initial=0))
-    if not np.isfinite([low, high]).all():
-        raise ImageError(f"{name} has pixels that are NaN or infinite; replace them first")
+    if math.isnan(low) or math.isnan(high):
+        raise ImageError(f"{name} contains NaN; replace those pixels first")
+    if math.isinf(low) or math.isinf(high):
+        raise ImageError(f"{name} contains infinite values; replace those pixels first")
     if low < -ROUNDING or high > 1 + ROUNDING:
         raise ImageError(
             f"{name} is a float image with values from {low:g} to {high:g}; scale it to 0..1, or "
@@ -152,9 +157,10 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         raise ImageError("the batches are empty; use at least one pair")
     # One transfer from the device: the caller waits for each.
     ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    if any(map(math.isnan, ends)):
+        raise ImageError("the images contain NaN; replace those pixels first")
     low, high = min(ends), max(ends)
-    # Written so that NaN, which is neither below nor above, is refused too.
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+    if low < -ROUNDING or high > 1 + ROUNDING:
         raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
 
 

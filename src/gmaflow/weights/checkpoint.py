@@ -36,6 +36,8 @@ State = Mapping[str, Tensor]
 METADATA_KEY = "gmaflow"
 SHIPPED_FOLDER = Path(__file__).parent / "files"
 DEFAULT_MODEL = "gma"
+SHIPPED_ITERS = 12
+"""Refinements that suit the shipped weights, whose files do not name a number; 32 are worse."""
 
 ZIP_MAGIC = b"PK\3\4"
 PICKLES_OF_OLD_FILES = 5
@@ -58,6 +60,12 @@ class ModelCard:
     notes: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     """Measured errors, by name of the data."""
+    iters: int | None = None
+    """Refinements that suit the weights; None if that is not known."""
+
+    def __post_init__(self) -> None:
+        if self.iters is not None and (type(self.iters) is not int or self.iters < 1):
+            raise ValueError(f"iters is {self.iters!r}, not a whole number from 1 on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -423,7 +431,9 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
-        return load_checkpoint(shipped[name], model=config)
+        found = load_checkpoint(shipped[name], model=config)
+        card = replace(found.card, iters=found.card.iters or SHIPPED_ITERS)
+        return replace(found, card=card)
     path = Path(name)
     if weights is not None and (path.exists() or path.suffix or path.name != name):
         return load_checkpoint(weights, model=config)
