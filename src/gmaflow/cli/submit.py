@@ -54,7 +54,9 @@ def main(args: list[str]) -> None:
         iters=options.iters or benchmark.iters,
         padding=benchmark.padding,
     )
-    with progress_bar(f"submit {benchmark.name}", kept=CONTINUES) as progress:
+    with progress_bar(
+        f"submit {benchmark.name}", quiet=options.place.quiet, kept=CONTINUES
+    ) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:
