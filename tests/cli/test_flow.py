@@ -181,15 +181,15 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "is a folder": [good, tmp_path / "empty"],
         "no images": [tmp_path / "empty"],
         "is one file": [good],
-        "3 inputs were given": [good, good, good],
-        "0 inputs were given": [],
+        "is given twice": [good, good, good],
+        "there is no input": [],
         "iters is 0": [good, good, "--iters", "0"],
         "no model is called 'pwc'": [good, good, "--model", "pwc"],
         "device 'tpu'; use auto": [good, good, "--device", "tpu"],
         "precision 'fp8' is not known": [good, good, "--precision", "fp8"],
         "is not a point": [good, good, "--attention", "here"],
         "this network has no attention": [good, good, "--attention", "1,1"],
-        "for folders of frames": [good, good, "--resume"],
+        "are for sequences": [good, good, "--resume"],
         "does not exist; give a .safetensors": [good, good, "--weights", "nowhere.pth"],
     }
 
@@ -271,3 +271,24 @@ def test_an_empty_name_is_not_the_working_folder(
     outcome = run(verb, *pair, *args)
     assert (outcome.code, "the output is empty" in outcome.err) == (2, True)
     assert set(pair[0].parent.iterdir()) == set(pair)
+
+
+def test_a_pair_can_have_several_outputs(
+    run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    names = ["a.flo", "a.png", "a.npz"]
+    outputs = [part for name in names for part in ("-o", tmp_path / name)]
+    outcome = run("flow", *pair, *outputs, "--backward", "--json", *fast)
+    told = json.loads(outcome.out)["outputs"]
+    assert {"flow", "picture", "flow-2", "backward", "occlusion"} <= told.keys()
+    assert len(told.values()) == len(set(told.values()))
+    assert all(Path(path).is_file() for path in told.values())
+    assert read_flow_arrays(tmp_path / "a.flo").array.shape == (40, 56, 2)
+    assert is_picture(tmp_path / "a.png", (40, 56))
+    assert run("flow", *pair, *outputs, "--backward", *fast).code == 2
+    assert run("flow", *pair, *outputs, "--backward", "-y", *fast).code == 0
+
+
+def test_without_an_output_it_asks_for_one(run: Run, pair: Pair) -> None:
+    outcome = run("flow", *pair)
+    assert (outcome.code, outcome.err) == (2, "gmaflow: there is no output; add -o PATH\n")

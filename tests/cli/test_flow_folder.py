@@ -1,13 +1,14 @@
 """A folder of frames: `gmaflow flow FOLDER -o DIR`."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from gmaflow.cli.outputs import FileFormat, PairOutput, Part, ending_of, write_parts
+from gmaflow.cli.outputs import FileFormat, PairOutput, PartFile, ending_of, write_parts
 from gmaflow.inference import FlowEstimator, Frame
 from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.viz import flow_arrows, flow_to_image
@@ -61,9 +62,9 @@ def test_all_pictures_of_a_folder_share_a_scale(
     write_frames(tmp_path / "in", 4)
     drawn: list[float | None] = []
 
-    def note(result: PairOutput, paths: dict[Part, Path]) -> None:
+    def note(result: PairOutput, files: Iterable[PartFile]) -> None:
         drawn.append(result.max_length)
-        write_parts(result, paths)
+        write_parts(result, files)
 
     monkeypatch.setattr("gmaflow.cli.flow_folder.write_parts", note)
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
@@ -309,4 +310,27 @@ def test_a_folder_of_nothing_usable_is_refused(run: Run, fast: list[str], tmp_pa
         frame.write_text("no image")
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
     assert (outcome.code, outcome.out) == (2, "")
-    assert "no pair of" in outcome.err
+    assert "no pair can be used" in outcome.err
+
+
+def test_a_list_of_images_and_a_pattern_are_as_a_folder(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
+    frames = write_frames(tmp_path / "in", 3)
+    frames[2] = frames[2].rename(tmp_path / "in" / "frame10.png")
+    for name, inputs in (
+        ("folder", [tmp_path / "in"]),
+        ("list", [frames[0], frames[2], frames[1]]),
+        ("pattern", [tmp_path / "in" / "*.png"]),
+    ):
+        outcome = run("flow", *inputs, "-o", tmp_path / name, "--format", "flo", *fast)
+        assert outcome.code == 0, outcome.err
+        assert sorted(path.name for path in (tmp_path / name).glob("*.flo")) == [
+            "frame0.flo",
+            "frame1.flo",
+        ]
+        for path in (tmp_path / name).glob("*.flo"):
+            assert path.read_bytes() == (tmp_path / "folder" / path.name).read_bytes()
+    more = ["-o", tmp_path / "list", "--format", "flo", "--resume", *fast]
+    assert "2 already there" in run("flow", *frames, *more).out
+    assert "several outputs are for one pair" in run("flow", *frames, "-o", "a/", "-o", "b/").err

@@ -205,7 +205,7 @@ def test_the_first_scale_is_kept(
 ) -> None:
     def told(*options: str) -> float:
         report: dict[str, Any] = json.loads(run(*call(verb, "out", *options, "--json")).out)
-        return report["max_length" if verb == "flow" else "max_flow"]
+        return report["max_length"]
 
     first = told("--format", "png")
     assert first >= 1
@@ -348,17 +348,17 @@ def record(folder: Path, scale: float | None = None, **how: object) -> dict[str,
 
 def test_the_first_scale_is_kept_in_the_record(tmp_path: Path) -> None:
     record(tmp_path, 7.0)
-    assert read_before(tmp_path, HOW, scale=None)["max_length"] == 7
-    assert read_before(tmp_path, HOW, scale=7.0)["max_length"] == 7
+    assert read_before(tmp_path, HOW, tmp_path, scale=None)["max_length"] == 7
+    assert read_before(tmp_path, HOW, tmp_path, scale=7.0)["max_length"] == 7
     with pytest.raises(OutputError, match=r"was started with max_length 7\.0, not 8\.0"):
-        read_before(tmp_path, HOW, scale=8.0)
+        read_before(tmp_path, HOW, tmp_path, scale=8.0)
 
 
 @pytest.mark.parametrize("text", ["", "torn", "{}"])
 def test_a_damaged_record_is_told(text: str, tmp_path: Path) -> None:
     (tmp_path / "flow.json").write_text(text)
     with pytest.raises(OutputError, match="is damaged; add --overwrite"):
-        read_before(tmp_path, HOW, scale=None)
+        read_before(tmp_path, HOW, tmp_path, scale=None)
     assert endings_before(tmp_path, "flow") == []
 
 
@@ -374,21 +374,21 @@ def test_frames_may_come_after_the_last_but_not_change(tmp_path: Path) -> None:
     first, *_ = write_frames(source, 3)
     how = record(out, frames=str(source), source=describe_source(source))
     (source / "frame9.png").write_bytes(first.read_bytes())
-    assert read_before(out, how, scale=None)
+    assert read_before(out, how, source, scale=None)
     (source / "frame00.png").write_bytes(first.read_bytes())  # between the first and the second
     with pytest.raises(OutputError, match="has changed since"):
-        read_before(out, how, scale=None)
+        read_before(out, how, source, scale=None)
     (source / "frame00.png").unlink()
     first.unlink()
     with pytest.raises(OutputError, match="has changed since"):
-        read_before(out, how, scale=None)
+        read_before(out, how, source, scale=None)
 
 
 def test_another_video_of_the_same_name_is_noticed(tmp_path: Path) -> None:
     video, out = tmp_path / "in.mp4", tmp_path / "out"
     video.write_bytes(b"one")
     how = record(out, frames=str(video), source=describe_source(video))
-    assert read_before(out, how, scale=None)
+    assert read_before(out, how, video, scale=None)
     video.write_bytes(b"another")
     with pytest.raises(OutputError, match="has changed since"):
-        read_before(out, how, scale=None)
+        read_before(out, how, video, scale=None)

@@ -56,7 +56,7 @@ def test_every_way_to_show_it(
     assert [frame.shape for frame in frames] == [(48, width, 3)] * 11
     assert frame_times(out) == frame_times(clip)[:-1]
     assert list(tmp_path.iterdir()) == [out]
-    assert (told["max_flow"] is None) == (show == "occlusion")
+    assert (told["max_length"] is None) == (show == "occlusion")
 
 
 def test_before_a_cut_the_flow_is_black(
@@ -80,7 +80,7 @@ def test_a_folder_gets_the_flow_of_every_frame(
 ) -> None:
     out = tmp_path / "out"
     told = report(run, clip, "-o", out, "--format", ending, "--warm-start", *fast)
-    assert told["max_flow"] is None
+    assert told["max_length"] is None
     assert "left out" in told["sound"]
     suffix = ".kitti.png" if ending == "kitti" else f".{ending}"
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
@@ -141,7 +141,7 @@ def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_
 
 def test_the_scale_is_given_or_told(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
     given = report(run, clip, "-o", tmp_path / "a.mp4", "--max-flow", "7.5", *fast)
-    assert given["max_flow"] == 7.5
+    assert given["max_length"] == 7.5
     outcome = run("video", clip, "-o", tmp_path / "b.mp4", *fast)
     told = re.search(r"full scale at ([\d.]+) px", outcome.out)
     assert told is not None
@@ -186,7 +186,7 @@ def test_an_interrupt_leaves_what_was_done(
         return 0.0
 
     monkeypatch.setattr("gmaflow.inference.sequence.cut_score", interrupt)
-    outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
+    outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
     assert outcome.code == 130
     assert outcome.err.endswith(
         "gmaflow: interrupted\n" if left is None else "interrupted; the finished part is kept\n"
@@ -236,7 +236,7 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),
         ((source, "-o", out, "--end", "0"), "the end (0 s) is not after the start"),
         ((source, "-o", out, "--fps", "10"), "--fps is for folders"),
-        ((source, "-o", out, "--max-flow", "0"), "--max-flow 0 is not a length"),
+        ((source, "-o", out, "--max-length", "0"), "--max-length 0 is not a length"),
         ((source, "-o", out, "--cut-threshold", "0"), "--no-cuts"),
         ((source, "-o", out, "--scale", "0.1"), "at least 16 pixels"),
         ((source, "-o", out, "--every", "0"), "give at least 1"),
@@ -278,7 +278,7 @@ def test_few_frames_are_in_memory_at_once(
 
     monkeypatch.setattr("gmaflow.io.video_reader.upright", counted)
     path = write_clip(tmp_path / "long.mp4", moving(30))
-    told = report(run, path, "-o", tmp_path / "a.mp4", "--max-flow", "5", *fast)
+    told = report(run, path, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
     assert told["frames"] == 29
     # A few wait to be estimated, as many to be written, and two are at work.
     assert most <= 12

@@ -70,6 +70,12 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
         as_bytes(text)
 
 
+def test_a_number_without_unit_is_refused_if_it_would_be_a_few_bytes() -> None:
+    with pytest.raises(FlowError, match="2 means bytes; give a unit, such as 2GB"):
+        as_bytes("2")
+    assert as_bytes("1500000000") == 1.5e9
+
+
 def test_a_limit_is_the_budget() -> None:
     assert memory_budget(torch.device("cpu"), 1e6) == 1e6
     assert memory_budget(torch.device("cpu")) > 1e6

@@ -34,8 +34,10 @@ class BenchOptions:
     config: Annotated[BenchConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=BenchConfig)
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """The .json file for the figures; the plot of a sweep is written next to it, as .png."""
-    overwrite: bool = False
+    overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
     """Replace existing files."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print JSON instead of tables."""
 
@@ -47,7 +49,9 @@ def main(args: list[str]) -> None:
     from gmaflow.bench import as_json, as_text, bench, output_files, write_files
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
-    result = bench(options.config, tell=lambda text: say(f"gmaflow: {text}"))
+    result = bench(
+        options.config, tell=lambda text: None if options.quiet else say(f"gmaflow: {text}")
+    )
     # Print first, so that a full disk loses no figures.
     print(as_json(result) if options.json else as_text(result), flush=True)
     if written := write_files(result, files):

@@ -78,7 +78,9 @@ def main(args: list[str]) -> None:
         for name, file, model in zip(names, options.weights, models, strict=True)
     }
     rounds = 2 if options.warm_start and data.has_sequences else 1
-    with step_bar("compare", rounds * len(names) * len(data.examples)) as step:
+    with step_bar(
+        "compare", rounds * len(names) * len(data.examples), quiet=options.place.quiet
+    ) as step:
         comparison = compare(
             estimators,
             data,

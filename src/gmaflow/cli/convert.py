@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import check_length, parse, progress_bar
+from gmaflow.cli.options import Overwrite, check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
-    Part,
     check_formats,
     ending_of,
     file_paths,
@@ -30,6 +29,7 @@ from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, cou
 from gmaflow.io import (
     KITTI_ENDING,
     FlowArrays,
+    is_picture,
     list_flows,
     read_flow_arrays,
     write_flow,
@@ -65,8 +65,10 @@ class ConvertOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour; by default the longest of a file, and for a
     folder one length from files spread over it."""
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace outputs that exist."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
 
@@ -130,11 +132,10 @@ def plan(options: ConvertOptions) -> list[Conversion]:
             f"{one.name} and {other.name} would both become {target.name}; convert them from "
             "folders of their own"
         )
-    parts = [file_paths(target, frozenset()) for target in targets]
-    check_formats(parts[0])
+    check_formats(file_paths(targets[0], frozenset()).items())
     jobs = [
-        Conversion(source, target, draws=Part.PICTURE in part)
-        for source, target, part in zip(sources, targets, parts, strict=True)
+        Conversion(source, target, draws=is_picture(target))
+        for source, target in zip(sources, targets, strict=True)
     ]
     if not jobs[0].draws and (options.legend or options.max_length is not None):
         raise FlowError(
@@ -173,7 +174,7 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
         FlowFileError: No file could be converted.
     """
     skipped: list[str] = []
-    with progress_bar("files", quiet=options.json) as show_progress:
+    with progress_bar("files", quiet=options.quiet or options.json) as show_progress:
         for number, job in enumerate(jobs):
             show_progress(number, len(jobs))
             try:

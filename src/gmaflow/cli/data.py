@@ -47,6 +47,8 @@ class CheckOptions:
     """Its folder; by default from the environment or the config file."""
     deep: bool = False
     """Decode every file instead of reading headers only."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print JSON."""
 
@@ -95,7 +97,7 @@ def check(options: CheckOptions) -> None:
     """Print the result of a check, and exit with 1 if the data set is incomplete or broken."""
     from gmaflow.data import check_dataset
 
-    with progress_bar("reading" if options.deep else "checking") as progress:
+    with progress_bar("reading" if options.deep else "checking", quiet=options.quiet) as progress:
         report = check_dataset(options.name, options.root, deep=options.deep, progress=progress)
     if options.json:
         print(json.dumps(as_json(report), indent=2))

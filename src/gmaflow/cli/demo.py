@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import Estimator, EstimatorOptions, parse
+from gmaflow.cli.options import Estimator, EstimatorOptions, Overwrite, parse
 from gmaflow.errors import counted
 from gmaflow.io import ensure_can_write, write_flow, write_image
 
@@ -35,7 +35,7 @@ class DemoOptions:
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("gmaflow-demo")
     """The folder to write to."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""

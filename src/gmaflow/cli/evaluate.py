@@ -162,7 +162,7 @@ def main(args: list[str]) -> None:
     data = options.data.open(options.estimator.device)
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
     rounds = 2 if options.warm_start and data.has_sequences else 1
-    with step_bar("evaluate", rounds * len(data.examples)) as step:
+    with step_bar("evaluate", rounds * len(data.examples), quiet=options.estimator.quiet) as step:
         evaluation = evaluate(
             estimator,
             data,
@@ -225,7 +225,7 @@ def evaluate_footage(options: EvaluateOptions) -> None:
         raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
     dataset = options.data.open_footage()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
-    with progress_bar("evaluate", kept=CONTINUES) as progress:
+    with progress_bar("evaluate", quiet=options.estimator.quiet, kept=CONTINUES) as progress:
         checked = check_footage(estimator, dataset, options.output, progress=progress)
     title = dataset.name
     if options.data.data == "folder":  # whose pairs may be in several subfolders

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import WeightsOptions, parse
+from gmaflow.cli.options import Overwrite, WeightsOptions, parse
 from gmaflow.errors import say
 from gmaflow.export import ExportConfig
 
@@ -29,7 +29,7 @@ class ExportOptions(WeightsOptions):
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FILE")]
     """The file to write: .onnx, or .pt2 for torch.export.load."""
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace the file if it exists."""
     json: bool = False
     """Print a JSON object instead of sentences."""

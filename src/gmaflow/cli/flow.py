@@ -3,19 +3,28 @@
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.flow_folder import run_folder
-from gmaflow.cli.options import Estimator, EstimatorOptions, check_length, parse
+from gmaflow.cli.flow_folder import run_sequence
+from gmaflow.cli.options import (
+    Estimator,
+    EstimatorOptions,
+    Overwrite,
+    check_length,
+    parse,
+    progress_bar,
+)
 from gmaflow.cli.outputs import (
     FileFormat,
     PairOutput,
     Part,
+    PartFile,
     check_formats,
     file_paths,
     folder_paths,
@@ -34,40 +43,45 @@ from gmaflow.io.images import check_same_size
 
 if TYPE_CHECKING:
     from gmaflow.inference import Flow
+    from gmaflow.inference.engine import Refinement
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowOptions:
     """Estimate optical flow.
 
-    The input is two images, or a folder whose images are consecutive frames (in natural order). The
-    suffix of the output picks the format: .flo .pfm .npy .npz .flo5 .exr for flow, .kitti.png for
-    KITTI's format, .png .jpg .webp for a picture. An output without suffix, or with a slash at its
-    end, is a folder and gets everything: the flow, its picture, arrows over the first frame, the
-    second frame warped back onto the first, a panel of all, and with --backward occlusion
-    (in-frame, out-of-frame) and confidence. With --format it gets only the flow, or only the
-    pictures.
+    The input is two images, or consecutive frames: more images, or a folder of them (in natural
+    order). The suffix of the output picks the format: .flo .pfm .npy .npz .flo5 .exr for flow,
+    .kitti.png for KITTI's format, .png .jpg .webp for a picture. An output without suffix, or with
+    a slash at its end, is a folder and gets everything: the flow, its picture, arrows over the
+    first frame, the second frame warped back onto the first, a panel of all, and with --backward
+    occlusion (in-frame, out-of-frame) and confidence. With --format it gets only the flow, or only
+    the pictures.
 
-    All pictures of a folder of frames share one scale, so they can be compared. Pairs that cannot
-    be used are reported and skipped; the exit code is then 1. After Ctrl-C, the same command with
-    --resume continues: finished pairs are not estimated again, and the scale is kept. A warm start
-    continues from the last flow and gives the same files; if a pair in the middle is missing, it is
-    estimated without a warm start.
+    All pictures of a sequence share one scale, so they can be compared. Pairs that cannot be used
+    are reported and skipped; the exit code is then 1. After Ctrl-C, the same command with --resume
+    continues: finished pairs are not estimated again, and the scale is kept. A warm start continues
+    from the last flow and gives the same files; if a pair in the middle is missing, it is estimated
+    without a warm start.
 
     Examples:
       gmaflow flow a.png b.png -o flow.png
-      gmaflow flow a.png b.png -o out.flo --weights gma-sintel.pth --iters 32
+      gmaflow flow a.png b.png -o out.flo -o out.png --weights gma-sintel.pth --iters 32
       gmaflow flow a.png b.png -o out --backward --attention 120,80
       gmaflow flow frames/ -o flow/ --warm-start --resume
-      gmaflow flow frames/ -o flow/ --format npz
+      gmaflow flow frames/*.png -o flow/ --format npz
     """
 
     inputs: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 | FOLDER")
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 ... | FOLDER")
     ]
-    """Two images, or one folder of frames."""
-    target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
-    """A file, or a folder for everything."""
+    """Two images, more images, or one folder of frames."""
+    targets: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH"),
+    ]
+    """A file, or a folder for everything; for one pair, it can be given several times."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     format: FileFormat | Literal["all"] = "all"
     """Folders: write only the flow, in this format, or only the pictures (png)."""
@@ -87,20 +101,15 @@ class FlowOptions:
     folder of frames one length from pairs spread over it."""
     resume: bool = False
     """Folders: skip finished pairs; refused if flow.json has other settings."""
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace outputs that exist."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
 
     @property
-    def output(self) -> Path:
-        """The output as a path."""
-        return Path(self.target)
-
-    @cached_property
-    def into_folder(self) -> bool:
-        """Whether the output is a folder."""
-        return is_folder(self.target)
+    def quiet(self) -> bool:
+        """Whether to show no progress."""
+        return self.json or self.estimator.quiet
 
     @property
     def extras(self) -> frozenset[Part]:
@@ -125,6 +134,8 @@ class FlowOptions:
     def check(self) -> None:
         """Refuse options that contradict each other, or are out of range."""
         check_length("--max-length", self.max_length)
+        if not self.targets:
+            raise FlowError("there is no output; add -o PATH")
         if self.points and not self.draws:
             raise FlowError(
                 f"--attention is drawn, and --format {self.format} writes only flow; drop one of "
@@ -150,19 +161,23 @@ class FlowOptions:
         return tuple(points)
 
 
+def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
+    """Replace patterns such as frames/*.png, which some shells leave as they are, by files."""
+    found: list[Path] = []
+    for path in inputs:
+        matches = [] if path.exists() else glob(str(path))  # noqa: PTH207 (Path.glob needs a folder)
+        found += map(Path, matches) if matches else [path]
+    return tuple(found)
+
+
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(FlowOptions, args, verb="flow")
     options.check()
+    options = replace(options, inputs=expand_globs(options.inputs))
     started = time.perf_counter()
-    if len(options.inputs) == 1:
-        report = run_folder(options)
-    elif len(options.inputs) == 2:
-        report = run_pair(options)
-    else:
-        raise FlowError(
-            f"{len(options.inputs)} inputs were given; give two images, or a folder of frames"
-        )
+    run = run_pair if len(options.inputs) == 2 else run_sequence
+    report = run(options)
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report.get("skipped"):
@@ -171,7 +186,7 @@ def main(args: list[str]) -> None:
 
 def run_pair(options: FlowOptions) -> dict[str, object]:
     """Estimate and write one pair."""
-    paths = check_pair(options)
+    files = check_pair(options)
 
     from gmaflow.inference import load_image
 
@@ -183,44 +198,63 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     estimator = options.estimator.make()
     points = options.points
     attention = estimator.attention(image1, points) if points else None
-    both = estimator.bidirectional(image1, image2) if options.backward else None
-    flow = both.forward if both else estimator(image1, image2)
+    both = None
+    with progress_bar("iterations", quiet=options.quiet) as show_progress:
+
+        def watch(refinement: "Refinement") -> None:
+            show_progress(refinement.number, refinement.total)
+
+        if options.backward:
+            both = estimator.bidirectional(image1, image2, watch=watch)
+        flow = both.forward if both else estimator(image1, image2, watch=watch)
     error = None if truth is None else flow.mean_error(truth)
     result = PairOutput(
         image1, image2, flow, both, attention, points, truth, max_length=options.max_length
     )
-    write_parts(result, paths)
+    write_parts(result, files)
     return {
         **settings(estimator),
         "inputs": [str(path) for path in options.inputs],
-        "outputs": {part.value: str(path) for part, path in paths.items()},
+        "outputs": name_outputs(files),
         "statistics": asdict(flow.statistics()),
         "mean_error": error,
     }
 
 
-def check_pair(options: FlowOptions) -> dict[Part, Path]:
-    """Return the paths of a pair's files, after everything that can be checked before the work.
+def name_outputs(files: list[PartFile]) -> dict[str, str]:
+    """Return the files of a report by what they show; a second flow file is called flow-2."""
+    named: dict[str, str] = {}
+    for part, path in files:
+        same = sum(other is part for other, _ in files[: files.index((part, path))])
+        named[f"{part}-{same + 1}" if same else part.value] = str(path)
+    return named
+
+
+def check_pair(options: FlowOptions) -> list[PartFile]:
+    """List the files of a pair, after everything that can be checked before the work.
 
     Raises:
         FlowError: An option or path cannot be used.
     """
     if options.warm_start or options.resume:
-        raise FlowError("--warm-start and --resume are for folders of frames, not for one pair")
+        raise FlowError("--warm-start and --resume are for sequences, not for one pair")
     for path in options.inputs:
         if path.is_dir():
             raise ImageError(f"{path} is a folder; give two images, or only one folder")
-    if options.into_folder:
-        paths = folder_paths(options.output, ("flow", "flow"), options.extras, options.only)
-    elif options.only is not None:
-        refuse_two_formats(options.output)
-    else:
-        paths = file_paths(options.output, options.extras)
-    check_formats(paths)
+    files: dict[PartFile, None] = {}  # each once, in order
+    for target in options.targets:
+        if is_folder(target):
+            paths = folder_paths(Path(target), ("flow", "flow"), options.extras, options.only)
+        elif options.only is not None:
+            refuse_two_formats(Path(target))
+        else:
+            paths = file_paths(Path(target), options.extras)
+        files |= dict.fromkeys(paths.items())
+    check_formats(files)
     sources = options.inputs if options.truth is None else (*options.inputs, options.truth)
-    refuse_inputs(paths.values(), sources)
-    refuse_existing(paths.values(), overwrite=options.overwrite)
-    return paths
+    refuse_inputs((path for _, path in files), sources)
+    refuse_existing((path for _, path in files), overwrite=options.overwrite)
+    return list(files)
 
 
 def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":

@@ -1,4 +1,4 @@
-"""`gmaflow flow FOLDER`: the flow between consecutive frames of a folder."""
+"""`gmaflow flow FOLDER` or `IMAGE ...`: the flow between consecutive frames."""
 
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
@@ -19,6 +19,7 @@ from gmaflow.cli.outputs import (
     folder_endings,
     folder_paths,
     is_about_second,
+    is_folder,
     looks_at_frames,
     refuse_existing,
     refuse_inputs,
@@ -28,6 +29,8 @@ from gmaflow.cli.outputs import (
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import list_images, read_ahead, write_behind
+from gmaflow.io.folders import natural_key
+from gmaflow.io.paths import require_file
 
 if TYPE_CHECKING:
     from gmaflow.cli.flow import FlowOptions
@@ -48,24 +51,25 @@ class Job:
         return self.first.stem
 
 
-def run_folder(options: "FlowOptions") -> dict[str, object]:
-    """Estimate and write the flow between consecutive frames of a folder."""
-    jobs = plan_jobs(options)
-    check_formats(jobs[0].paths)
-    frames = [jobs[0].first, *(job.second for job in jobs)]
+def run_sequence(options: "FlowOptions") -> dict[str, object]:
+    """Estimate and write the flow between consecutive frames."""
+    frames = list_frames(options.inputs)
+    folder = check_folder(options, frames)
+    jobs = plan_jobs(options, frames, folder)
+    check_formats(jobs[0].paths.items())
     warn_about_breaks(frames)
     estimator = options.estimator.make()
-    output = open_folder(options, estimator, jobs)
+    output = open_folder(options, folder, estimator, jobs)
     if options.draws and output.scale is None and len(output.finished) < len(jobs):
         looks = looks_at_frames(frames)
-        output.scale = choose_scale(estimator, looks, quiet=options.json)
+        output.scale = choose_scale(estimator, looks, quiet=options.quiet)
     done, skipped = estimate_jobs(jobs, estimator, output, options)
     if skipped and not done and not output.finished:
-        raise ImageError(f"no pair of {options.inputs[0]} can be used; the first: {skipped[0]}")
+        raise ImageError(f"no pair can be used; the first: {skipped[0]}")
     return {
         **settings(estimator),
-        "inputs": [str(options.inputs[0])],
-        "outputs": {"folder": str(options.output)},
+        "inputs": [str(path) for path in options.inputs],
+        "outputs": {"folder": str(folder)},
         "pairs": len(jobs),
         "estimated": done,
         "already_there": len(output.finished),
@@ -74,37 +78,68 @@ def run_folder(options: "FlowOptions") -> dict[str, object]:
     }
 
 
-def plan_jobs(options: "FlowOptions") -> list[Job]:
-    """List the pairs of a folder, after everything that can be checked before the work.
+def list_frames(inputs: Sequence[Path]) -> list[Path]:
+    """List the frames in natural order: the images of a folder, or those that were given.
 
     Raises:
-        FlowError: There are no pairs, or an option or path cannot be used.
+        ImageError: There are fewer than two images.
     """
-    folder, output = options.inputs[0], options.output
-    if folder.is_file():
-        raise FlowError(
-            f"{folder} is one file; give two images, or a folder of frames; "
+    if not inputs:
+        raise FlowError("there is no input; give two images, or a folder of frames")
+    first, *more = inputs
+    if not more and first.is_file():
+        raise ImageError(
+            f"{first} is one file; give two images, or a folder of frames; "
             "for a video, use gmaflow video"
         )
-    frames = list_images(folder)
+    if more:
+        frames = sorted(inputs, key=lambda path: natural_key(path.name))
+        for path in frames:
+            require_file(path, ImageError, "images, or only one folder")
+        if twice := [one for one, other in pairwise(frames) if one == other]:
+            raise ImageError(f"{twice[0]} is given twice; give each frame once")
+        return frames
+    frames = list_images(first)
     if len(frames) < 2:
-        raise ImageError(f"{folder} holds {len(frames)} image; flow needs at least two frames")
-    if not options.into_folder and (output.is_file() or output.suffix.lower() in FORMATS):
-        raise OutputError(f"{output}: the flow of a folder needs a folder; drop the suffix")
+        raise ImageError(f"{first} holds {len(frames)} image; flow needs at least two frames")
+    return frames
+
+
+def check_folder(options: "FlowOptions", frames: list[Path]) -> Path:
+    """Return the folder to write to.
+
+    Raises:
+        FlowError: It cannot be used, or an option is only for one pair.
+    """
     if options.truth is not None:
         raise FlowError("--truth is for one pair; gmaflow evaluate measures many")
+    if len(options.targets) > 1:
+        raise OutputError("several outputs are for one pair; give one folder for a sequence")
+    folder = Path(options.targets[0])
+    is_file = folder.is_file() or folder.suffix.lower() in FORMATS
+    if not is_folder(options.targets[0]) and is_file:
+        raise OutputError(f"{folder}: the flow of a sequence needs a folder; drop the suffix")
+    if folder.resolve() in {frame.parent.resolve() for frame in frames}:
+        raise OutputError(f"{folder} holds the frames; choose another folder for the flow")
+    return folder
+
+
+def plan_jobs(options: "FlowOptions", frames: list[Path], folder: Path) -> list[Job]:
+    """List the pairs, after everything that can be checked before the work.
+
+    Raises:
+        FlowError: A path cannot be used.
+    """
     jobs = [
         Job(
             first,
             second,
-            folder_paths(output, (first.stem, second.stem), options.extras, options.only),
+            folder_paths(folder, (first.stem, second.stem), options.extras, options.only),
         )
         for first, second in pairwise(frames)
     ]
     refuse_clashes(jobs)
-    if output.resolve() == folder.resolve():
-        raise OutputError(f"{output} holds the frames; choose another folder for the flow")
-    record = record_of(output)
+    record = record_of(folder)
     record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
     resumes = options.resume and record.exists()
     for job in jobs:
@@ -115,7 +150,7 @@ def plan_jobs(options: "FlowOptions") -> list[Job]:
 
 
 def refuse_clashes(jobs: list[Job]) -> None:
-    """Refuse a folder in which two frames (a.png and a.jpg) would be written to one name."""
+    """Refuse frames of which two (a.png and a.jpg) would be written to one name."""
     written = (
         (job.second if part is Part.BACKWARD else job.first, path)
         for job in jobs
@@ -125,22 +160,24 @@ def refuse_clashes(jobs: list[Job]) -> None:
         one, other, path = clash
         raise ImageError(
             f"{one.name} and {other.name} would both be written to {path.name}; rename one of "
-            "them, or keep one kind of image in the folder"
+            "them, or give one kind of image"
         )
 
 
 def open_folder(
-    options: "FlowOptions", estimator: "FlowEstimator", jobs: list[Job]
+    options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[Job]
 ) -> ResultFolder:
     """Look at the output folder.
 
     Raises:
         OutputError: It is to be resumed, but has other settings.
     """
+    frames = [jobs[0].first, *(job.second for job in jobs)]
+    source = frames if len(options.inputs) > 1 else options.inputs[0]
     how = make_settings(
         estimator,
         verb="flow",
-        source=options.inputs[0],
+        source=source,
         endings=list(folder_endings(options.extras, options.only).values()),
         warm_start=options.warm_start,
         attention=list(options.attention),
@@ -148,8 +185,9 @@ def open_folder(
     firsts = {job.first.stem: job.name for job in jobs}
     seconds = {job.second.stem: job.name for job in jobs}
     return ResultFolder(
-        options.output,
+        folder,
         how,
+        source=source,
         pair_of=lambda stem, ending: (seconds if is_about_second(ending) else firsts).get(stem),
         resume=options.resume,
         scale=options.max_length if options.draws else None,
@@ -170,7 +208,7 @@ def estimate_jobs(
     }
     frames = [jobs[0].first, *(job.second for job in jobs)]
     with (
-        progress_bar("flow", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress,
+        progress_bar("pairs", quiet=options.quiet, kept=CONTINUES_WITH_RESUME) as show_progress,
         closing(read_ahead(load_frames(frames, finished))) as loaded,
         write_behind() as later,
     ):
@@ -189,7 +227,7 @@ def estimate_jobs(
                 say(f"gmaflow: skipped {skipped[-1]}")
             else:
                 result = make_result(pair, options.points, output.scale)
-                write = partial(write_parts, result, job.paths)
+                write = partial(write_parts, result, job.paths.items())
                 later(partial(output.add, job.name, result.flow, write))
                 done += 1
             show_progress(pair.second.number, len(jobs))

@@ -4,20 +4,22 @@ import inspect
 import logging
 import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 import tyro
 
-from gmaflow.errors import FlowError, OutputError
+from gmaflow.errors import FlowError, OutputError, say
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as RichProgress
 
     from gmaflow.inference import FlowEstimator
     from gmaflow.weights import Checkpoint
@@ -28,6 +30,11 @@ Options = TypeVar("Options")
 
 CONTINUES = "the same command continues"
 CONTINUES_WITH_RESUME = "the same command with --resume continues"
+
+SHOW_AFTER, LINE_EVERY = 2.0, 10.0
+"""Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
+
+Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
@@ -68,7 +75,7 @@ def _int_rule(
         try:
             return int(texts[0])
         except ValueError:
-            raise ValueError(f"{texts[0]!r} is not a whole number") from None
+            raise FlowError(f"{texts[0]!r} is not a whole number") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
@@ -93,6 +100,8 @@ class PlaceOptions:
     """Limit on memory; larger images are estimated in tiles. By default the free memory."""
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
+    quiet: bool = False
+    """Show no progress."""
 
     def load(
         self,
@@ -235,43 +244,71 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
 
 
 @contextmanager
-def progress_bar(
-    what: str, *, quiet: bool = False, kept: str = ""
-) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar on stderr if it is a terminal.
-
-    Gives a function to call with the amount done and the total, or None if it is unknown. `kept`
-    says what remains of the work after an interrupt.
-    """
-    with _note_on_interrupt(kept), _make_bar(quiet=quiet) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def progress_bar(what: str, *, quiet: bool = False, kept: str = "") -> Iterator["Progress"]:
+    """Give a `Progress` to call while working; `kept` says what remains after an interrupt."""
+    progress = Progress(what, quiet=quiet)
+    try:
+        yield progress
+    except KeyboardInterrupt as err:
+        raise KeyboardInterrupt(*filter(None, [kept])) from err
+    finally:
+        progress.stop()
 
 
 @contextmanager
-def step_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar as `progress_bar` does, for work that is saved step by step.
+def step_bar(what: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show progress as `progress_bar` does, for work that is saved step by step.
 
     Gives a function to call after each of `total` steps with its name.
     """
-    with _note_on_interrupt(CONTINUES), _make_bar() as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda step: bar.update(task, advance=1, description=f"{what}: {step}")
+    numbers = count(1)
+    with progress_bar(what, quiet=quiet, kept=CONTINUES) as show_progress:
+        yield lambda step: show_progress(next(numbers), total, f"{what}: {step}")
 
 
-@contextmanager
-def _note_on_interrupt(kept: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt as err:
-        raise KeyboardInterrupt(*filter(None, [kept])) from err
+class Progress:
+    """Shows how far some work is, if it takes more than two seconds.
+
+    Without a terminal it prints a line every ten seconds, so that logs show it too.
+    """
+
+    def __init__(self, what: str, *, quiet: bool) -> None:
+        self._what = what
+        self._bar: RichProgress | None = None
+        wait = SHOW_AFTER if sys.stderr.isatty() else LINE_EVERY
+        self._next = float("inf") if quiet else time.monotonic() + wait
+
+    def __call__(self, done: int, total: int | None, what: str | None = None) -> None:
+        """Show the amount done, the total if it is known, and perhaps what is being done."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        what = what or self._what
+        if sys.stderr.isatty():
+            self._bar = self._bar or start_bar(what)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=what)
+        else:
+            say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
+            self._next = now + LINE_EVERY
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
 
 
-def _make_bar(*, quiet: bool = False) -> "Progress":
+def start_bar(what: str) -> "RichProgress":
+    """Show a bar on stderr."""
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
 
-    columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    quiet = quiet or not console.is_terminal
-    return Progress(*columns, console=console, transient=True, disable=quiet)
+    columns = (
+        *RichProgress.get_default_columns()[:-1],
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+    bar.add_task(what, total=None)
+    bar.start()
+    return bar

@@ -44,6 +44,8 @@ QUANTILE, HEADROOM = 0.99, 1.25
 LARGE = 256
 """Frames with longer sides are sampled at half size; the scale is only approximate."""
 
+PartFile: TypeAlias = "tuple[Part, Path]"
+"""What a file shows, and where it is written."""
 Look: TypeAlias = "Callable[[], Sequence[np.ndarray]]"
 """Reads the two frames of a pair; fewer if they cannot be read, which is reported later."""
 
@@ -252,14 +254,15 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
             raise OutputError(f"{path} is an input; choose another output")
 
 
-def check_formats(paths: dict[Part, Path]) -> None:
+def check_formats(files: "Iterable[PartFile]") -> None:
     """Check before the work whether the flow formats can be written.
 
     Raises:
         FlowFileError: A format needs a package that is not installed.
     """
-    for part in NUMBERS & paths.keys():
-        ensure_can_encode(paths[part])
+    for part, path in files:
+        if part in NUMBERS:
+            ensure_can_encode(path)
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
@@ -272,9 +275,9 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
         ensure_can_write(path, overwrite)
 
 
-def write_parts(result: PairOutput, paths: dict[Part, Path]) -> None:
-    """Write the files of a pair, the flow last."""
-    for part, path in paths.items():
+def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
+    """Write the files of a pair, in their order: the flow comes last."""
+    for part, path in files:
         if part is Part.FLOW:
             write_forward(result, path)
         elif part is Part.BACKWARD:

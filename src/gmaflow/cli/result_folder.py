@@ -13,6 +13,9 @@ from gmaflow.io.resumable import Record, ResultRecord, is_finished
 if TYPE_CHECKING:
     from gmaflow.inference import Flow, FlowEstimator
 
+Source = Path | Sequence[Path]
+"""A video, a folder of frames, or the frames."""
+
 RECORD, LAST_FLOWS = "flow.json", ".warm-start.safetensors"
 SCALE, SOURCE, FILES = "max_length", "source", "files"
 """Entries of the record: the length at full colour, what identifies the frames, and how the names
@@ -28,7 +31,7 @@ def make_settings(
     estimator: "FlowEstimator",
     *,
     verb: str,
-    source: Path,
+    source: Source,
     endings: Sequence[str],
     warm_start: bool,
     **more: object,
@@ -38,7 +41,7 @@ def make_settings(
     Args:
         estimator: The estimator.
         verb: The verb that writes the files.
-        source: The frames.
+        source: The video, the folder of frames, or the frames.
         endings: How the names of the files end.
         warm_start: Whether each pair starts from the flow of the previous pair.
         more: Other options of the verb that the files depend on.
@@ -50,7 +53,7 @@ def make_settings(
     del how["device"]
     return {
         "verb": verb,
-        "frames": str(source.resolve()),
+        "frames": str((source if isinstance(source, Path) else source[0].parent).resolve()),
         SOURCE: describe_source(source),
         **how,
         "weights": fingerprint(estimator.network),
@@ -60,10 +63,10 @@ def make_settings(
     }
 
 
-def describe_source(source: Path, *, first: int | None = None) -> Record:
-    """Return what identifies a video, or the first frames of a folder."""
-    if source.is_dir():
-        frames = list_images(source)[:first]
+def describe_source(source: Source, *, first: int | None = None) -> Record:
+    """Return what identifies a video, or the first frames."""
+    if not isinstance(source, Path) or source.is_dir():
+        frames = (list_images(source) if isinstance(source, Path) else source)[:first]
         listed = "\n".join(f"{path.name} {path.stat().st_size}" for path in frames)
         names = sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()
         return {"frames": len(frames), "names": names[:16]}
@@ -71,12 +74,13 @@ def describe_source(source: Path, *, first: int | None = None) -> Record:
     return {"bytes": state.st_size, "modified": state.st_mtime_ns}
 
 
-def read_before(folder: Path, now: Record, *, scale: float | None) -> Record:
+def read_before(folder: Path, now: Record, source: Source, *, scale: float | None) -> Record:
     """Return the record of the run to resume.
 
     Args:
         folder: The folder.
         now: The settings of this run.
+        source: The video or the frames.
         scale: The length at full colour that was asked for, or None to keep the earlier one.
 
     Raises:
@@ -88,13 +92,11 @@ def read_before(folder: Path, now: Record, *, scale: float | None) -> Record:
         ignore.add(SCALE)
     before = record_of(folder).read_matching(wanted, ignore=ignore)
     known = before.get(SOURCE)
-    if isinstance(known, dict) and SOURCE in now:
-        source = Path(str(now["frames"]))
-        if describe_source(source, first=known.get("frames")) != known:
-            raise OutputError(
-                f"{source} has changed since {folder} was started; add --overwrite to start over, "
-                "or choose another folder"
-            )
+    if isinstance(known, dict) and describe_source(source, first=known.get("frames")) != known:
+        raise OutputError(
+            f"{now['frames']} has changed since {folder} was started; add --overwrite to start "
+            "over, or choose another folder"
+        )
     return before
 
 
@@ -117,6 +119,7 @@ class ResultFolder:
     Args:
         folder: The folder; it need not exist.
         now: The settings of this run; see `make_settings`.
+        source: The video or the frames.
         pair_of: Returns the name of the pair that a file belongs to, from the start of its name and
             its ending; None for other files, which are never touched.
         resume: Continue an earlier run of the same settings, if there is one.
@@ -136,6 +139,7 @@ class ResultFolder:
         folder: Path,
         now: Record,
         *,
+        source: Source,
         pair_of: Callable[[str, str], str | None],
         resume: bool,
         scale: float | None,
@@ -149,7 +153,7 @@ class ResultFolder:
         self.scale = scale
         self.finished: set[str] = set()
         if self._resumes:
-            before = read_before(folder, now, scale=scale)
+            before = read_before(folder, now, source, scale=scale)
             self.scale = before.get(SCALE)
             self.finished = self._find_finished()
         self._last_flows = None

@@ -57,7 +57,9 @@ def main(args: list[str]) -> None:
     )
     if options.iters is None and estimator.card.iters is None:
         estimator = estimator.with_iters(benchmark.iters)
-    with progress_bar(f"submit {benchmark.name}", kept=CONTINUES) as progress:
+    with progress_bar(
+        f"submit {benchmark.name}", quiet=options.place.quiet, kept=CONTINUES
+    ) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:

@@ -72,7 +72,7 @@ def main(args: list[str]) -> None:
     runs = open_runs(options)
     trials, notes = open_data(options)
     pairs = len(runs) * sum(len(data.examples) for data in trials)
-    with step_bar("tables", pairs) as step:
+    with step_bar("tables", pairs, quiet=options.place.quiet) as step:
         measured = measure_runs(
             runs,
             trials,

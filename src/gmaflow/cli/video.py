@@ -1,6 +1,7 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
     Estimator,
     EstimatorOptions,
+    Overwrite,
     check_length,
     parse,
     progress_bar,
@@ -122,7 +124,7 @@ class VideoOptions:
     """Resize frames first: 0.5 is much faster; the flow is in pixels of the resized frames."""
     fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
-    max_flow: Annotated[float | None, tyro.conf.arg(metavar="PX", aliases=["--max-length"])] = None
+    max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
@@ -136,10 +138,15 @@ class VideoOptions:
     """Leave the sound out."""
     resume: bool = False
     """Folders: skip finished frames; refused if flow.json has other settings."""
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace outputs that exist; in a folder, all numbered files of the format."""
     json: bool = False
     """Print a JSON object instead of a sentence."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether to show no progress."""
+        return self.json or self.estimator.quiet
 
     @property
     def output(self) -> Path:
@@ -200,7 +207,7 @@ class VideoOptions:
         """Refuse options that are out of range."""
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
-        check_length("--max-flow", self.max_flow)
+        check_length("--max-length", self.max_length)
         if not 0 < self.cut_threshold <= 2:
             raise FlowError(
                 f"--cut-threshold {self.cut_threshold:g} is out of range; give a number such as "
@@ -221,6 +228,8 @@ class Tally:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
+    # The earlier name of --max-length.
+    args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
     started = time.perf_counter()
@@ -255,7 +264,8 @@ def run(options: VideoOptions) -> dict[str, object]:
         "frames": tally.frames,
         "already_there": tally.already_there,
         "cuts": tally.cuts,
-        "max_flow": output.scale,
+        "max_length": output.scale,
+        "max_flow": output.scale,  # its earlier name
         "sound": silence or "kept",
         "problem": reader.problem,
         "interrupted": tally.interrupted,
@@ -285,11 +295,11 @@ def find_scale(
     """Return the length at full colour: as given, as kept, or chosen; None if not needed."""
     if not options.draws_colours:
         return None
-    scale = options.max_flow or output.scale
+    scale = options.max_length or output.scale
     if scale is not None:
         return scale
     looks = looks_at_video(reader)
-    return choose_scale(estimator, looks, cut_threshold=options.threshold, quiet=options.json)
+    return choose_scale(estimator, looks, cut_threshold=options.threshold, quiet=options.quiet)
 
 
 def work_through(
@@ -320,7 +330,7 @@ def work_through(
 
     try:
         with (
-            progress_bar("video", quiet=options.json) as show_progress,
+            progress_bar("frames", quiet=options.quiet) as show_progress,
             write_behind() as later,
             closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
         ):
@@ -371,7 +381,7 @@ def sentence(report: dict[str, object]) -> str:
     frames, cuts = report["frames"], report["cuts"]
     assert isinstance(frames, int)
     assert isinstance(cuts, list)
-    parts = [f"{counted(frames, 'frame')} of {report['show']}{full_scale(report['max_flow'])}"]
+    parts = [f"{counted(frames, 'frame')} of {report['show']}{full_scale(report['max_length'])}"]
     if report["already_there"]:
         parts.append(f"{report['already_there']} already there")
     if cuts:
@@ -572,9 +582,10 @@ class FrameFolder(ResultFolder):
         super().__init__(
             options.output,
             how,
+            source=options.input,
             pair_of=step_of,
             resume=options.resume,
-            scale=options.max_flow if options.draws_colours else None,
+            scale=options.max_length if options.draws_colours else None,
         )
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are finished, with their flow if it is known."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse
+from gmaflow.cli.options import Overwrite, parse
 
 ACTIONS = {
     "list": "list the models, and which of them have weights that ship with gmaflow",
@@ -59,7 +59,7 @@ class ConvertOptions:
     """The model of a published GMA file: gma, gma-p or gma-p-only."""
     half: bool = False
     """Store half precision, at half the size (.safetensors only)."""
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace the target if it exists."""
 
 

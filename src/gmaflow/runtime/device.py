@@ -144,6 +144,8 @@ def as_bytes(amount: str | int | float) -> float:
         raise FlowError(
             f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
         )
+    if isinstance(amount, str) and not found[2] and number < 1e6:
+        raise FlowError(f"{amount.strip()} means bytes; give a unit, such as {amount.strip()}GB")
     return number * (_BINARY if found[3] else _UNITS)[found[2]]
 
 

@@ -1,0 +1,58 @@
+"""How progress is shown."""
+
+import pytest
+
+from gmaflow.cli.options import progress_bar, step_bar
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, which stands still until it is changed."""
+    now = [0.0]
+    monkeypatch.setattr("gmaflow.cli.options.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_without_a_terminal_a_line_is_printed_every_ten_seconds(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress_bar("pairs") as show:
+        for number in range(31):
+            clock[0] = float(number)
+            show(number, 30)
+    assert capsys.readouterr().err.splitlines() == [
+        f"gmaflow: pairs: {number} of 30" for number in (10, 20, 30)
+    ]
+
+
+def test_steps_have_names(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with step_bar("evaluate", 5) as step:
+        step("alley_1")
+        clock[0] = 11.0
+        step("alley_2")
+    assert capsys.readouterr().err == "gmaflow: evaluate: alley_2: 2 of 5\n"
+
+
+def test_on_a_terminal_a_bar_appears_after_two_seconds(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar("iterations") as show:
+        show(1, 12)
+        assert capsys.readouterr().err == ""
+        clock[0] = 2.5
+        show(6, 12)
+        assert "iterations" in capsys.readouterr().err
+
+
+def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bar("pairs", quiet=True) as show:
+        clock[0] = 1e6
+        show(1, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_says_what_is_kept() -> None:
+    with pytest.raises(KeyboardInterrupt, match="continues"), progress_bar("x", kept="continues"):
+        raise KeyboardInterrupt
