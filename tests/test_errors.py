@@ -64,3 +64,13 @@ def test_a_bug_keeps_its_traceback() -> None:
 
     with pytest.raises(ValueError, match="a bug"):
         run_as_program(main)
+
+
+def test_messages_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(args: list[str]) -> None:
+        raise FlowError(f"{args[0]} does not exist")
+
+    with pytest.raises(SystemExit):
+        run_as_program(refuse, ["\x1b]0;owned\x07é\x9b2J.png"])
+    told = capsys.readouterr().err
+    assert told == "gmaflow: \\x1b]0;owned\\x07é\\x9b2J.png does not exist\n"

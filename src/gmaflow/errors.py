@@ -81,7 +81,9 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
     Errors that a caller can cause are printed as one sentence. Exits with 2 on bad input, and with
     130 on an interrupt, whose message, if any, says what was kept of the work.
     """
-    logging.basicConfig(level=logging.WARNING, format="gmaflow: %(message)s")
+    printed = logging.StreamHandler()
+    printed.setFormatter(PrintableFormatter("gmaflow: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[printed])
     if isinstance(sys.stdout, io.TextIOWrapper):
         # File names may have characters that the terminal's encoding lacks; stderr escapes them.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -108,4 +110,20 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
 
 def say(text: str) -> None:
     """Print a message for people to stderr, apart from the output."""
-    print(text, file=sys.stderr)  # noqa: T201
+    print(printable(text), file=sys.stderr)  # noqa: T201
+
+
+def printable(text: str) -> str:
+    r"""Escape control characters such as \x1b: names of files could drive the terminal."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
+        for letter in text
+    )
+
+
+class PrintableFormatter(logging.Formatter):
+    """Format log messages without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message as one printable text."""
+        return printable(super().format(record))

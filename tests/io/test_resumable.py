@@ -1,12 +1,14 @@
 """Folders of results that are started, resumed or started over."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.io.resumable import ResultRecord, is_finished
+from gmaflow.io.resumable import ResultRecord, is_finished, unlock_folders
 
 SETTINGS: dict[str, object] = {"verb": "flow", "iters": 12, "size": (96, 128), "end": None}
 
@@ -90,3 +92,49 @@ def test_a_result_is_finished_when_all_its_files_are(tmp_path: Path) -> None:
     assert not is_finished(paths)
     paths[1].write_text("picture")
     assert is_finished(paths)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from gmaflow.io.resumable import ResultRecord
+ResultRecord(Path(sys.argv[1]), "flow.json").write({"iters": 12})
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_ends(record: ResultRecord) -> None:
+    unlock_folders()
+    command = [sys.executable, "-c", HOLD, str(record.folder)]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"locked\n"
+        for resume, overwrite in ((True, False), (False, True), (False, False)):
+            with pytest.raises(OutputError, match="another process is writing to"):
+                record.check_start(resume=resume, overwrite=overwrite)
+        with pytest.raises(OutputError, match="another process"):
+            record.write(SETTINGS)
+        assert json.loads(record.path.read_text()) == {"iters": 12}
+        first.kill()
+    record.check_start(resume=True, overwrite=False)
+    record.write(SETTINGS)
+    assert [path.name for path in record.folder.iterdir()] == ["flow.json"]
+    # This process holds the lock now, and may go on.
+    record.check_start(resume=True, overwrite=False)
+    second = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert b"another process is writing" in second.stderr
+    unlock_folders()
+    assert subprocess.run(command, input=b"", check=False).returncode == 0
+
+
+def test_partial_files_of_a_killed_run_are_removed(record: ResultRecord) -> None:
+    unlock_folders()
+    left = [f".{'a' * 16}.partial.flo", f"deep/.{'b' * 16}.partial.png"]
+    for name in (*left, ".mine.partial.flo", "a.flo"):
+        (record.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (record.folder / name).touch()
+    record.write(SETTINGS)
+    kept = {path.name for path in record.folder.rglob("*") if path.is_file()}
+    assert kept == {".mine.partial.flo", "a.flo", "flow.json"}
+    unlock_folders()

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import json
+import os
 import re
 import socket
 import struct
@@ -802,3 +803,34 @@ def test_a_bug_in_an_answer_is_one_sentence_too(
         eventually(lambda: "a secret" in caplog.text)
         assert not list(site.folder.iterdir())
         assert is_well(site)
+
+
+def test_content_length_with_chunks_is_refused_and_closes(site: Running) -> None:
+    smuggled = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(address(site)) as wire:
+        wire.sendall(
+            b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled
+        )
+        answer = everything(wire)
+    assert b" 400 " in answer.split(b"\r\n")[0]
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b"connection: close" in answer.lower()
+
+
+def test_leftovers_of_a_killed_server_are_removed(
+    models: ModelRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    old, new, other = (tmp_path / name for name in ("gmaflow-serve-a", "gmaflow-serve-b", "other"))
+    for folder in (old, new, other):
+        folder.mkdir()
+        (folder / "frame.npy").write_bytes(b"x")
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    with running(models) as first:
+        assert not old.exists()
+        os.utime(first.folder, (0, 0))
+        with running(models):
+            assert first.folder.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gmaflow-serve-b", "other"]

@@ -375,3 +375,38 @@ def test_a_lost_server_is_reported(screen: Screen) -> None:
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
     expect(screen.sentence).to_contain_text("The server does not respond", timeout=PATIENT)
     screen.page.context.set_offline(False)
+
+
+def test_the_download_menu_is_inside_a_narrow_window(show: Open) -> None:
+    screen = show("example=0&model=small&iters=1")
+    screen.page.set_viewport_size({"width": 320, "height": 600})
+    screen.give_pair((48, 64))
+    screen.page.locator("#save").click()
+    box = screen.page.locator("#save-menu").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 320
+    assert box["y"] + box["height"] <= 600
+
+
+def test_all_points_are_seen_at_once(show: Open) -> None:
+    screen = show("example=0&model=gma&iters=1")
+    screen.page.set_viewport_size({"width": 1440, "height": 900})
+    screen.give_pair((48, 64))
+    for x in (0.1, 0.3, 0.5, 0.7, 0.9):
+        screen.click_for_attention(x, 0.2, more=True)
+    row = screen.page.locator("#points").bounding_box()
+    assert row is not None
+    for point in screen.points.all():
+        box = point.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= row["x"] + row["width"] + 1
+
+
+def test_every_canvas_has_a_name(screen: Screen) -> None:
+    screen.give_pair((48, 64))
+    nameless = screen.page.evaluate(
+        """() => [...document.querySelectorAll("canvas:not([aria-hidden])")].filter(
+            (canvas) => canvas.checkVisibility() && !canvas.ariaLabel).length"""
+    )
+    assert nameless == 0

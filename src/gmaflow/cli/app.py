@@ -75,7 +75,12 @@ def run(args: list[str]) -> None:
         if err.name != "tyro":  # `train` and `bench` work without it
             raise
         raise FlowError(f"`gmaflow {verb}` needs tyro; run `pip install tyro`") from None
-    module.main(rest)
+    from gmaflow.io.resumable import unlock_folders  # not for --help: it loads numpy
+
+    try:
+        module.main(rest)
+    finally:
+        unlock_folders()
 
 
 def pick(

@@ -2,11 +2,13 @@
 
 Such a folder holds a record: a JSON file with the settings that the results depend on. A folder
 with a record is resumed with the same settings (`--resume`) or started over (`--overwrite`), so
-results of different settings are never mixed.
+results of different settings are never mixed. Only one process at a time may write to it.
 """
 
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,77 @@ from gmaflow.io import atomic_write, ensure_can_fill
 
 Record = dict[str, Any]
 """Settings by name, as JSON holds them."""
+
+_locked: dict[Path, int] = {}
+"""The folders that this process has locked, and the open files that hold the locks."""
+
+
+def lock_folder(folder: Path, *, only_check: bool = False) -> None:
+    """Keep other processes from writing results to a folder, until `unlock_folders`.
+
+    The operating system drops the lock when the process ends, however it ends, and no file is left.
+    Systems and network disks that cannot lock a folder go without.
+
+    Args:
+        folder: The folder; nothing happens if it does not exist.
+        only_check: Do not keep the lock. Processes that check do not disturb each other.
+
+    Raises:
+        OutputError: Another process has locked it.
+    """
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # on Windows
+        return
+    path = folder.resolve()
+    if path in _locked:
+        return
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:
+        return  # it does not exist yet, or writing to it will say what is wrong
+    kept = False
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if only_check else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        kept = not only_check
+    except BlockingIOError:
+        raise OutputError(
+            f"another process is writing to {folder}; wait for it or choose another folder"
+        ) from None
+    except OSError:
+        pass  # this disk knows no locks
+    finally:
+        if kept:
+            _locked[path] = handle
+            remove_partial_files(path)
+        else:
+            os.close(handle)
+
+
+def remove_partial_files(folder: Path) -> None:
+    """Remove what `atomic_write` left in a folder and its subfolders when a run was killed."""
+    for pattern in (f".{16 * '?'}.partial*", f"*/.{16 * '?'}.partial*"):
+        for path in folder.glob(pattern):
+            with suppress(OSError):
+                path.unlink()
+
+
+def unlock_folders() -> None:
+    """Let other processes write to the folders that this one has locked."""
+    for folder in tuple(_locked):
+        unlock_folder(folder)
+
+
+def unlock_folder(folder: Path) -> None:
+    """Let other processes write to a folder, if this one has locked it."""
+    handle = _locked.pop(folder.resolve(), None)
+    if handle is not None:
+        os.close(handle)
+
+
+def is_locked_here(folder: Path) -> bool:
+    """Return whether this process has locked a folder."""
+    return folder.resolve() in _locked
 
 
 class ResultRecord:
@@ -49,13 +122,15 @@ class ResultRecord:
 
         Raises:
             OutputError: The folder holds results and neither was asked for, both were asked for,
-                the folder holds other files, or it cannot be written to.
+                the folder holds other files, another process writes to it, or it cannot be written
+                to.
         """
         if resume and overwrite:
             raise OutputError(
                 "--resume keeps existing results and --overwrite discards them; give only one"
             )
         ensure_can_fill(self.folder)
+        lock_folder(self.folder, only_check=True)
         if self.exists():
             if not (resume or overwrite):
                 raise OutputError(
@@ -85,15 +160,17 @@ class ResultRecord:
     def read_matching(
         self, settings: Mapping[str, object], *, ignore: Collection[str] = ()
     ) -> Record:
-        """Return the record, if its settings are those of this run.
+        """Return the record, if its settings are those of this run, and lock the folder.
 
         Args:
             settings: The settings of this run.
             ignore: Names of settings that may differ.
 
         Raises:
-            OutputError: A setting differs, or the record cannot be read.
+            OutputError: A setting differs, the record cannot be read, or another process writes to
+                the folder.
         """
+        lock_folder(self.folder)
         before = self.read()
         # JSON knows no tuples: compare what would be written with what was written.
         now = json.loads(json.dumps(dict(settings)))
@@ -107,7 +184,14 @@ class ResultRecord:
         return before
 
     def write(self, settings: Mapping[str, object]) -> None:
-        """Write the record; the folder is made if it is missing."""
+        """Write the record; the folder is made if it is missing, and locked.
+
+        Raises:
+            OutputError: Another process writes to the folder, or it cannot be written to.
+        """
+        with suppress(OSError):  # atomic_write reports it
+            self.folder.mkdir(parents=True, exist_ok=True)
+        lock_folder(self.folder)
         with atomic_write(self.path) as temporary:
             temporary.write_text(json.dumps(dict(settings), indent=2) + "\n", "utf-8")
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import shutil
 import tempfile
 import time
 from collections import deque
@@ -15,6 +17,7 @@ import numpy as np
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, Refinement
+from gmaflow.io.resumable import is_locked_here, lock_folder, unlock_folder
 from gmaflow.runtime.device import give_back_freed
 from gmaflow.serving.http_errors import ApiError, gone, server_error, too_busy
 from gmaflow.serving.jobs import (
@@ -39,6 +42,10 @@ SWEEP_SECONDS = 1.0
 ABANDONED = "cancelled because no client asked about the job"
 DELETED_IDS = 10_000
 """Deleted jobs to remember; they are answered with 410 instead of 404."""
+
+
+FOLDER_PREFIX = "gmaflow-serve-"
+NEW_SECONDS = 60.0
 
 
 class StoppedError(Exception):
@@ -111,7 +118,9 @@ class JobQueue:
         self._deleted: deque[str] = deque(maxlen=DELETED_IDS)
         # One lock for everything; it is only held to move a few references.
         self._changed = Condition()
-        self._folder = tempfile.TemporaryDirectory(prefix="gmaflow-serve-")
+        remove_leftovers()
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
+        lock_folder(Path(self._folder.name))
         self._folders = 0
         self._thread = Thread(target=self._work, name="gmaflow-worker", daemon=True)
 
@@ -131,6 +140,7 @@ class JobQueue:
         """Close, wait for the worker, and delete all results."""
         self.close()
         self._thread.join()
+        unlock_folder(Path(self._folder.name))
         self._folder.cleanup()
 
     def new_folder(self) -> ResultFolder:
@@ -367,6 +377,23 @@ class JobQueue:
                 expired.append(job)
                 used -= job.footage.folder.bytes
         return expired
+
+
+def remove_leftovers() -> None:
+    """Remove the results of servers that were killed. Running servers have locked theirs."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        try:
+            state = folder.stat(follow_symlinks=False)
+            # A server that has just started may not have locked its folder yet.
+            is_new = time.time() - state.st_mtime < NEW_SECONDS
+            if is_new or state.st_uid != os.getuid() or is_locked_here(folder):
+                continue
+            lock_folder(folder)
+        except (OSError, FlowError):
+            continue
+        if is_locked_here(folder):  # not where folders cannot be locked
+            shutil.rmtree(folder, ignore_errors=True)
+            unlock_folder(folder)
 
 
 def save_iteration(job: Job, task: Task, refinement: Refinement) -> None:

@@ -55,7 +55,11 @@ class CrossSiteProtection:
         await self._app(scope, receive, send)
 
     def check(self, method: str, path: str, headers: Headers) -> None:
-        """Raise `ApiError` if another site may have caused a request."""
+        """Raise `ApiError` if another site may have caused a request, or smuggled it."""
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may take the other one for the end of the request; the rest is not read.
+            sentence = "send Content-Length or Transfer-Encoding, not both"
+            raise ApiError(400, sentence, {"Connection": "close"})
         host = headers.get("host", "")
         if not self.is_trusted(host):
             raise ApiError(403, f"unknown host {host!r}; start the server with --allow-name NAME")

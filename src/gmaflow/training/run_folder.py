@@ -27,7 +27,7 @@ from torch import Tensor
 
 from gmaflow.errors import OutputError, TrainingError, WeightsError
 from gmaflow.io import atomic_write
-from gmaflow.io.resumable import ResultRecord
+from gmaflow.io.resumable import ResultRecord, lock_folder
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
 from gmaflow.weights.checkpoint import load_tensors_only
@@ -224,6 +224,7 @@ class RunFolder:
 
     def begin(self, config: TrainConfig) -> None:
         """Create the folder, or delete the files of an earlier run."""
+        lock_folder(self.path)  # before anything of another process could be deleted
         self.checkpoints.clear()
         for name in OURS:
             (self.path / name).unlink(missing_ok=True)

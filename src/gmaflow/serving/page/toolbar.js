@@ -110,7 +110,10 @@ export function setUpDownloads() {
     if (event.newState !== "open") return;
     const box = button.getBoundingClientRect();
     menu.style.top = `${box.bottom + 6}px`;
-    menu.style.right = `${Math.max(document.documentElement.clientWidth - box.right, 8)}px`;
+    // Below the button, but never beyond either edge of a narrow window.
+    const width = document.documentElement.clientWidth;
+    const most = width - menu.offsetWidth - 8;
+    menu.style.right = `${Math.max(Math.min(width - box.right, most), 8)}px`;
   });
   menu.addEventListener("click", () => menu.hidePopover());
   store.on(["job", "assets"], showDownloads);

@@ -31,7 +31,7 @@ export class View {
     this.element.id = `view-${definition.id}`;
     this.canvas = this.element.querySelector("canvas");
     this.title = this.element.querySelector("h2");
-    this.title.textContent = definition.title;
+    this.title.textContent = this.canvas.ariaLabel = definition.title;
     this.element.querySelector(".legend").append(...(definition.legend ?? []));
     this.tools = this.element.querySelector(".view-tools");
     this.enlarge = this.element.querySelector(".enlarge");
