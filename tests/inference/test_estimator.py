@@ -204,6 +204,11 @@ def test_only_whole_numbers_of_refinements_can_be_made(iters: object) -> None:
     assert check_iters.__wrapped__(np.int64(2)) == 2  # type: ignore[attr-defined]
 
 
+def test_iterations_without_end_are_refused() -> None:
+    with pytest.raises(FlowError, match="use at most 1000"):
+        check_iters(10**21)
+
+
 def test_what_was_chosen_cannot_be_changed_to_no_effect() -> None:
     estimator = FlowEstimator(checkpoint(), iters=2, device="cpu", max_memory="1GB")
     for name in ("iters", "max_memory"):

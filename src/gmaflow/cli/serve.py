@@ -2,15 +2,15 @@
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from gmaflow.cli.options import parse
 from gmaflow.errors import FlowError
+from gmaflow.serving import MIB, Limits, work_pixels_of
 
-if TYPE_CHECKING:
-    from gmaflow.serving import Limits
+DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,33 +51,31 @@ class ServeOptions:
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()
     """Host name of the server, in addition to localhost and IP addresses. Repeatable."""
-    max_upload: float = 64.0
+    max_upload: float = DEFAULTS.upload_bytes / MIB
     """Largest request in MiB."""
-    max_pixels: int = 34_000_000
+    max_pixels: int = DEFAULTS.pixels
     """Largest image in pixels."""
     work_pixels: int | None = None
     """Scale larger images down to this many pixels. Default: 450,000, on a GPU 2,200,000."""
-    max_clip_seconds: float = 10.0
+    max_clip_seconds: float = DEFAULTS.clip_seconds
     """Use only the first seconds of a clip."""
-    max_clip_frames: int = 121
+    max_clip_frames: int = DEFAULTS.clip_frames
     """Use only the first frames of a clip."""
-    queue: int = 16
+    queue: int = DEFAULTS.queue
     """Unfinished jobs per client; four times as many for all clients together."""
-    job_seconds: float = 120.0
+    job_seconds: float = DEFAULTS.job_seconds
     """Time limit in seconds for one pair with one model."""
-    keep_minutes: float = 30.0
+    keep_minutes: float = DEFAULTS.keep_minutes
     """Delete results that were not requested for this many minutes."""
-    keep_results: int = 32
+    keep_results: int = DEFAULTS.keep_results
     """Number of finished jobs to keep."""
-    keep_disk: float = 8.0
+    keep_disk: float = DEFAULTS.keep_bytes / 2**30
     """Disk space for all jobs in GiB."""
     verbose: bool = False
     """Log every request."""
 
-    def limits(self, device: str) -> "Limits":
+    def limits(self, device: str) -> Limits:
         """Return the limits of a server on this type of device."""
-        from gmaflow.serving import MIB, Limits, work_pixels_of
-
         return Limits(
             upload_bytes=round(self.max_upload * MIB),
             pixels=self.max_pixels,

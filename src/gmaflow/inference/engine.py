@@ -278,8 +278,14 @@ class Engine:
         return replace(self, runner=self.network, dtype=torch.float32)
 
 
+MOST_ITERS = 1000
+"""Flow has long settled or diverged by then; more are a mistake."""
+
+
 def check_iters(iters: int) -> int:
     """Return a number of refinements, or raise a `FlowError` if it is not 1 or more."""
     if not isinstance(iters, Integral) or iters < 1:
         raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual)")
+    if iters > MOST_ITERS:
+        raise FlowError(f"iters is {iters}; use at most {MOST_ITERS} (12 is usual)")
     return iters

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from gmaflow.model.config import AttentionKind
+from gmaflow.model.config import POSITIONED, AttentionKind
 from gmaflow.model.gathered_gradients import SharedFactor
 from gmaflow.model.mixed_product import product
 
@@ -147,7 +147,7 @@ class Attention(nn.Module):
         """Return queries and keys; attention is the softmax of their dot products."""
         queries, keys = self.to_query_key(context).chunk(2, dim=1)
         queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
-        if self.kind != "content":
+        if self.kind in POSITIONED:
             queries, keys = self._with_position(queries, keys, *context.shape[-2:])
         return queries, keys
 

@@ -6,6 +6,9 @@ from typing import Literal, get_args
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
 
+POSITIONED: tuple[AttentionKind, ...] = ("content+position", "position")
+"""The kinds that compare offsets, by learned tables."""
+
 MOST_HEADS = 64
 """More heads are refused as a mistake."""
 
@@ -57,6 +60,11 @@ class NetworkConfig:
             raise ValueError("without attention there are no heads, alpha, combination or residual")
         if self.continues and (not self.aggregates or self.num_heads > 1):
             raise ValueError("continuation='affine' needs attention with one head")
+
+    @property
+    def uses_position(self) -> bool:
+        """Whether attention compares offsets, by the tables of `model/aggregation.py`."""
+        return self.attention in POSITIONED
 
     @property
     def aggregates(self) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple, get_args
 
+from gmaflow.data import MIXTURES
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
@@ -20,7 +21,7 @@ CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
 """What a resumed run may change: it does not affect the weights, or a folder has moved."""
 
 SOURCE_KINDS = ("scenes", "stage", "set", "folder")
-STAGES = ("chairs", "things", "sintel", "kitti")
+STAGES = tuple(MIXTURES)
 TEXTURE_SPLITS = ("train", "all")
 
 # The published one-cycle schedule: torch's OneCycleLR with linear annealing, 100 steps longer than

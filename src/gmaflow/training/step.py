@@ -220,7 +220,7 @@ def freeze_unused(network: FlowNetwork) -> None:
     They exist because the published networks have them, but they never get a gradient: several
     processes would wait for it, and weight decay would shrink them.
     """
-    if network.attention is not None and network.config.attention == "content":
+    if network.attention is not None and not network.config.uses_position:
         network.attention.row_offsets.requires_grad_(False)
         network.attention.column_offsets.requires_grad_(False)
 

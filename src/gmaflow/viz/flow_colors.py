@@ -185,7 +185,8 @@ def _wheel() -> Float32[np.ndarray, "55 3"]:
     """The hues in order, computed with the integer arithmetic of the original code."""
     red, yellow, green = (255, 0, 0), (255, 255, 0), (0, 255, 0)
     cyan, blue, magenta = (0, 255, 255), (0, 0, 255), (255, 0, 255)
-    # The eye distinguishes more shades between some hues than between others, hence the counts.
+    # From motion to the right, clockwise. The eye distinguishes more shades between some hues than
+    # between others, hence the counts.
     arcs = (
         (15, red, yellow),
         (6, yellow, green),

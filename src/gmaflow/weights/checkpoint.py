@@ -282,7 +282,8 @@ def describe(config: NetworkConfig) -> str:
     for name, known in MODELS.items():
         if known == config:
             return name
-    base = next(name for name, known in MODELS.items() if known.attention == config.attention)
+    same = [name for name, known in MODELS.items() if known.attention == config.attention]
+    base = same[0] if same else "gma"
     changes = [
         f"{key}={value}"
         for key, value in asdict(config).items()
