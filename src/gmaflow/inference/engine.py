@@ -278,8 +278,8 @@ class Engine:
         return replace(self, runner=self.network, dtype=torch.float32)
 
 
-MOST_ITERS = 1000
-"""Flow has long settled or diverged by then; more are a mistake."""
+MOST_ITERS = 1_000_000
+"""More are a mistake, and would never end."""
 
 
 def check_iters(iters: int) -> int:
