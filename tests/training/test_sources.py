@@ -9,7 +9,7 @@ import torch
 from gmaflow.data import Batch
 from gmaflow.errors import DatasetError, FlowError, ImageError, TrainingError
 from gmaflow.io import write_image
-from gmaflow.scenes import SceneRenderer
+from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import is_held_out
 from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
@@ -91,7 +91,10 @@ def greys_of(renderer: SceneRenderer) -> set[int]:
 
 
 @pytest.fixture
-def renderers(tmp_path: Path) -> Callable[..., list[set[int]]]:
+def renderers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[set[int]]]:
+    load = TextureBank.load  # at full size, the built-in patterns take seconds
+    monkeypatch.setattr(TextureBank, "load", lambda folder, split: load(folder, 32, split))
+
     def open_both(**changes: object) -> list[set[int]]:
         config = tiny_config(textures=str(tmp_path), **changes)
         load_textures.cache_clear()
