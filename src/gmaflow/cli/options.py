@@ -67,8 +67,8 @@ def _size_rule(
 def _int_rule(
     info: tyro.constructors.PrimitiveTypeInfo,
 ) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
-    """Whole numbers, with an error in words."""
-    if info.type is not int:
+    """Whole numbers, and those that may be left out, with an error in words."""
+    if info.type is not int and info.type != int | None:
         return None
 
     def read(texts: list[str]) -> int:
@@ -81,7 +81,7 @@ def _int_rule(
         nargs=1,
         metavar="INT",
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, int),
+        is_instance=lambda value: value is None or isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
     )
 
