@@ -11,6 +11,7 @@ from gmaflow.version import __version__
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
+    "track": "find where points of one frame are in every other frame of a video",
     "convert": "draw flow files, or write them in another format",
     "demo": "try it on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and intact",
@@ -41,6 +42,7 @@ examples:
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
   gmaflow video in.mp4 -o flow.mp4              flow of a video
+  gmaflow track in.mp4 -o trails.mp4            where every point goes
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
   gmaflow serve                                 drop images on a page in the browser"""
 

@@ -18,6 +18,7 @@ from gmaflow.cli.options import (
     Overwrite,
     check_length,
     parse,
+    parse_points,
     progress_bar,
 )
 from gmaflow.cli.outputs import (
@@ -149,16 +150,7 @@ class FlowOptions:
         Raises:
             FlowError: One of them is not x,y.
         """
-        points = []
-        for text in self.attention:
-            try:
-                x, y = map(float, text.split(","))
-            except ValueError:
-                raise FlowError(
-                    f"--attention {text!r} is not a point; give x,y such as 120,80"
-                ) from None
-            points.append((x, y))
-        return tuple(points)
+        return parse_points("--attention", self.attention)
 
 
 def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:

@@ -19,6 +19,7 @@ from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
     Overwrite,
+    check_cut_threshold,
     check_length,
     parse,
     progress_bar,
@@ -208,11 +209,7 @@ class VideoOptions:
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
         check_length("--max-length", self.max_length)
-        if not 0 < self.cut_threshold <= 2:
-            raise FlowError(
-                f"--cut-threshold {self.cut_threshold:g} is out of range; give a number such as "
-                "0.4, or --no-cuts"
-            )
+        check_cut_threshold(self.cut_threshold)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 - `estimator`: `FlowEstimator`, which most callers use.
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
+- `tracking`: points followed through a shot; `tracks`: what comes out of it.
 - `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
 """
 
@@ -19,6 +20,7 @@ from gmaflow.inference.sequence import (
     estimate_pairs,
     estimate_video,
 )
+from gmaflow.inference.tracks import TrackedFrame, Tracks, grid_points, read_tracks, st_map
 from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
 
@@ -40,6 +42,8 @@ __all__ = [
     "Precision",
     "Refinement",
     "SequenceFrame",
+    "TrackedFrame",
+    "Tracks",
     "VideoStep",
     "Watcher",
     "as_backend",
@@ -48,6 +52,9 @@ __all__ = [
     "estimate",
     "estimate_pairs",
     "estimate_video",
+    "grid_points",
     "load_image",
     "read_flow",
+    "read_tracks",
+    "st_map",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError
@@ -37,7 +38,9 @@ from gmaflow.inference.images import (
     load_image,
     to_tensor,
 )
-from gmaflow.inference.sequence import estimate_sequence
+from gmaflow.inference.sequence import CUT_THRESHOLD, estimate_sequence
+from gmaflow.inference.tracking import track
+from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
@@ -235,6 +238,50 @@ class FlowEstimator:
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
+
+    @torch.inference_mode()
+    def match(
+        self, first: Frame, second: Frame, *, start: Float[Tensor, "2 2 h w"] | None = None
+    ) -> BatchEstimate:
+        """Estimate flow both ways between encoded frames, and leave it on the device.
+
+        Args:
+            first: A frame from `encode`.
+            second: Another one, of the same size.
+            start: First guesses, as the `coarse` flow of an estimate: forward, then backward.
+        """
+        check_pair(self._check_own(first).image, self._check_own(second).image)
+        encoded = None
+        if first.encoded is not None and second.encoded is not None:
+            encoded = first.encoded, second.encoded
+        pairs = Pairs(first.padded, second.padded, encoded, both_ways=True)
+        return self._engine.estimate(pairs, self._padding(first.image), start)
+
+    def track(
+        self,
+        frames: Footage,
+        points: ArrayLike | None = None,
+        *,
+        reference: int = 0,
+        cut_threshold: float | None = CUT_THRESHOLD,
+    ) -> Iterator[TrackedFrame]:
+        """Find where points of one frame are in every other frame, and whether they are visible.
+
+        The reference frame comes first, then those before it, from late to early, then those after
+        it. Only the frames that are still needed are kept.
+
+        Args:
+            frames: At least two images of one size, or a folder of them, read as they are needed.
+            points: Points (x, y) of the reference frame; by default every pixel of it, and then
+                results have the shape of the image.
+            reference: The number of the frame with the points, from 0.
+            cut_threshold: Tracks end between frames that differ more (see `cut_score`); None tracks
+                across cuts.
+
+        Raises:
+            FlowError: A frame cannot be used, a point lies outside, or there is no such reference.
+        """
+        return track(self, frames, points, reference=reference, cut_threshold=cut_threshold)
 
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.

@@ -28,16 +28,16 @@ _BLENDED = (
 )  # fmt: skip
 """Parameters that go back and forth between their values in both frames of the pair."""
 
-_SIDEWAYS = 0.5
+_SIDEWAYS = 1.0
 """Farthest that the camera carries the picture to one side, as a share of the rows."""
 _FORWARD = {OPEN: 1.0, STREET: 12.0}
 _FORWARD_ON_GROUND = 3.0
 """Farthest way of the camera forward, in units of depth."""
-_AWAY = 0.6
+_AWAY = 1.0
 """Farthest that an object moves to one side, as a share of the rows."""
 _NEARER = 0.3
 """Farthest that an object approaches, as a share of its depth."""
-_CAMERA_TURN, _OBJECT_TURN, _LIMB_TURN, _ZOOM = 0.3, 0.7, 1.2, 0.35
+_CAMERA_TURN, _OBJECT_TURN, _LIMB_TURN, _ZOOM = 0.6, 1.0, 1.2, 0.5
 """Largest angles, and the logarithm of the largest zoom."""
 
 
@@ -51,7 +51,7 @@ class _Swing:
     @classmethod
     def draw(cls, rng: StatelessRandom, motion: Array, farthest: float | Array) -> "_Swing":
         """Draw amplitudes for motions `[b, ...]`, none of which goes beyond `farthest`."""
-        amplitude = rng.log_between(3.0, 12.0, *motion.shape[1:])
+        amplitude = rng.log_between(4.0, 20.0, *motion.shape[1:])
         way = np.maximum(amplitude * np.abs(motion), 1e-12)
         return cls(amplitude, np.minimum(1.0, farthest / way))
 

@@ -224,6 +224,13 @@ class SceneRenderer:
         clean, final = (torch.cat(images) for images in zip(*pictures, strict=True))
         flow, occluded_in, occluded_out, valid = _join(ahead[:-1])
         tracks, hidden, out, known = _join(followed)
+        # Bending a sheet and bending it back is not exact.
+        tracks[reference], hidden[reference], out[reference], known[reference] = (
+            0,
+            False,
+            False,
+            True,
+        )
         identity = torch.cat([of_pixels(views[0].identity, layers) for layers in shown])
         return SceneClip(
             clean=clean,
@@ -350,6 +357,15 @@ def pair_arrays(batch: SceneBatch) -> list[PairArrays]:
     flow = batch.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
     frames = (_bytes(f) for f in (batch.clean1, batch.clean2, batch.final1, batch.final2))
     masks = (m.cpu().numpy() for m in (batch.valid, batch.occluded_in, batch.occluded_out))
+    return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
+
+
+def clip_arrays(clip: SceneClip) -> list[PairArrays]:
+    """Split a clip into its consecutive pairs of NumPy arrays."""
+    clean, final = _bytes(clip.clean), _bytes(clip.final)
+    flow = clip.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    masks = (m.cpu().numpy() for m in (clip.valid, clip.occluded_in, clip.occluded_out))
+    frames = (clean[:-1], clean[1:], final[:-1], final[1:])
     return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
 
 
