@@ -10,7 +10,7 @@ import torch
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator, Frame, Tracks, grid_points, read_tracks, st_map
 from gmaflow.inference.engine import BatchEstimate
-from gmaflow.inference.tracking import OLDEST, Points, Tracker, follow_link, spread_motion
+from gmaflow.inference.tracking import OLDEST, Points, Tracker, follow_link
 from gmaflow.io import write_image
 from tests.inference.test_estimator import checkpoint
 from tests.io.clips import moving
@@ -41,9 +41,7 @@ class World(FlowEstimator):
         self.encoded += 1
         return Frame(image, torch.zeros(1, 3, *SIZE), None, self.network)
 
-    def match(
-        self, first: Frame, second: Frame, *, start: torch.Tensor | None = None
-    ) -> BatchEstimate:
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
         a, b = (int(frame.image[0, 0, 0]) for frame in (first, second))
         self.asked.append((a, b))
         flow = torch.zeros(2, 2, *SIZE)
@@ -73,7 +71,7 @@ def test_a_point_that_was_hidden_comes_back_where_it_should() -> None:
     for number, points in enumerate(found, 1):
         if points.visible[0]:
             assert points.position[0].tolist() == pytest.approx([20 + number, 24], abs=1e-4)
-            assert points.cost[0] < 1
+            assert points.confidence[0] > 0.99
     assert tracker.flows <= 4 * 9
 
 
@@ -101,25 +99,16 @@ def test_where_the_reference_cannot_be_matched_another_frame_helps() -> None:
 
 
 def test_a_link_is_judged_by_the_way_back() -> None:
-    points = Points(torch.tensor([[3.0, 4.0], [6.0, 4.0]]), torch.ones(2) > 0, torch.zeros(2))
+    places = torch.tensor([[3.0, 4.0], [6.0, 4.0]])
+    points = Points(places, torch.ones(2) > 0, torch.zeros(2), torch.ones(2))
     forward, backward = torch.full((1, 2, 8, 12), 1.0), torch.full((1, 2, 8, 12), -1.0)
     backward[..., 6:] = 3.0
     found = follow_link(points, forward, backward)
     assert found.visible.tolist() == [True, False]
     assert found.position.tolist() == [[4.0, 5.0], [7.0, 5.0]]
-    assert found.cost[0] < 1 < found.cost[1]
-
-
-def test_scattered_motion_fills_the_whole_grid() -> None:
-    places = torch.tensor([[3.0, 3.0], [4.0, 4.0], [60.0, 40.0], [-5.0, 2.0]])
-    vectors = torch.tensor([[8.0, 0.0], [16.0, 0.0], [0.0, 24.0], [99.0, 99.0]])
-    motion = spread_motion(places, vectors, height=6, width=8)
-    assert motion.shape == (1, 2, 6, 8)
-    assert motion[0, :, 0, 0].tolist() == [1.5, 0]
-    assert motion[0, :, 5, 7].tolist() == [0, 3]
-    assert motion.isfinite().all()
-    assert motion.abs().max() <= 3
-    assert (spread_motion(places[:0], vectors[:0], height=6, width=8) == 0).all()
+    assert found.cost[0] < 2 < found.cost[1]
+    assert found.confidence[0] == 1
+    assert found.confidence[1] < 0.5
 
 
 def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:

@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 TRACK_FILES = (".npz", ".csv")
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
+TOLD = 1e9
+"""Bytes from which on it is said how much memory dense tracks take."""
 _BYTES = 8 + 1 + 4  # position, visible, confidence
+_KEPT_BYTES = 300  # for each pixel, measured
 _POINTS_ACROSS = 24  # of the shorter side, for the default grid
 
 
@@ -287,13 +290,22 @@ def frame_size(reader: VideoReader) -> tuple[int, int]:
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
-    """Refuse tracks that are too large to collect, before the work.
+    """Refuse tracks that are too large to collect, and say what dense ones take, before the work.
 
     Raises:
         FlowError: They are.
     """
     frames = reader.num_frames
-    if points is None or frames is None:
+    if points is None:
+        height, width = frame_size(reader)
+        kept = height * width * _KEPT_BYTES
+        if kept > TOLD:
+            say(
+                f"gmaflow: tracking every pixel of {height}x{width} keeps {kept / 1e9:.1f} GB, "
+                "beside what the network takes (limit that with --max-memory)"
+            )
+        return
+    if frames is None:
         return
     size = len(points) * frames * _BYTES
     if size > LARGEST:

@@ -239,23 +239,9 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
-    @torch.inference_mode()
-    def match(
-        self, first: Frame, second: Frame, *, start: Float[Tensor, "2 2 h w"] | None = None
-    ) -> BatchEstimate:
-        """Estimate flow both ways between encoded frames, and leave it on the device.
-
-        Args:
-            first: A frame from `encode`.
-            second: Another one, of the same size.
-            start: First guesses, as the `coarse` flow of an estimate: forward, then backward.
-        """
-        check_pair(self._check_own(first).image, self._check_own(second).image)
-        encoded = None
-        if first.encoded is not None and second.encoded is not None:
-            encoded = first.encoded, second.encoded
-        pairs = Pairs(first.padded, second.padded, encoded, both_ways=True)
-        return self._engine.estimate(pairs, self._padding(first.image), start)
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        """Estimate flow both ways between encoded frames, and leave it on the device."""
+        return self._pair(first, second, None, None, both_ways=True)
 
     def track(
         self,

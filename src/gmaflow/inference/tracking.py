@@ -5,10 +5,10 @@ frame, in which points that are lost now were visible. Both are estimated both w
 far a link can be trusted. Each point takes the chain with the best evidence, so a point that was
 hidden comes back as soon as a longer gap finds it again.
 
-Small steps hardly ever fail but drift; long gaps do not drift but fail where the motion is large.
-Therefore a long gap starts from where the small steps lead.
+Small steps hardly ever fail but drift; long gaps do not drift but fail where much has changed. (A
+long gap does not start from where the small steps lead: both ways would then agree on an error.)
 
-Legend: k points, H W rows and columns of padded images, h w those at 1/8.
+Legend: k points, H W rows and columns.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,6 @@ from gmaflow.inference.images import (
     Frame,
     ImageArray,
     ImageLike,
-    Padding,
     each_image,
     load_image,
 )
@@ -38,24 +37,22 @@ from gmaflow.inference.sequence import cut_score
 from gmaflow.inference.tracks import TrackedFrame, grid_points
 from gmaflow.inference.visibility import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from gmaflow.io.images import check_same_size
-from gmaflow.model import STRIDE
 
 if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator
 
-TOLERANCE = 2.0
+TOLERANCE = 4.0
 """A link is broken where |forward + backward|^2 exceeds this many times the tolerance of
 `check_visibility`: over long gaps scales and shapes change, and the flow varies more."""
-LINK_COST = 0.1
-"""Added to a chain for each link, so that of two equally good chains the shorter is taken."""
-GUIDE_SPACING = 4
-"""Pixels between the points that are tracked in addition, to guide long gaps."""
-OLDEST = 32
+LINK_COST = 1.0
+"""Added for each link of a chain, because links drift in ways that the way back does not show."""
+OLDEST = 16
 """Frames after which a frame is forgotten; the reference never is."""
 
 _CHUNK = 2**20  # points that are followed at once, to bound memory
 _HIDDEN = 1e6  # a cost that no chain of visible points reaches
 _RETRY = 1.05  # by how much an unused gap is trusted more after each frame
+_LEAST_TRUST = 0.1
 
 
 class Points(NamedTuple):
@@ -64,7 +61,9 @@ class Points(NamedTuple):
     position: Float[Tensor, "k 2"]
     visible: Bool[Tensor, " k"]
     cost: Float[Tensor, " k"]
-    """How much the links of the chain disagree with the way back, in tolerances."""
+    """How much the links of the chain disagree with the way back, and how many there are."""
+    confidence: Float[Tensor, " k"]
+    """How well the worst link agrees with the way back: 1 exactly, 0.5 just enough."""
 
 
 class Moment(NamedTuple):
@@ -89,12 +88,10 @@ class Tracker:
         self, estimator: "FlowEstimator", reference: Frame, points: Float[np.ndarray, "k 2"]
     ) -> None:
         self._estimator = estimator
-        height, width = reference.image.shape[:2]
-        guides = grid_points(height, width, GUIDE_SPACING)
-        self._guides = len(guides)
-        position = torch.from_numpy(np.concatenate([guides, points])).to(estimator.device)
+        position = torch.from_numpy(points).float().to(estimator.device)
         visible = torch.ones(len(position), dtype=torch.bool, device=position.device)
-        known = Points(position.float(), visible, torch.zeros_like(visible, dtype=torch.float32))
+        certain = torch.ones(len(position), device=position.device)
+        known = Points(position, visible, 0 * certain, certain)
         self._moments = [Moment(0, reference, known)]
         self._trust: dict[int, float] = {}
         """By kind of gap, the share of links that were good the last time."""
@@ -104,7 +101,7 @@ class Tracker:
     @property
     def points(self) -> Points:
         """The points in the last frame."""
-        return Points(*(part[self._guides :] for part in self._moments[-1].points))
+        return self._moments[-1].points
 
     def encode(self, image: ImageArray) -> Frame:
         """Encode a frame once, whatever gaps will use it."""
@@ -117,11 +114,10 @@ class Tracker:
         found = self._reach(self._moments[-1], frame)
         source = self._choose_source(age, found)
         if source is not None:
-            other = self._reach(source, frame, start=self._guess(source, found, frame))
-            before = source.points.visible[: self._guides]
-            good = other.visible[: self._guides].sum() / before.sum().clamp_min(1)
+            other = self._reach(source, frame)
+            good = other.visible.sum() / source.points.visible.sum().clamp_min(1)
             self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
-            self._trust[_gap_name(source, age)] = float(good)
+            self._trust[_gap_name(source, age)] = max(_LEAST_TRUST, float(good))
             found = _better(found, other)
         hidden = found.cost >= _HIDDEN
         found = found._replace(cost=torch.where(hidden, _HIDDEN, found.cost))
@@ -140,31 +136,16 @@ class Tracker:
         best, most = None, 0.0
         lost = ~found.visible
         for moment in self._moments[:-1]:
-            # The points that are not lost count too: a longer gap removes their drift.
+            # The points that are not lost count too: a shorter chain drifts less.
             wanted = moment.points.visible & (lost | (found.cost > moment.points.cost + LINK_COST))
             gain = float(wanted.sum()) * self._trust.get(_gap_name(moment, age), 1.0)
             if gain > most:
                 best, most = moment, gain
         return best
 
-    def _guess(self, source: Moment, found: Points, frame: Frame) -> Float[Tensor, "2 2 h w"]:
-        """The motion between two frames as far as it is known from the tracked points."""
-        seen = found.visible & source.points.visible
-        seen = seen[: self._guides]
-        here, there = (p.position[: self._guides][seen] for p in (source.points, found))
-        padding = Padding.of_kind(self._estimator.padding, *frame.image.shape[:2])
-        corner = here.new_tensor([padding.left, padding.top])
-        height, width = (side // STRIDE for side in frame.padded.shape[-2:])
-        ways = ((here, there), (there, here))
-        return torch.cat(
-            [spread_motion(a + corner, b - a, height=height, width=width) for a, b in ways]
-        )
-
-    def _reach(
-        self, source: Moment, frame: Frame, *, start: Float[Tensor, "2 2 h w"] | None = None
-    ) -> Points:
+    def _reach(self, source: Moment, frame: Frame) -> Points:
         """Follow the points from an earlier frame over one gap."""
-        flow = self._estimator.match(source.frame, frame, start=start).flow
+        flow = self._estimator.match(source.frame, frame).flow
         self.flows += 2
         parts = zip(*(part.split(_CHUNK) for part in source.points), strict=True)
         followed = [follow_link(Points(*part), flow[:1], flow[1:]) for part in parts]
@@ -201,7 +182,8 @@ def follow_link(
     visible = points.visible & inside & (mismatch <= tolerance)
     # Where a point is hidden, a link that starts where it was visible is still the better guess.
     cost = points.cost + mismatch + LINK_COST + torch.where(visible, 0.0, _HIDDEN)
-    return Points(target, visible, cost)
+    agreement = torch.exp2(-mismatch / tolerance) * inside
+    return Points(target, visible, cost, torch.minimum(points.confidence, agreement))
 
 
 def _better(one: Points, other: Points) -> Points:
@@ -211,6 +193,7 @@ def _better(one: Points, other: Points) -> Points:
         torch.where(second[:, None], other.position, one.position),
         torch.where(second, other.visible, one.visible),
         torch.where(second, other.cost, one.cost),
+        torch.where(second, other.confidence, one.confidence),
     )
 
 
@@ -220,29 +203,6 @@ def sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> Fl
     size = points.new_tensor([width, height])
     grid = ((2 * points + 1) / size - 1)[None, None]
     return F.grid_sample(values, grid, padding_mode="border", align_corners=False)[0, :, 0].T
-
-
-def spread_motion(
-    places: Float[Tensor, "k 2"], vectors: Float[Tensor, "k 2"], *, height: int, width: int
-) -> Float[Tensor, "1 2 h w"]:
-    """Average scattered motion in each cell of the 1/8 grid; empty cells take it from around."""
-    cell = ((places + 0.5) / STRIDE).floor().long()
-    inside = ((cell >= 0) & (cell < cell.new_tensor([width, height]))).all(dim=1)
-    index = (cell[:, 1] * width + cell[:, 0])[inside]
-    total = vectors.new_zeros(3, height * width)
-    ones = torch.ones_like(index, dtype=vectors.dtype)[None]
-    total.index_add_(1, index, torch.cat([vectors[inside].T / STRIDE, ones]))
-    level = total.view(1, 3, height, width)
-    levels = [level]
-    while max(level.shape[-2:]) > 1:
-        level = F.avg_pool2d(level, 2, ceil_mode=True)
-        levels.append(level)
-    motion = levels[-1][:, :2] / levels[-1][:, 2:].clamp_min(1e-6)
-    for level in reversed(levels[:-1]):
-        coarse = F.interpolate(motion, level.shape[-2:], mode="bilinear", align_corners=False)
-        count = level[:, 2:]
-        motion = torch.where(count > 0, level[:, :2] / count.clamp_min(1e-6), coarse)
-    return motion
 
 
 # --- Whole shots ---------------------------------------------------------------------------------
@@ -322,9 +282,8 @@ def _as_arrays(
         nowhere = np.full((*shape, 2), np.nan, np.float32)
         nothing = np.zeros(shape, np.float32)
         return TrackedFrame(number, reference, nowhere, nothing > 0, nothing, cut=True)
-    confidence = torch.exp2(-found.cost)
     position, visible, confidence = (
-        part.cpu().numpy() for part in (found.position, found.visible, confidence)
+        part.cpu().numpy() for part in (found.position, found.visible, found.confidence)
     )
     return TrackedFrame(
         number,
@@ -368,8 +327,7 @@ def _put_aside(image: ImageLike, path: Path) -> ImageLike:
 
 
 def _take_back(image: ImageLike) -> ImageLike:
-    is_aside = isinstance(image, Path) and image.suffix == ".npy"
-    return np.load(image) if is_aside else image
+    return np.load(image) if isinstance(image, Path) and image.suffix == ".npy" else image
 
 
 def _bytes(image: ImageArray) -> np.ndarray:

@@ -51,7 +51,7 @@ class _Swing:
     @classmethod
     def draw(cls, rng: StatelessRandom, motion: Array, farthest: float | Array) -> "_Swing":
         """Draw amplitudes for motions `[b, ...]`, none of which goes beyond `farthest`."""
-        amplitude = rng.log_between(4.0, 20.0, *motion.shape[1:])
+        amplitude = rng.log_between(8.0, 40.0, *motion.shape[1:])
         way = np.maximum(amplitude * np.abs(motion), 1e-12)
         return cls(amplitude, np.minimum(1.0, farthest / way))
 
