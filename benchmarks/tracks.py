@@ -2,17 +2,18 @@
 
 PYTHONPATH=src python benchmarks/tracks.py --textures FOLDER --output scores.json
 PYTHONPATH=src python benchmarks/tracks.py --speed 480x854 --device cuda
+PYTHONPATH=src python benchmarks/tracks.py --preset film --seed 1 --picture 10 --output tracks.png
 
 Scores are those of TAP-Vid, over a grid of points of each clip's first frame. With the same weights
 and frames, `chain` follows the flow from frame to frame, and `direct` estimates the flow from the
 first frame to every other one. Both decide by the way back whether a point is visible, with the
-tolerance 1 of `FlowEstimator.bidirectional` or with 4. A run continues where it stopped.
+tolerance 1 of `FlowEstimator.bidirectional`, or with 2 or 4. A run continues where it stopped.
 """
 
 import argparse
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,10 +25,12 @@ from gmaflow.evaluation.track_metrics import TrackScores, score_tracks
 from gmaflow.inference import Frame, grid_points
 from gmaflow.inference.engine import BatchEstimate
 from gmaflow.inference.tracking import Points, Tracker, follow_link
+from gmaflow.io import write_image
 from gmaflow.io.images import read_size
 from gmaflow.scenes import PRESETS, SceneClip, SceneRenderer, TextureBank
+from gmaflow.viz import draw_trails, panel, position_colors
 
-TOLERANCES = (1.0, 4.0)
+TOLERANCES = (1.0, 2.0, 4.0)
 SPACING = 8
 
 
@@ -117,6 +120,41 @@ def measure(estimator: FlowEstimator, clip: SceneClip) -> dict[str, object]:
     }
 
 
+def draw(estimator: FlowEstimator, clip: SceneClip, frame: int) -> np.ndarray:
+    """Draw the tracks of all methods, and the true ones, up to a frame."""
+    images = (clip.final * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    frames = [estimator.encode(image) for image in images[: frame + 1]]
+    height, width = images.shape[1:3]
+    points = grid_points(height, width, SPACING + SPACING // 2)
+    x, y = points.astype(int).T
+    start = start_points(points, estimator.device)
+    known = Remembering(estimator)
+    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    methods = {
+        "chained from frame to frame": chain(known, frames, start, 1.0, returns=False),
+        "direct from the first frame": direct(known, frames, start, 1.0),
+        "gmaflow track": [start, *(tracker.advance(one) for one in frames[1:])],
+    }
+    truth = points + clip.tracks[:, :, y, x].permute(0, 2, 1).cpu().numpy()
+    drawn = {"true tracks": (truth[: frame + 1], clip.visible[: frame + 1, y, x].cpu().numpy())}
+    for name, found in methods.items():
+        scores = score(replace(clip, **_cut(clip, frame + 1)), points, found)
+        caption = f"{name}, average Jaccard {scores.average_jaccard:.2f}"
+        positions = torch.stack([p.position for p in found]).cpu().numpy()
+        drawn[caption] = positions, torch.stack([p.visible for p in found]).cpu().numpy()
+    colors = position_colors(points, height=height, width=width)
+    large = np.repeat(np.repeat(images[frame], 2, axis=0), 2, axis=1)
+    pictures = [
+        draw_trails(large, (2 * places[-9:] + 0.5).astype(np.float32), seen[-9:], colors)
+        for places, seen in drawn.values()
+    ]
+    return panel(pictures, list(drawn), columns=2)
+
+
+def _cut(clip: SceneClip, count: int) -> dict[str, torch.Tensor]:
+    return {"tracks": clip.tracks[:count], "visible": clip.visible[:count]}
+
+
 def report(done: dict[str, dict[str, object]]) -> None:
     """Print the mean scores; of the simple methods, the best variant."""
     clips = list(done.values())
@@ -168,6 +206,7 @@ def main() -> None:
     parser.add_argument("--weights")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path, help="JSON file with the scores of every clip")
+    parser.add_argument("--picture", type=int, metavar="CLIP", help="draw the tracks of a clip")
     parser.add_argument("--speed", metavar="HxW", help="measure frames per second instead")
     options = parser.parse_args()
 
@@ -180,6 +219,10 @@ def main() -> None:
         bank = TextureBank.load(options.textures, split="held-out")
     size = read_size(options.size)
     renderer = SceneRenderer(options.preset, size, options.seed, bank, estimator.device)
+    if options.picture is not None:
+        clip = renderer.render_clip(options.picture, options.frames)
+        write_image(options.output, draw(estimator, clip, options.frames - 1))
+        return
     done: dict[str, dict[str, object]] = {}
     if options.output and options.output.exists():
         done = json.loads(options.output.read_text("utf-8"))

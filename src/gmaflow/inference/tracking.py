@@ -41,10 +41,10 @@ from gmaflow.io.images import check_same_size
 if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator
 
-TOLERANCE = 4.0
+TOLERANCE = 2.0
 """A link is broken where |forward + backward|^2 exceeds this many times the tolerance of
 `check_visibility`: over long gaps scales and shapes change, and the flow varies more."""
-LINK_COST = 1.0
+LINK_COST = 0.1
 """Added for each link of a chain, because links drift in ways that the way back does not show."""
 OLDEST = 16
 """Frames after which a frame is forgotten; the reference never is."""
