@@ -53,7 +53,7 @@ class StoredAttention:
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
-        if self._factor is not None:
+        if self._factor is not None and values.dtype == self.weights.dtype:
             return self._factor.times(values)
         return product(self.weights, values)
 

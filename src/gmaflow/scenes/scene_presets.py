@@ -205,12 +205,26 @@ PRESET_INFO = {
         "learning hidden motion",
         (368, 768),
     ),
+    "wide-mix": PresetInfo(
+        "chairs, things, film, chase, deep-film, deep-chase, drive as "
+        "10 : 15 : 20 : 10 : 15 : 10 : 20; for long runs",
+        (368, 768),
+    ),
 }
 
 _MIXES = {
     "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
     "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
     "deep-mix": {"chairs": 0.1, "things": 0.1, "deep-film": 0.35, "deep-chase": 0.35, "drive": 0.1},
+    "wide-mix": {
+        "chairs": 0.1,
+        "things": 0.15,
+        "film": 0.2,
+        "chase": 0.1,
+        "deep-film": 0.15,
+        "deep-chase": 0.1,
+        "drive": 0.2,
+    },
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""

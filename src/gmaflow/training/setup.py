@@ -146,7 +146,7 @@ def step_memory(
     dtype = pick_dtype(as_precision(config.precision), device)
     share = dtype.itemsize / 4 * (CUDA_SHARE if device.type == "cuda" else 1.0)
     share *= SMALL_SHARE if config.network.small else 1.0
-    iters = max(iters for _, iters in config.growth)
+    iters = max(phase.iters for phase in config.growth)
     each = pixels * (PIXEL_BYTES + ITERATION_BYTES * iters) + CELL_BYTES * (pixels / STRIDE**2) ** 2
     rendering = RENDERING_BYTES * pixels * pairs if config.data.startswith("scenes:") else 0.0
     return FIXED_BYTES + max(pairs // parts * share * each, rendering)
