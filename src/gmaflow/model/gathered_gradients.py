@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gmaflow.model.mixed_product import balanced_factors, product, values_gradient
+from gmaflow.model.mixed_product import balanced_factors, mixed_product, values_gradient
 
 Contributions = TypeVar("Contributions")
 
@@ -31,8 +31,7 @@ class PerBackwardPass(Generic[Contributions]):
     retained graph, within another pass, or in another thread. They are dropped when the pass ends,
     even if the pass did not need the gathered gradient.
 
-    Args:
-        start: Makes the contributions of a new pass.
+    `start` makes the contributions of a new pass.
     """
 
     def __init__(self, start: Callable[[], Contributions]) -> None:
@@ -96,7 +95,8 @@ class _Product(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(values, matrix)
         ctx.gathered = gathered
-        return matrix @ values
+        is_mixed = values.dtype != matrix.dtype
+        return mixed_product(matrix, values) if is_mixed else matrix @ values
 
     @staticmethod
     @once_differentiable
@@ -106,39 +106,15 @@ class _Product(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None]:
         values, matrix = ctx.saved_tensors
         factors = ctx.gathered.current()
+        zero = gradient.new_zeros((), dtype=torch.float32)
+        if values.dtype == matrix.dtype:
+            for_values = matrix.mT @ gradient
+        else:
+            for_values = values_gradient(matrix, gradient)
+            values, gradient = balanced_factors(matrix.dtype, values, gradient)
         factors.values.append(values)
         factors.gradients.append(gradient)
-        return gradient.new_zeros((), dtype=torch.float32), matrix.mT @ gradient, None, None
-
-
-class _MixedProduct(torch.autograd.Function):
-    """Like `_Product`, of a half-precision matrix with float32 values."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        token: Tensor,
-        values: Tensor,
-        matrix: Tensor,
-        gathered: PerBackwardPass[Factors],
-    ) -> Tensor:
-        ctx.save_for_backward(values, matrix)
-        ctx.gathered = gathered
-        return product(matrix, values)
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        gradient: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None]:
-        values, matrix = ctx.saved_tensors
-        factors = ctx.gathered.current()
-        for_values, for_gradient = balanced_factors(matrix.dtype, values, gradient)
-        factors.values.append(for_values)
-        factors.gradients.append(for_gradient)
-        zero = gradient.new_zeros((), dtype=torch.float32)
-        return zero, values_gradient(matrix, gradient), None, None
+        return zero, for_values, None, None
 
 
 class SharedFactor:
@@ -151,8 +127,7 @@ class SharedFactor:
 
     def times(self, values: Float[Tensor, "*b p d"]) -> Float[Tensor, "*b p d"]:
         """Return the product with some values, in their type."""
-        multiply = _Product if values.dtype == self.matrix.dtype else _MixedProduct
-        found: Tensor = multiply.apply(  # type: ignore[no-untyped-call]
+        found: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             self._token, values, self.matrix.detach(), self.gathered
         )
         return found
