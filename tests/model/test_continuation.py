@@ -15,7 +15,7 @@ from gmaflow.model.continuation import (
     limit_peaks,
     moments,
 )
-from gmaflow.model.mixed_product import product
+from gmaflow.model.mixed_product import mixed_product
 from tests.conftest import random_images
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
@@ -117,7 +117,7 @@ def test_autocast_leaves_the_fit_in_float32(make_network: Make) -> None:
 def test_a_half_precision_matrix_times_float32_keeps_the_digits_of_the_values() -> None:
     matrix = torch.rand(2, 1, 30, 30).softmax(-1).bfloat16()
     values = 100 + torch.randn(2, 1, 30, 3)
-    found = product(matrix, values)
+    found = mixed_product(matrix, values)
     expected = matrix.double() @ values.double()
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
 

@@ -29,8 +29,7 @@ class PerBackwardPass(Generic[Contributions]):
     retained graph, within another pass, or in another thread. They are dropped when the pass ends,
     even if the pass did not need the gathered gradient.
 
-    Args:
-        start: Makes the contributions of a new pass.
+    `start` makes the contributions of a new pass.
     """
 
     def __init__(self, start: Callable[[], Contributions]) -> None:

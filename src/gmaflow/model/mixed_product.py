@@ -19,10 +19,10 @@ RETURNS_FLOAT32 = torch.__version__ >= "2.8"
 """Whether torch multiplies half-precision matrices on CUDA with a float32 result."""
 
 
-def product(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "*b p d"]) -> Tensor:
-    """Return `matrix @ values`, in the type of the values."""
-    if matrix.dtype == values.dtype:
-        return matrix @ values
+def mixed_product(
+    matrix: Float[Tensor, "*b q p"], values: Float32[Tensor, "*b p d"]
+) -> Float32[Tensor, "*b q d"]:
+    """Return `matrix @ values`."""
     if not is_split(matrix):
         return matrix.float() @ values
     parts, rest = [], values

@@ -136,11 +136,7 @@ class FlowNetwork(nn.Module):
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`.
 
-        Args:
-            image1: First images, RGB in 0..1; height and width multiples of 8.
-            image2: Second images, of the same shape.
-            all_iterations: See `match`.
-            **options: See `match`.
+        Images are RGB in 0..1, and their sides multiples of 8. Options are those of `match`.
         """
         check_images(image1, image2)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
