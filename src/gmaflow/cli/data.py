@@ -65,7 +65,7 @@ def main(args: list[str]) -> None:
 def list_sets(options: ListOptions) -> None:
     """Print the data sets."""
     from gmaflow.data import DATASETS, look_up_root, root_variable
-    from gmaflow.data.roots import config_path
+    from gmaflow.data.dataset import config_path
 
     roots = {name: look_up_root(info) for name, info in DATASETS.items()}
     if options.json:
@@ -75,7 +75,7 @@ def list_sets(options: ListOptions) -> None:
                 "root": str(found[0]) if (found := roots[name]) else None,
                 "variable": root_variable(info),
                 "splits": info.splits,
-                "passes": [variant for variant in info.variants if variant],
+                "passes": [name for name in info.passes if name],
                 "source": info.source,
             }
             for name, info in DATASETS.items()
@@ -84,7 +84,7 @@ def list_sets(options: ListOptions) -> None:
         return
     for name, info in DATASETS.items():
         found = roots[name]
-        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
+        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.passes))])
         root = str(found[0]) if found else f"not set; set {root_variable(info)}"
         print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
         print(f"{'':<12}root: {root}")

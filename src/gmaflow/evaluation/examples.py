@@ -209,11 +209,11 @@ def open_examples(
     info = dataset_info(name)
     examples: list[Example] = []
     without = 0
-    for variant in passes or info.variants[:1]:
-        dataset = open_dataset(name, root, split=split, passes=variant)
+    for pass_name in passes or info.passes[:1]:
+        dataset = open_dataset(name, root, split=split, passes=pass_name)
         known = [pair for pair in dataset if pair.flow is not None]
         without += len(dataset) - len(known)
-        examples += as_examples(known, group=variant or name)
+        examples += as_examples(known, group=pass_name or name)
     chosen = split or info.splits[0]
     if not examples:
         raise DatasetError(
@@ -245,12 +245,12 @@ def render_examples(
         raise DatasetError(f"scenes have no pass {wrong[0]!r}; give final or clean")
     examples = tuple(
         Example(
-            group=variant,
+            group=pass_name,
             scene=preset,
             frame=str(number),
-            source=RenderedPair(scenes, number, variant == "final"),
+            source=RenderedPair(scenes, number, pass_name == "final"),
         )
-        for variant in passes or SCENE_PASSES[:1]
+        for pass_name in passes or SCENE_PASSES[:1]
         for number in range(count)
     )
     held_out = "" if textures is None else ", held-out textures"

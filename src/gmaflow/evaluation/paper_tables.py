@@ -369,7 +369,7 @@ def incomplete(data: ExampleSet) -> str:
     published = sum(
         part.count or 0
         for part in dataset_info(data.name).parts
-        if part.split == trial.split and (part.variant or data.name) in groups
+        if part.split == trial.split and (part.pass_name or data.name) in groups
     )
     if len(data.examples) == published:
         return ""

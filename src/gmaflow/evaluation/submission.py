@@ -50,15 +50,15 @@ class Benchmark:
     instructions: str
 
 
-def _sintel_place(variant: str, pair: FlowPair) -> Path:
-    return Path(variant, pair.scene, f"frame_{pair.frame}.flo")
+def _sintel_place(pass_name: str, pair: FlowPair) -> Path:
+    return Path(pass_name, pair.scene, f"frame_{pair.frame}.flo")
 
 
-def _kitti_place(_variant: str, pair: FlowPair) -> Path:
+def _kitti_place(_pass: str, pair: FlowPair) -> Path:
     return Path("flow", f"{pair.scene}_{pair.frame}.png")
 
 
-def _spring_place(_variant: str, pair: FlowPair) -> Path:
+def _spring_place(_pass: str, pair: FlowPair) -> Path:
     kind = f"flow_{_SHORT[pair.direction]}_{pair.camera}"
     return Path(pair.scene, kind, f"{kind}_{pair.frame}.flo5")
 
@@ -183,11 +183,11 @@ def list_files(benchmark: Benchmark, root: Path | None, folder: Path) -> list[Su
     if root is not None and root.name in ("test", "testing"):
         root = root.parent
     files: list[SubmissionFile] = []
-    for variant in benchmark.passes:
-        pairs = open_dataset(benchmark.dataset, root, split="test", passes=variant).pairs
+    for pass_name in benchmark.passes:
+        pairs = open_dataset(benchmark.dataset, root, split="test", passes=pass_name).pairs
         follows = [False, *(pair.follows(before) for before, pair in pairwise(pairs))]
         files += [
-            SubmissionFile(pair, folder / benchmark.place(variant, pair), after)
+            SubmissionFile(pair, folder / benchmark.place(pass_name, pair), after)
             for pair, after in zip(pairs, follows, strict=True)
         ]
     return files
@@ -261,7 +261,7 @@ def count_published(benchmark: Benchmark) -> int:
     return sum(
         part.count or 0
         for part in parts
-        if part.split == "test" and part.variant in benchmark.passes
+        if part.split == "test" and part.pass_name in benchmark.passes
     )
 
 
