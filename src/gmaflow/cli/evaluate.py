@@ -155,7 +155,8 @@ def main(args: list[str]) -> None:
     if options.unsupervised:
         evaluate_footage(options)
         return
-    from gmaflow.evaluation import JSON, evaluate, write_report
+    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation.evaluating import JSON
     from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 

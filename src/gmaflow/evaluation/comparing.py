@@ -141,9 +141,6 @@ def compare(
         files: where the weights came from, by name.
         warm_start: compare a second time with a warm start.
         progress: called with each network's name and result.
-
-    Raises:
-        FlowError: there are fewer than two networks, or a pair cannot be read.
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")

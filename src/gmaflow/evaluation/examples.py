@@ -20,6 +20,13 @@ from gmaflow.scenes.texture_bank import list_pictures
 from gmaflow.version import __version__
 
 SCENES = "scenes"
+PAPER_SPLITS = {
+    "sintel": "training",
+    "kitti-2015": "training",
+    "chairs": "validation",
+    "things": "validation",
+}
+"""The splits that the paper reports on."""
 SCENE_PASSES = ("final", "clean")
 HELD_OUT_SEEDS = 2**40
 """Added to the seed of scenes with held-out textures; no training run has such seeds."""
@@ -175,6 +182,24 @@ def published_padding(dataset: str) -> PaddingKind:
     return "kitti" if dataset.startswith("kitti") else "sintel"
 
 
+def incomplete(data: ExampleSet) -> str:
+    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
+    if data.name not in PAPER_SPLITS:
+        return ""
+    groups = {example.group for example in data.examples}
+    published = sum(
+        part.count or 0
+        for part in dataset_info(data.name).parts
+        if part.split == PAPER_SPLITS[data.name] and (part.pass_name or data.name) in groups
+    )
+    if len(data.examples) == published:
+        return ""
+    return (
+        f"{data.title}: {len(data.examples)} of the {published} published pairs, so its figures do "
+        "not compare with the paper's"
+    )
+
+
 def thin(data: ExampleSet, count: int) -> ExampleSet:
     """Keep at most `count` pairs of each group, evenly spaced."""
     kept: list[Example] = []
@@ -201,11 +226,7 @@ def open_examples(
     split: str | None = None,
     passes: Sequence[str] = (),
 ) -> ExampleSet:
-    """List the pairs of a data set that have ground truth; each pass is a group.
-
-    Raises:
-        DatasetError: the data set is unknown or not found, or has no ground truth.
-    """
+    """List the pairs of a data set that have ground truth; each pass is a group."""
     info = dataset_info(name)
     examples: list[Example] = []
     without = 0

@@ -1,6 +1,7 @@
 """Images: files <-> uint8 arrays, their sizes, and limits on what is decoded."""
 
 import logging
+import math
 import re
 import struct
 import zlib
@@ -362,6 +363,29 @@ def check_same_size(
                 f"{first} and {name} differ in size: {shape_text(size)} and {shape_text(other)} "
                 f"(height x width); {remedy}"
             )
+
+
+def check_image(image: npt.NDArray[Any]) -> None:
+    """Refuse anything but a (height, width, 3) image of uint8."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ImageError(
+            f"got an image of {image.dtype} {image.shape}; "
+            "give an RGB image as uint8 (height, width, 3)"
+        )
+
+
+def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
+    """Refuse anything but (height, width, 2), such as a flow with its channels first."""
+    if flow.ndim != 3 or flow.shape[2] != 2:
+        raise FlowError(
+            f"got a {name} of shape {flow.shape}; give it as (height, width, 2), x before y"
+        )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a scale that is zero, negative or not a number."""
+    if not (math.isfinite(value) and value > 0):
+        raise FlowError(f"{name} is {value}; give a number above 0, or omit it")
 
 
 def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:

@@ -23,10 +23,10 @@ _locked: dict[Path, int] = {}
 
 
 def lock_folder(folder: Path, *, only_check: bool = False) -> None:
-    """Keep other processes from writing results to a folder, until `unlock_folders`.
+    """Keep other processes from writing results to a folder until this one ends.
 
-    The operating system drops the lock when the process ends, however it ends, and no file is left.
-    Systems and network disks that cannot lock a folder go without.
+    The operating system drops the lock however the process ends, and no file is left. Systems and
+    network disks that cannot lock a folder go without.
 
     Args:
         folder: The folder; nothing happens if it does not exist.
@@ -70,12 +70,6 @@ def remove_partial_files(folder: Path) -> None:
         for path in folder.glob(pattern):
             with suppress(OSError):
                 path.unlink()
-
-
-def unlock_folders() -> None:
-    """Let other processes write to the folders that this one has locked."""
-    for folder in tuple(_locked):
-        unlock_folder(folder)
 
 
 def unlock_folder(folder: Path) -> None:

@@ -8,9 +8,15 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import INK, WHITE, check_image, font, shorten
-from gmaflow.viz.flow_colors import flow_to_image, flow_with_legend
+from gmaflow.io.images import check_image, check_same_size
+from gmaflow.viz.flow_colors import (
+    INK,
+    WHITE,
+    flow_to_image,
+    flow_with_legend,
+    font,
+    text_width,
+)
 from gmaflow.viz.maps import attention_pictures, confidence_map, occlusion_overlay
 from gmaflow.viz.warp import warp_back
 
@@ -84,7 +90,7 @@ def pair_panel(
         image1: the first frame.
         image2: the second frame.
         flow: motion from the first to the second, in pixels.
-        occlusion: the masks of pixels occluded inside the frame and outside it.
+        occlusion: two masks.
         confidence: confidence in the flow, from 0 to 1.
         error: an `error_map` of the flow.
         max_length: the length at full colour; by default the largest.
@@ -114,15 +120,7 @@ def attention_panel(
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Show the frame with its query points, the attention map of each, and the flow if given.
 
-    Args:
-        image: the first frame.
-        maps: one map for each query.
-        queries: points, x and y in pixels of the image.
-        flow: motion in pixels, for an additional picture.
-        max_length: the length of flow at full colour; by default the largest.
-
-    Returns:
-        The pictures in a row, with captions, as in the paper's figure of attention maps.
+    The pictures are in a row, with captions, as in the paper's figure of attention maps.
     """
     check_same_size({"the image": image, "the flow": flow})
     frame, overlays = attention_pictures(image, maps, queries)
@@ -132,6 +130,19 @@ def attention_panel(
         pictures.append(flow_to_image(flow, max_length=max_length))
         captions.append("Flow")
     return panel(pictures, captions, columns=len(pictures))
+
+
+def shorten(text: str, *, width: int, size: int) -> str:
+    """Cut a line at the end, with an ellipsis, until it is at most `width` pixels wide."""
+    # Hinting leaves a space of small letters only two or three pixels.
+    line = ("  " if size <= 16 else " ").join(text.split())
+    if text_width(line, size) <= width:
+        return line
+    for end in range(len(line) - 1, 0, -1):
+        cut = line[:end].rstrip() + "…"
+        if text_width(cut, size) <= width:
+            return cut
+    return ""
 
 
 def _proportions(height: int, width: int) -> tuple[int, int]:
