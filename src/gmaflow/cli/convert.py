@@ -109,11 +109,7 @@ def main(args: list[str]) -> None:
 
 
 def plan(options: ConvertOptions) -> list[Conversion]:
-    """List the conversions, after everything that can be checked before the work.
-
-    Raises:
-        FlowError: An option or path cannot be used.
-    """
+    """List the conversions, after everything that can be checked before the work."""
     check_length("--max-length", options.max_length)
     into_folder = is_folder(options.target)
     if options.input.is_dir() and not into_folder:
@@ -168,11 +164,7 @@ def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
 
 
 def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
-    """Convert the files; returns the errors of files that were skipped.
-
-    Raises:
-        FlowFileError: No file could be converted.
-    """
+    """Convert the files; returns the errors of files that were skipped."""
     skipped: list[str] = []
     with progress_bar("files", quiet=options.quiet or options.json) as show_progress:
         for number, job in enumerate(jobs):

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse, progress_bar
+from gmaflow.cli.options import progress_bar, run_action
 from gmaflow.errors import NOT_WHOLE
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
 
-ACTIONS = {
-    "list": "list the known data sets, their local folders and download links",
-    "check": "compare a data set with its published size and check every file",
-}
 _SHOWN = 20
 
 
@@ -55,11 +50,7 @@ class CheckOptions:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    action, rest = pick(args, ACTIONS, command="gmaflow data")
-    if action == "list":
-        list_sets(parse(ListOptions, rest, verb="data list"))
-    elif action == "check":
-        check(parse(CheckOptions, rest, verb="data check"))
+    run_action(args, "data", {"list": (ListOptions, list_sets), "check": (CheckOptions, check)})
 
 
 def list_sets(options: ListOptions) -> None:

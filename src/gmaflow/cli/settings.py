@@ -31,9 +31,6 @@ def read_options(default: Options, args: list[str], *, verb: str) -> Options:
         default: The default options, a dataclass.
         args: The command line after the verb.
         verb: The verb, for the usage line.
-
-    Raises:
-        FlowError: an option is unknown or invalid, or flags are given without tyro.
     """
     settings = list(takewhile(_SETTING.fullmatch, args))
     flags = args[len(settings) :]
@@ -67,9 +64,6 @@ def override(options: Options, texts: Mapping[str, str]) -> Options:
     """Return options (a dataclass) with new values, given as text by key.
 
     Keys may name fields of a nested dataclass. Dashes count as underscores.
-
-    Raises:
-        FlowError: a key is unknown, or a value is invalid.
     """
     texts = {key.replace("-", "_"): text for key, text in texts.items()}
     changes: dict[str, Any] = {}

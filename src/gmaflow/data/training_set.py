@@ -77,10 +77,6 @@ class AugmentedDataset(Dataset[Batch]):
             parts: data sets with their augmentations, as returned by `open_mixture`.
             seed: determines the augmentation.
             max_broken: the number of different unreadable pairs that are tolerated.
-
-        Raises:
-            DatasetError: there are no pairs, a pair has no ground truth, crops differ in size, or
-                sparse ground truth has a dense augmentation.
         """
         _check_parts(parts)
         self.pairs = tuple(pair for dataset, _ in parts for pair in dataset)

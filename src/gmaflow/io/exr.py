@@ -130,10 +130,6 @@ def decode_exr(
         file: The open file.
         name: Its name in errors.
         max_pixels: Refuse larger images before they are unpacked; Pillow's own limit also applies.
-
-    Raises:
-        ImageTooLargeError: It has more pixels or channels than is safe.
-        ImageError: It is damaged, or has no colours.
     """
     openexr = import_openexr("reading", ImageError)
     try:
@@ -157,11 +153,7 @@ def count_values(parts: list[Part]) -> int:
 
 
 def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
-    """Read the channels of one part, each over the part's data window.
-
-    Raises:
-        DamagedError: The pixels cannot be unpacked.
-    """
+    """Read the channels of one part, each over the part's data window."""
     file.seek(0)
     # The library prints what it cannot unpack, and leaves the part out.
     with _one_at_a_time, redirect_stdout(cast(TextIO, _Muted())):

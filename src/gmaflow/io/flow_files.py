@@ -136,11 +136,7 @@ def is_picture(path: PathLike) -> bool:
 
 
 def ensure_can_encode(path: PathLike) -> None:
-    """Check before the work whether a format can be written here.
-
-    Raises:
-        FlowFileError: The format is unknown, or needs a package that is not installed.
-    """
+    """Check before the work whether a format can be written here."""
     _format_of(Path(path)).require()
 
 

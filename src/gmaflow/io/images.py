@@ -347,9 +347,6 @@ def check_same_size(
         things: Arrays or shapes by name; height and width come first.
         error: The class of error to raise.
         remedy: What to do about it, for the message.
-
-    Raises:
-        FlowError: Two of them differ in size.
     """
     sizes = {
         name: (thing if isinstance(thing, tuple) else thing.shape)[:2]
@@ -389,11 +386,7 @@ def check_positive(name: str, value: float) -> None:
 
 
 def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
-    """Refuse images of more than `max_pixels`, or more than Pillow considers safe.
-
-    Raises:
-        ImageTooLargeError: The image is larger.
-    """
+    """Refuse images of more than `max_pixels`, or more than Pillow considers safe."""
     from PIL import Image
 
     if max_pixels is not None and width * height > max_pixels:

@@ -46,12 +46,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
 
 
 def ensure_can_write(path: PathLike, overwrite: bool) -> None:
-    """Refuse an output that must not be replaced, before any work is done for it.
-
-    Raises:
-        OutputError: `path` exists and `overwrite` is false, it is not a file, or its folder is not
-            writable.
-    """
+    """Refuse an output that must not be replaced, before any work is done for it."""
     path = Path(path)
     _refuse_non_file(path)
     if path.exists() and not overwrite:
@@ -61,11 +56,7 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
 
 
 def ensure_can_fill(folder: Path) -> None:
-    """Refuse a folder that cannot be written to; it need not exist yet.
-
-    Raises:
-        OutputError: It or its nearest existing parent is a file, or not writable.
-    """
+    """Refuse a folder that cannot be written to; it need not exist yet."""
     if reason := why_unwritable(folder):
         raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
 

@@ -32,11 +32,7 @@ class _Header(NamedTuple):
 
 
 def read_png16(path: Path) -> UInt16[np.ndarray, "h w 3"]:
-    """Read a PNG of three 16-bit channels exactly.
-
-    Raises:
-        FlowFileError: It is not such a PNG, or it is damaged.
-    """
+    """Read a PNG of three 16-bit channels exactly."""
     header, packed = _parse(path, path.read_bytes())
     if header.depth != 16 or header.color != _RGB:
         raise FlowFileError(

@@ -31,9 +31,6 @@ def lock_folder(folder: Path, *, only_check: bool = False) -> None:
     Args:
         folder: The folder; nothing happens if it does not exist.
         only_check: Do not keep the lock. Processes that check do not disturb each other.
-
-    Raises:
-        OutputError: Another process has locked it.
     """
     try:
         import fcntl
@@ -113,11 +110,6 @@ class ResultRecord:
             resume: The user asked to continue.
             overwrite: The user asked to start over.
             among_others: Accept a folder without a record that already holds other files.
-
-        Raises:
-            OutputError: The folder holds results and neither was asked for, both were asked for,
-                the folder holds other files, another process writes to it, or it cannot be written
-                to.
         """
         if resume and overwrite:
             raise OutputError(
@@ -138,11 +130,7 @@ class ResultRecord:
             )
 
     def read(self) -> Record:
-        """Return the settings that the results were started with.
-
-        Raises:
-            OutputError: The record cannot be read.
-        """
+        """Return the settings that the results were started with."""
         try:
             record = json.loads(self.path.read_text("utf-8"))
         except (OSError, ValueError):
@@ -159,10 +147,6 @@ class ResultRecord:
         Args:
             settings: The settings of this run.
             ignore: Names of settings that may differ.
-
-        Raises:
-            OutputError: A setting differs, the record cannot be read, or another process writes to
-                the folder.
         """
         lock_folder(self.folder)
         before = self.read()
@@ -178,11 +162,7 @@ class ResultRecord:
         return before
 
     def write(self, settings: Mapping[str, object]) -> None:
-        """Write the record; the folder is made if it is missing, and locked.
-
-        Raises:
-            OutputError: Another process writes to the folder, or it cannot be written to.
-        """
+        """Write the record; the folder is made if it is missing, and locked."""
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)

@@ -105,9 +105,6 @@ class VideoReader:
             every: 1 for every frame, 2 for every other one.
             scale: Factor by which frames are resized; below 1 makes them smaller.
             fps: Frame rate of a folder of images.
-
-        Raises:
-            ImageError: It cannot be read, or the part to read is empty.
         """
         self.path = Path(path)
         self.problem: str | None = None
@@ -157,11 +154,7 @@ class VideoReader:
         return -(-round(whole * share) // self._every)
 
     def __iter__(self) -> Generator[TimedFrame]:
-        """Read the frames.
-
-        Raises:
-            ImageError: Not even one frame can be read.
-        """
+        """Read the frames."""
         return (frame for frame in self.passing_over(()) if frame is not None)
 
     def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:
@@ -322,12 +315,7 @@ def read_frames(
 
 
 def check_video_size(path: PathLike, max_pixels: int) -> None:
-    """Refuse a video whose frames are too large, before any of them is decoded.
-
-    Raises:
-        ImageTooLargeError: Its frames are larger.
-        ImageError: It cannot be read.
-    """
+    """Refuse a video whose frames are too large, before any of them is decoded."""
     with open_video(path) as (container, _):
         for stream in container.streams.video:
             coded = stream.codec_context

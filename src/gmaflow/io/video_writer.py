@@ -206,9 +206,6 @@ class VideoWriter:
             time_base: The unit of the frames' times, in seconds; 1 / fps if None.
             pixel_aspect: Width of a pixel in proportion to its height.
             sound: The sound track; it ends with the frames.
-
-        Raises:
-            OutputError: The suffix is unknown, or `fps` is out of range.
         """
         self.path = Path(path)
         found = VIDEO_FORMATS.get(self.path.suffix.lower())

@@ -35,10 +35,6 @@ class ModelRegistry:
         precision: `auto`, `fp32`, `fp16`, `bf16`.
         backend: `auto`, `fast`, `reference`.
         max_memory: Memory for a pair, as in `FlowEstimator`; by default what is free.
-
-    Raises:
-        FlowError: The device or amount of memory is invalid, weights cannot be read, or two files
-            would get the same name.
     """
 
     def __init__(

@@ -158,11 +158,7 @@ def pack_bidirectional(view: ResultView) -> bytes:
 
 
 def flow_file(view: ResultView, name: str) -> Path:
-    """Return a flow file, which is written on the first request.
-
-    Raises:
-        FlowFileError: The format cannot hold this flow.
-    """
+    """Return a flow file, which is written on the first request."""
     iteration = view.iteration or view.job.request.iters
     file = view.task.name(f"flow-{iteration:02d}{FLOW_FILES[name]}")
     try:
