@@ -126,7 +126,9 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_most_particular_wins(tmp_path: Path, config: Path) -> None:
+def test_the_most_particular_wins(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("option", "variable", "all/Sintel", "table", "config/gmaflow/shelf/sintel"):
         (tmp_path / name).mkdir(parents=True)
     config.write_text(f'data = "shelf"\n[roots]\nsintel = "{tmp_path}/table"\n')
@@ -135,14 +137,15 @@ def test_the_most_particular_wins(tmp_path: Path, config: Path) -> None:
         "GMAFLOW_DATA": str(tmp_path / "all"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
     }
-    found = find_root(SINTEL, tmp_path / "option", environ=environ)
-    assert found == tmp_path / "option"
-    order = [find_root(SINTEL, environ=environ)]
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert find_root(SINTEL, tmp_path / "option") == tmp_path / "option"
+    order = [find_root(SINTEL)]
     for gone in ("GMAFLOW_SINTEL", "GMAFLOW_DATA"):
-        del environ[gone]
-        order.append(find_root(SINTEL, environ=environ))
+        monkeypatch.delenv(gone)
+        order.append(find_root(SINTEL))
     config.write_text('data = "shelf"')
-    order.append(find_root(SINTEL, environ=environ))
+    order.append(find_root(SINTEL))
     assert order == [
         tmp_path / "variable",
         tmp_path / "all" / "Sintel",
@@ -155,25 +158,34 @@ def test_variables_are_named_after_the_data_sets() -> None:
     assert root_variable(dataset_info("kitti-2015")) == "GMAFLOW_KITTI_2015"
 
 
-def test_nothing_set_says_how_to_set_it_and_where_it_is_had(tmp_path: Path) -> None:
-    environ = {"XDG_CONFIG_HOME": str(tmp_path), "GMAFLOW_DATA": str(tmp_path)}
+def test_nothing_set_says_how_to_set_it_and_where_it_is_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("GMAFLOW_DATA", str(tmp_path))
+    monkeypatch.delenv("GMAFLOW_SINTEL", raising=False)
     with pytest.raises(DatasetError) as caught:
-        find_root(SINTEL, environ=environ)
+        find_root(SINTEL)
     message = str(caught.value)
     for word in ("MPI Sintel", "GMAFLOW_SINTEL", "GMAFLOW_DATA", "data.toml", SINTEL.source):
         assert word in message
     assert "\n" not in message
 
 
-def test_a_root_that_is_none_is_named_with_who_named_it(tmp_path: Path) -> None:
-    environ = {"GMAFLOW_SINTEL": str(tmp_path / "none")}
+def test_a_root_that_is_none_is_named_with_who_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GMAFLOW_SINTEL", str(tmp_path / "none"))
     with pytest.raises(DatasetError, match=r"none is not a folder \(GMAFLOW_SINTEL sets it"):
-        find_root(SINTEL, environ=environ)
+        find_root(SINTEL)
 
 
-def test_the_config_file_may_lie_elsewhere(tmp_path: Path) -> None:
-    assert config_path({"GMAFLOW_CONFIG": str(tmp_path / "my.toml")}) == tmp_path / "my.toml"
-    assert config_path({}).parts[-3:] == (".config", "gmaflow", "data.toml")
+def test_the_config_file_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GMAFLOW_CONFIG", str(tmp_path / "my.toml"))
+    assert config_path() == tmp_path / "my.toml"
+    for name in ("GMAFLOW_CONFIG", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert config_path().parts[-3:] == (".config", "gmaflow", "data.toml")
     assert read_config(tmp_path / "none.toml") == (None, {})
 
 

@@ -41,10 +41,11 @@ _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
 
+Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
+
+
 @_TYPES.primitive_rule
-def _size_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[tuple[int, int]] | None:
+def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Two whole numbers are a height and width, written as 368x496."""
     # tyro uses typing's old spelling of the type, which only equals itself.
     if info.type_origin is not tuple or get_args(info.type) != (int, int):
@@ -65,9 +66,7 @@ def _size_rule(
 
 
 @_TYPES.primitive_rule
-def _int_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+def _int_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Whole numbers, and those that may be left out, with an error in words."""
     if info.type is not int and info.type != int | None:
         return None

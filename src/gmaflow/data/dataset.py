@@ -11,7 +11,7 @@ Their folders come from an option, the environment, or the config file,
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,26 +173,22 @@ def root_variable(info: DatasetInfo) -> str:
     return "GMAFLOW_" + info.name.upper().replace("-", "_")
 
 
-def config_path(environ: Mapping[str, str] | None = None) -> Path:
+def config_path() -> Path:
     """Return the path of the config file."""
-    environ = os.environ if environ is None else environ
-    if environ.get(_CONFIG):
-        return Path(environ[_CONFIG]).expanduser()
-    home = environ.get("XDG_CONFIG_HOME") or "~/.config"
+    if own := os.environ.get(_CONFIG):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "gmaflow" / "data.toml"
 
 
-def find_root(
-    info: DatasetInfo, root: PathLike | None = None, *, environ: Mapping[str, str] | None = None
-) -> Path:
+def find_root(info: DatasetInfo, root: PathLike | None = None) -> Path:
     """Find the folder of a data set; `root` is the folder, if known."""
-    environ = os.environ if environ is None else environ
-    found = look_up_root(info, root, environ=environ)
+    found = look_up_root(info, root)
     if found is None:
         tried = f"a folder {' or '.join(info.folders)} in {_PARENT}" if info.folders else _PARENT
         raise DatasetError(
             f"no folder is set for {info.title}; give its root, or set {root_variable(info)}, "
-            f"{tried}, or {info.name} under [roots] in {config_path(environ)}; "
+            f"{tried}, or {info.name} under [roots] in {config_path()}; "
             f"it contains {info.example}{info.download_hint}"
         )
     folder, setting = found
@@ -205,12 +201,9 @@ def find_root(
     return folder
 
 
-def look_up_root(
-    info: DatasetInfo, root: PathLike | None = None, *, environ: Mapping[str, str] | None = None
-) -> tuple[Path, str] | None:
+def look_up_root(info: DatasetInfo, root: PathLike | None = None) -> tuple[Path, str] | None:
     """Return the configured folder of a data set, existing or not, and the setting it is from."""
-    environ = os.environ if environ is None else environ
-    variable = root_variable(info)
+    variable, environ = root_variable(info), os.environ
     if root is not None:
         return Path(root).expanduser(), "the caller"
     if environ.get(variable):
@@ -219,11 +212,11 @@ def look_up_root(
         folder = find_subfolder(Path(environ[_PARENT]).expanduser(), info)
         if folder is not None:
             return folder, _PARENT
-    data, roots = read_config(config_path(environ))
+    data, roots = read_config(config_path())
     if info.name in roots:
-        return roots[info.name], str(config_path(environ))
+        return roots[info.name], str(config_path())
     folder = None if data is None else find_subfolder(data, info)
-    return None if folder is None else (folder, str(config_path(environ)))
+    return None if folder is None else (folder, str(config_path()))
 
 
 def read_config(path: Path) -> tuple[Path | None, dict[str, Path]]:

@@ -25,16 +25,12 @@ class Model:
 
 
 class ModelRegistry:
-    """Models by name, on one device.
+    """Models by name, on one device; device to memory are those of `FlowEstimator`.
 
     Args:
         weights: Files or names of shipped weights, offered before the other shipped ones. The first
             is the default.
         model: The model that the files hold if they do not say; without files, the default model.
-        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-        precision: `auto`, `fp32`, `fp16`, `bf16`.
-        backend: `auto`, `fast`, `reference`.
-        max_memory: Memory for a pair, as in `FlowEstimator`; by default what is free.
     """
 
     def __init__(

@@ -26,11 +26,7 @@ ImageArray = UInt8[np.ndarray, "_ _ 3"]
 
 
 class Deadline:
-    """When to stop decoding an upload: a thread cannot be stopped from outside.
-
-    Args:
-        seconds: Time from `start` on.
-    """
+    """When to stop decoding an upload: a thread cannot be stopped from outside."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -21,6 +21,9 @@ from gmaflow.serving.results import ResultFolder
 
 Picture = UInt8[np.ndarray, "h w *channels"]
 
+CACHED_FRAMES = 8
+"""For attention maps. One of 450,000 pixels takes about 7 MB."""
+
 
 @dataclass(frozen=True, eq=False)
 class Visibility:
@@ -184,14 +187,9 @@ def archive(job: Job) -> Path:
 
 
 class AttentionCache:
-    """Encoded frames for attention maps; the least recently used are dropped.
+    """Encoded frames for attention maps; the least recently used are dropped."""
 
-    Args:
-        size: Number of frames to keep. One of 450,000 pixels takes about 7 MB.
-    """
-
-    def __init__(self, size: int = 8) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._frames: OrderedDict[tuple[str, Task], FrameAttention] = OrderedDict()
         self._lock = Lock()
 
@@ -202,7 +200,7 @@ class AttentionCache:
         with self._lock:
             if key not in self._frames:
                 self._frames[key] = estimator.attend(ResultView(job, task).frame(0))
-                while len(self._frames) > self._size:
+                while len(self._frames) > CACHED_FRAMES:
                     self._frames.popitem(last=False)
             self._frames.move_to_end(key)
             return self._frames[key]

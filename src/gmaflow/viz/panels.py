@@ -29,7 +29,6 @@ def panel(
     captions: Sequence[str] | None = None,
     *,
     columns: int | None = None,
-    background: tuple[int, int, int] = WHITE,
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Arrange pictures in a grid.
 
@@ -40,7 +39,6 @@ def panel(
         pictures: one or more, row by row.
         captions: one for each picture, written above it and cut with an ellipsis if too long.
         columns: by default up to four pictures form one row, and more form a square.
-        background: colour of the gutters and of the empty parts of cells.
     """
     _check(pictures, captions, columns)
     columns = columns or (
@@ -55,17 +53,16 @@ def panel(
     whole = Image.new(
         "RGB",
         (columns * (width + gutter) + gutter, rows * (height + line + gutter) + gutter),
-        background,
+        WHITE,
     )
     draw = ImageDraw.Draw(whole)
-    ink = INK if sum(background) > 3 * 128 else WHITE
     for i, picture in enumerate(pictures):
         row, column = divmod(i, columns)
         left = gutter + column * (width + gutter)
         top = gutter + row * (height + line + gutter)
         if captions is not None:
             text = shorten(captions[i], width=width, size=size)
-            draw.text((left + width / 2, top + line / 2), text, ink, font(size), anchor="mm")
+            draw.text((left + width / 2, top + line / 2), text, INK, font(size), anchor="mm")
         if picture.size:
             fitted = _fit(picture, height, width)
             x = left + (width - fitted.width) // 2
