@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Overwrite, check_length, parse, progress_bar
+from gmaflow.cli.options import Json, Overwrite, Quiet, check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -69,11 +69,8 @@ class ConvertOptions:
     """Length at which pictures reach full colour; by default the longest of a file, and for a
     folder one length from files spread over it."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    quiet: Quiet = False
+    json: Json = False
 
     @property
     def output(self) -> Path:

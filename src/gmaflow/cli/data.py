@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import progress_bar, run_action
+from gmaflow.cli.options import Json, Quiet, progress_bar, run_action
 from gmaflow.errors import NOT_WHOLE
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ _SHOWN = 20
 class ListOptions:
     """List the known data sets, their local folders and download links."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +41,8 @@ class CheckOptions:
     """Its folder; by default from the environment or the config file."""
     deep: bool = False
     """Decode every file instead of reading headers only."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print JSON."""
+    quiet: Quiet = False
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

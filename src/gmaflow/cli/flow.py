@@ -15,6 +15,7 @@ from gmaflow.cli.flow_folder import run_sequence
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Json,
     Overwrite,
     check_length,
     parse,
@@ -102,9 +103,7 @@ class FlowOptions:
     resume: bool = False
     """Folders: skip finished pairs; refused if flow.json has other settings."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
 from itertools import count, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 import tyro
@@ -35,7 +36,26 @@ CONTINUES_WITH_RESUME = "the same command with --resume continues"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 """Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
 
-Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
+# Options of several verbs, with their help.
+Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
+Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+OutputFolder = Annotated[
+    Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
+]
+Models = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(
+        metavar="NAME",
+        help="The model of each network, if the files do not say: gma, gma-affine, gma-p ...",
+    ),
+]
+PaddingChoice = Annotated[
+    Literal["auto", "sintel", "kitti"],
+    tyro.conf.arg(
+        help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
+    ),
+]
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
@@ -101,8 +121,7 @@ class PlaceOptions:
 
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
-    quiet: bool = False
-    """Show no progress."""
+    quiet: Quiet = False
 
     def load(
         self,

@@ -240,21 +240,14 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
 def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
     """Write the files of a pair, in their order: the flow comes last."""
     for part, path in files:
-        if part is Part.FLOW:
-            write_forward(result, path)
+        if part is Part.FLOW:  # an .npz also holds occlusion and confidence
+            both = result.both if path.suffix.lower() == ".npz" else None
+            (both or result.flow).save(path)
         elif part is Part.BACKWARD:
             if result.both is not None:
                 result.both.backward.save(path)
         else:
             write_image(path, draw(result, part))
-
-
-def write_forward(result: PairOutput, path: Path) -> None:
-    """Write the flow; an .npz also holds occlusion and confidence if they were estimated."""
-    if result.both is not None and path.suffix.lower() == ".npz":
-        result.both.save(path)
-    else:
-        result.flow.save(path)
 
 
 def draw(result: PairOutput, part: Part) -> "np.ndarray":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, progress_bar, run_action
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, Json, Overwrite, progress_bar, run_action
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -34,8 +34,7 @@ _SHEET_OF_ALL = (192, 256)
 class ListOptions:
     """List the presets."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +100,8 @@ class RenderOptions:
     rendering: Rendering = RenderingOptions()
     resume: bool = False
     """Resume an interrupted run; complete pairs are kept."""
-    overwrite: bool = False
-    """Replace an existing data set."""
-    json: bool = False
-    """Print JSON."""
+    overwrite: Overwrite = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +122,7 @@ class ShowOptions:
     size: OptionalSize = None
     """Height and width of the frames; by default small, with the preset's aspect ratio."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
-    """Replace an existing image."""
+    overwrite: Overwrite = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +147,8 @@ class StatsOptions:
     shrink: int = 4
     """Render frames smaller by this factor, and scale the motion up by it."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
-    """Replace an existing chart."""
-    json: bool = False
-    """Print JSON."""
+    overwrite: Overwrite = False
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

@@ -18,7 +18,7 @@ from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
     Estimator,
     EstimatorOptions,
-    Overwrite,
+    Json,
     check_length,
     parse,
     progress_bar,
@@ -138,10 +138,9 @@ class VideoOptions:
     """Leave the sound out."""
     resume: bool = False
     """Folders: skip finished frames; refused if flow.json has other settings."""
-    overwrite: Overwrite = False
+    overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
     """Replace outputs that exist; in a folder, all numbered files of the format."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:

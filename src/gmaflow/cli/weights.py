@@ -7,15 +7,14 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import Overwrite, run_action
+from gmaflow.cli.options import Json, Overwrite, run_action
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
     """List the models, and which of them have weights that ship with gmaflow."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,7 @@ class ShowOptions:
     """A .safetensors file, a published .pth, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The model of a published GMA file: gma, gma-p or gma-p-only."""
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,6 @@ class ConvertOptions:
     half: bool = False
     """Store half precision, at half the size (.safetensors only)."""
     overwrite: Overwrite = False
-    """Replace the target if it exists."""
 
 
 def main(args: list[str]) -> None:

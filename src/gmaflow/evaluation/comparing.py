@@ -32,19 +32,15 @@ _PERCENT = 95.0
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """How much smaller an error is, in percent of the first network's error.
-
-    Attributes:
-        percent: positive is better; NaN if there are no pixels.
-        low: lower end of the 95 % bootstrap interval.
-        high: its upper end.
-        pairs: the number of pairs that have pixels in the region.
-    """
+    """How much smaller an error is, in percent of the first network's error."""
 
     percent: float
+    """Positive is better; NaN if there are no pixels."""
     low: float
     high: float
+    """The end of the 95 % bootstrap interval that begins at `low`."""
     pairs: int
+    """The number of pairs that have pixels in the region."""
 
     @property
     def certain(self) -> bool:

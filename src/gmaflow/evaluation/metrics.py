@@ -130,7 +130,7 @@ class ErrorSums:
         return sums
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figures:
     """The figures of a region; NaN if it has no pixels. Outlier rates are in percent."""
 
@@ -149,19 +149,9 @@ class Figures:
         pixels, images = row[Column.PIXELS], row[Column.IMAGES]
         by_image = (row[Column.MEANS], images)
         total, count = by_image if averaging == "images" else (row[Column.ERROR], pixels)
-        px1, px3, px5, fl = (
-            100 * _divide(row[column], pixels)
-            for column in (Column.OVER_1, Column.OVER_3, Column.OVER_5, Column.FL)
-        )
-        return cls(
-            epe=_divide(total, count),
-            px1=px1,
-            px3=px3,
-            px5=px5,
-            fl=fl,
-            pixels=int(pixels),
-            images=int(images),
-        )
+        columns = (Column.OVER_1, Column.OVER_3, Column.OVER_5, Column.FL)
+        shares = (100 * _divide(row[column], pixels) for column in columns)
+        return cls(_divide(total, count), *shares, pixels=int(pixels), images=int(images))
 
 
 def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> ErrorSums:

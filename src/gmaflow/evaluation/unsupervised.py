@@ -39,19 +39,7 @@ STATIC_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCheck:
-    """What the frames of a pair say about its flow. NaN if no pixel can tell.
-
-    Attributes:
-        photometric: mean difference between the first frame and the warped second frame, in levels
-            of 255, over the pixels visible in both.
-        photometric_unmoved: the same without any flow, for comparison.
-        inconsistency: median distance in pixels between a pixel and where the forward and then the
-            backward flow lead it.
-        occluded: percentage of pixels that are found occluded in the second frame.
-        resting: percentage of pixels around which the two frames are the same.
-        drift: mean length in pixels of the flow on those, which should be zero; NaN if there are
-            too few.
-    """
+    """What the frames of a pair say about its flow; see `MEANING`. NaN if no pixel can tell."""
 
     photometric: float
     photometric_unmoved: float
@@ -130,13 +118,9 @@ def check_footage(
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[CheckedPair]:
-    """Check consecutive frames, pair by pair; ground truth is not used.
+    """Check consecutive frames, pair by pair; results in the folder are not computed again.
 
-    Args:
-        estimator: the network.
-        dataset: the frames.
-        folder: where results go; stored results are not computed again.
-        progress: called with the number of finished pairs and their total.
+    `progress` is called with the number of finished pairs and their total.
     """
     store, base = ResultStore(folder / RESULTS), identify(estimator)
     checked = []
