@@ -32,6 +32,7 @@ from gmaflow.evaluation.metrics import (
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
+from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
 from gmaflow.weights import describe, fingerprint
 
@@ -492,8 +493,7 @@ def evaluate(
     for path in (folder / SHOWN).glob("*.flo"):
         if path.stem not in keep:
             path.unlink(missing_ok=True)
-    with atomic_write(folder / JSON) as temporary:
-        temporary.write_text(json.dumps(as_json(evaluation), indent=2) + "\n")
+    write_text(folder / JSON, json.dumps(as_json(evaluation), indent=2) + "\n")
     return evaluation
 
 

@@ -23,6 +23,7 @@ from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_p
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
 from gmaflow.io import atomic_write, read_image
+from gmaflow.io.paths import write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
@@ -165,8 +166,7 @@ def write_unsupervised(
         for one in checked:
             numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
             writer.writerow([one.pair.scene, one.pair.frame, *numbers])
-    with atomic_write(folder / "unsupervised.json") as temporary:
-        temporary.write_text(json.dumps(as_json(checked), indent=2) + "\n")
+    write_text(folder / "unsupervised.json", json.dumps(as_json(checked), indent=2) + "\n")
     figures = mean_table(checked)
     worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
     return write_page(

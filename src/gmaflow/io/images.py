@@ -177,11 +177,7 @@ def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
 def image_to_array(
     image: "PIL.Image.Image", *, name: str = "the image"
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a PIL image as upright 8-bit RGB, as `read_image` would.
-
-    Raises:
-        ImageError: It holds values that are not colours.
-    """
+    """Return a PIL image as upright 8-bit RGB, as `read_image` would."""
     try:
         return _upright(_to_rgb(image, Path(name)), _orientation(image))
     except ImageError:
@@ -314,11 +310,7 @@ def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.
 
 
 def read_size(text: str, *, smallest: int = MIN_SIDE, largest: int = MAX_SIDE) -> tuple[int, int]:
-    """Read a height and width such as 440x1024, both within limits.
-
-    Raises:
-        FlowError: The text is not a size, or a side is out of range.
-    """
+    """Read a height and width such as 440x1024, both within limits."""
     found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
     if found is None:
         raise FlowError(f"{text!r} is not a size; give height x width such as 440x1024")
@@ -341,13 +333,7 @@ def check_same_size(
     error: type[FlowError] = FlowError,
     remedy: str = "crop or resize one of them so that they match",
 ) -> None:
-    """Refuse arrays that differ in height or width.
-
-    Args:
-        things: Arrays or shapes by name; height and width come first.
-        error: The class of error to raise.
-        remedy: What to do about it, for the message.
-    """
+    """Refuse arrays that differ in height or width, which come first; `remedy` says what to do."""
     sizes = {
         name: (thing if isinstance(thing, tuple) else thing.shape)[:2]
         for name, thing in things.items()

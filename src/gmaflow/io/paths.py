@@ -17,17 +17,9 @@ they are."""
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
-    """Refuse what is not a regular file.
+    """Refuse what is not a regular file; `what` is wanted, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
-
-    Args:
-        path: The file to read.
-        error: The class of error to raise.
-        what: What is wanted, with its article, such as "an image".
-
-    Returns:
-        The path as a `Path`.
     """
     text = os.fspath(path)
     path = Path(path)
@@ -79,14 +71,9 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     """Give a temporary path in the same folder, and rename it to `path` on success.
 
     A half-written file is never seen under the final name. The temporary name is hidden and keeps
-    the suffix, by which many encoders choose their format. Missing parent folders are made. On any
-    error, including an interrupt, the temporary file is removed.
-
-    Args:
-        path: The final name. An existing file is replaced.
-
-    Yields:
-        The path to write to; an empty file of that name exists already.
+    the suffix, by which many encoders choose their format; an empty file of that name exists
+    already. Missing parent folders are made, an existing file is replaced. On any error, including
+    an interrupt, the temporary file is removed.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -111,6 +98,12 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file with `atomic_write`, as UTF-8."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, "utf-8")
 
 
 def _refuse_non_file(path: Path) -> None:

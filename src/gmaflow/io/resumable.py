@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gmaflow.errors import OutputError
-from gmaflow.io import atomic_write, ensure_can_fill
+from gmaflow.io.paths import ensure_can_fill, write_text
 
 Record = dict[str, Any]
 """Settings by name, as JSON holds them."""
@@ -106,10 +106,7 @@ class ResultRecord:
     def check_start(self, *, resume: bool, overwrite: bool, among_others: bool = False) -> None:
         """Refuse to start or resume results here, before any work is done. Changes nothing.
 
-        Args:
-            resume: The user asked to continue.
-            overwrite: The user asked to start over.
-            among_others: Accept a folder without a record that already holds other files.
+        With `among_others`, a folder without a record may already hold other files.
         """
         if resume and overwrite:
             raise OutputError(
@@ -144,9 +141,7 @@ class ResultRecord:
     ) -> Record:
         """Return the record, if its settings are those of this run, and lock the folder.
 
-        Args:
-            settings: The settings of this run.
-            ignore: Names of settings that may differ.
+        Those in `ignore` may differ.
         """
         lock_folder(self.folder)
         before = self.read()
@@ -166,8 +161,7 @@ class ResultRecord:
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
-        with atomic_write(self.path) as temporary:
-            temporary.write_text(json.dumps(dict(settings), indent=2) + "\n", "utf-8")
+        write_text(self.path, json.dumps(dict(settings), indent=2) + "\n")
 
     def _holds_files(self) -> bool:
         try:

@@ -163,9 +163,6 @@ class VideoReader:
         Skipped images of a folder are not read. Skipped frames of a video are decoded, since later
         frames depend on them, but not converted. They must be counted: files may hide frames, or
         store times that are missing or wrong.
-
-        Raises:
-            ImageError: Not even one frame can be read.
         """
         self.problem = None
         shape: tuple[int, ...] = ()
@@ -241,16 +238,7 @@ class VideoReader:
 def probe_video(
     path: PathLike, *, fps: Fraction = DEFAULT_FPS, max_pixels: int | None = None
 ) -> VideoInfo:
-    """Look at a video, or a folder of images, without reading all of it.
-
-    Args:
-        path: The video or folder.
-        fps: Frame rate of a folder of images.
-        max_pixels: Refuse videos with larger frames.
-
-    Raises:
-        ImageError: It cannot be read.
-    """
+    """Look at a video, or a folder of images at `fps`, without reading all of it."""
     path = Path(path)
     if path.is_dir():
         images = list_images(path)
@@ -344,12 +332,7 @@ def open_video(
 ) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
     """Open a video file and find its video stream.
 
-    Args:
-        path: The video.
-        max_pixels: Larger frames are not decoded, even if the header claims a smaller size.
-
-    Raises:
-        ImageError: It cannot be read, now or inside the block, or has no video stream.
+    Frames above `max_pixels` are not decoded, even if the header claims a smaller size.
     """
     path = require_file(path, ImageError, "a video or a folder of images")
     av = import_av("reading video")
@@ -385,13 +368,8 @@ def open_video(
 def find_landing(path: PathLike, moment: Fraction) -> int | None:
     """Find a place to seek to from which all frames of a moment and later can be decoded.
 
-    Args:
-        path: A video.
-        moment: Seconds from its beginning.
-
-    Returns:
-        The place in the stream's own time; None if no place is certain, and the video must be
-        decoded from its beginning.
+    It is in the stream's own time; None if no place is certain, and the video must be decoded from
+    its beginning.
     """
     av = import_av("reading video")
     with open_video(path) as (container, stream):
