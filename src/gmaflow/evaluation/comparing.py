@@ -6,8 +6,8 @@ Legend: n pairs, r regions, c columns of sums, t resamples.
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -48,17 +48,22 @@ class Improvement:
         return self.pairs >= FEW and (self.low > 0 or self.high < 0)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Contender:
-    """A network of the comparison and its results."""
+    """A network of the comparison and its results, without their arrays."""
 
     name: str
     estimator: FlowEstimator
     evaluation: Evaluation
-    keys: list[str]
-    """Of its results with a cold start, pair by pair."""
-    tables: Mapping[Start, Tables]
-    """Its sums, pair by pair, for each start."""
+    results: tuple[PairResult, ...]
+
+    def of(self, start: Start) -> list[PairResult]:
+        """Return the results of one start, pair by pair."""
+        return [result for result in self.results if result.start == start]
+
+    def tables(self, start: Start) -> Tables:
+        """Return the sums of one start, pair by pair."""
+        return np.stack([result.sums.table for result in self.of(start)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,7 @@ class Comparison:
 
         Each comes with its index.
         """
-        before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
+        before, after = (pair_errors(one.tables("cold")) for one in self.contenders[:2])
         gains = np.nan_to_num(before - after if better else after - before, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
@@ -140,18 +145,18 @@ def compare(
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
-    contenders = [
-        _contend(
-            name,
+    contenders = []
+    for name, estimator in estimators.items():
+        results: list[PairResult] = []
+        evaluation = evaluate(
             estimator,
             data,
             folder / name,
             weights=(files or {}).get(name, name),
             warm_start=warm_start,
-            progress=partial(progress, name),
+            progress=partial(_keep, results, partial(progress, name)),
         )
-        for name, estimator in estimators.items()
-    ]
+        contenders.append(Contender(name, estimator, evaluation, tuple(results)))
     comparison = Comparison(
         data=data, contenders=tuple(contenders), lines=tuple(_lines(data, contenders))
     )
@@ -159,36 +164,11 @@ def compare(
     return comparison
 
 
-def _contend(
-    name: str,
-    estimator: FlowEstimator,
-    data: ExampleSet,
-    folder: Path,
-    *,
-    weights: str,
-    warm_start: bool,
-    progress: Callable[[PairResult], None],
-) -> Contender:
-    """Evaluate one network and keep the sums of every pair."""
-    keys: list[str] = []
-    tables: dict[Start, list[np.ndarray]] = {}
-
-    def note(result: PairResult) -> None:
-        if result.start == "cold":
-            keys.append(result.key)
-        tables.setdefault(result.start, []).append(result.sums.table)
-        progress(result)
-
-    evaluation = evaluate(
-        estimator, data, folder, weights=weights, warm_start=warm_start, progress=note
-    )
-    return Contender(
-        name=name,
-        estimator=estimator,
-        evaluation=evaluation,
-        keys=keys,
-        tables={start: np.stack(each) for start, each in tables.items()},
-    )
+def _keep(
+    results: list[PairResult], progress: Callable[[PairResult], None], result: PairResult
+) -> None:
+    results.append(replace(result, flow=None, sample=None))
+    progress(result)
 
 
 def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
@@ -230,7 +210,7 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
     averaging = contenders[0].evaluation.averaging
     lines = []
     for group, start in contenders[0].evaluation.summary.totals:
-        tables = [one.tables[start][groups == group] for one in contenders]
+        tables = [one.tables(start)[groups == group] for one in contenders]
         found = [
             one.evaluation.summary.totals[group, start].figures(averaging) for one in contenders
         ]

@@ -25,7 +25,6 @@ from gmaflow.evaluation.comparing import (
     Comparison,
     Improvement,
     Line,
-    pair_errors,
 )
 from gmaflow.evaluation.evaluating import (
     REPORT,
@@ -399,10 +398,9 @@ def _comparison_card(comparison: Comparison, place: int, example: Example, folde
     sample = example.source.load()
     estimates, errors = {}, []
     for one in comparison.contenders:
-        saved = folder / SHOWN / f"{one.keys[place]}.flo"
+        saved = folder / SHOWN / f"{one.of('cold')[place].key}.flo"
         estimates[one.name] = shown_flow(saved, sample, one.estimator)
-        error = float(pair_errors(one.tables["cold"])[place])
-        errors.append(f"{one.name} {format_figure(error)} px")
+        errors.append(f"{one.name} {format_figure(one.of('cold')[place].epe)} px")
     queries = choose_queries(sample)
     attention = [
         attention_figures(one.estimator, sample, estimates[one.name], queries, name=one.name)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -44,9 +45,13 @@ class ModelRegistry:
         max_memory: str | None = None,
     ) -> None:
         self.device: torch.device = pick_device(device)
-        self._precision: Precision = precision
-        self._backend: Backend = backend
-        self._max_memory = None if max_memory is None else as_bytes(max_memory)
+        self._open = partial(
+            FlowEstimator,
+            device=self.device,
+            precision=precision,
+            backend=backend,
+            max_memory=None if max_memory is None else as_bytes(max_memory),
+        )
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
         # Files are read now, so that a wrong one is reported before the server starts.
@@ -85,13 +90,7 @@ class ModelRegistry:
         self.check(name)
         with self._lock:
             if name not in self._estimators:
-                self._estimators[name] = FlowEstimator(
-                    self._checkpoints[name],
-                    device=self.device,
-                    precision=self._precision,
-                    backend=self._backend,
-                    max_memory=self._max_memory,
-                )
+                self._estimators[name] = self._open(self._checkpoints[name])
             return self._estimators[name]
 
     def has_attention(self, name: str) -> bool:
