@@ -398,9 +398,10 @@ def _comparison_card(comparison: Comparison, place: int, example: Example, folde
     sample = example.source.load()
     estimates, errors = {}, []
     for one in comparison.contenders:
-        saved = folder / SHOWN / f"{one.of('cold')[place].key}.flo"
+        result = one.of("cold")[place]
+        saved = folder / SHOWN / f"{result.key}.flo"
         estimates[one.name] = shown_flow(saved, sample, one.estimator)
-        errors.append(f"{one.name} {format_figure(one.of('cold')[place].epe)} px")
+        errors.append(f"{one.name} {format_figure(result.epe)} px")
     queries = choose_queries(sample)
     attention = [
         attention_figures(one.estimator, sample, estimates[one.name], queries, name=one.name)
