@@ -71,13 +71,8 @@ def check_dataset(
 ) -> CheckReport:
     """Compare the number of pairs with the published one, and check every file.
 
-    A data set written by `gmaflow scenes render` is compared with its own record instead.
-
-    Args:
-        name: the data set.
-        root: its folder; by default from the environment or the config file.
-        deep: decode every file instead of reading headers only.
-        progress: called after each step.
+    A data set written by `gmaflow scenes render` is compared with its own record instead. With
+    `deep`, every file is decoded, not only its header.
     """
     info = dataset_info(name)
     folder = find_root(info, root)

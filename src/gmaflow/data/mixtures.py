@@ -31,8 +31,6 @@ class Mixture:
     def __post_init__(self) -> None:
         if not self.ingredients:
             raise DatasetError(f"the mixture {self.name} is empty; keep at least one data set")
-        if len({part.augmentation.crop for part in self.ingredients}) > 1:
-            raise DatasetError(f"the mixture {self.name} has crops of different sizes; use one")
 
     @property
     def crop(self) -> tuple[int, int]:
@@ -56,12 +54,7 @@ class Mixture:
 def open_mixture(
     mixture: Mixture, roots: Mapping[str, PathLike] | None = None
 ) -> tuple[tuple[FlowDataset, Augmentation], ...]:
-    """Open the data sets of a mixture; returns each one's pairs, repeated, and its augmentation.
-
-    Args:
-        mixture: the mixture; `MIXTURES` contains the paper's.
-        roots: folders of data sets by name; for others see `open_dataset`.
-    """
+    """Open the data sets of a mixture; returns each one's pairs, repeated, and its augmentation."""
     opened = []
     for part in mixture.ingredients:
         dataset = open_dataset(

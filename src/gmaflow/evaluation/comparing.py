@@ -133,15 +133,9 @@ def compare(
     warm_start: bool = False,
     progress: Callable[[str, PairResult], None] = lambda _name, _result: None,
 ) -> Comparison:
-    """Evaluate several networks on the same pairs and compare them with the first.
+    """Evaluate two or more networks on the same pairs, as `evaluate`, and compare with the first.
 
-    Args:
-        estimators: two or more networks by name.
-        data: the pairs.
-        folder: where results go; each network has a subfolder of its name.
-        files: where the weights came from, by name.
-        warm_start: compare a second time with a warm start.
-        progress: called with each network's name and result.
+    Each has a subfolder of its name. `files` says where the weights came from, by name.
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")

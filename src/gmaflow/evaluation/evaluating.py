@@ -466,13 +466,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate all pairs and write results.json and results.csv.
 
-    Args:
-        estimator: the network.
-        data: the pairs.
-        folder: where results go; stored results are not computed again.
-        weights: a name for the weights.
-        warm_start: evaluate each pair a second time, initialized with the flow of the previous one.
-        progress: called with each result.
+    Results in the folder are not computed again. With `warm_start`, each pair is evaluated a second
+    time, initialized with the flow of the previous one. `weights` is their name in the report.
     """
     ensure_can_fill(folder)
     evaluator, summary = PairEvaluator(estimator, folder), Summary()

@@ -315,14 +315,10 @@ TRIALS = {
 def open_trials(
     roots: Mapping[str, PathLike], *, limit: int | None = None
 ) -> tuple[list[ExampleSet], list[str]]:
-    """Open those data sets of the tables that are present.
+    """Open those data sets of the tables that are present; also note which are incomplete.
 
-    Args:
-        roots: folders by data set; the others are looked up in the environment and config file.
-        limit: use at most this many pairs of each pass, evenly spaced.
-
-    Returns:
-        The sets, and a note for each that is missing or incomplete.
+    Roots that are not given are looked up in the environment and the config file. With `limit`, at
+    most so many pairs of each pass are used, evenly spaced.
     """
     opened, notes = [], []
     for name in TRIALS:
