@@ -25,20 +25,6 @@ CACHED_FRAMES = 8
 """For attention maps. One of 450,000 pixels takes about 7 MB."""
 
 
-@dataclass(frozen=True, eq=False)
-class Visibility:
-    """Which pixels of the first frame are visible in the second."""
-
-    code: UInt8[np.ndarray, "h w"]
-    """0 visible, 1 occluded, 2 out of the frame."""
-    confidence: Float32[np.ndarray, "h w"]
-
-    @property
-    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Masks of the occluded pixels and of those out of the frame."""
-        return self.code == 1, self.code == 2
-
-
 @dataclass(frozen=True)
 class ResultView:
     """The result of one model for one pair of a job, and how to draw it."""
@@ -77,10 +63,18 @@ class ResultView:
             self.task.name(iteration_name(self.iteration))
         )
 
-    def visibility(self) -> Visibility:
-        """Return occlusion and confidence."""
-        confidence = self.folder.load(self.task.name("confidence")).astype(np.float32)
-        return Visibility(self.folder.load(self.task.name("occlusion")), confidence)
+    def occlusion_code(self) -> UInt8[np.ndarray, "h w"]:
+        """Return 0 for visible pixels, 1 for occluded ones, 2 for those out of the frame."""
+        return self.folder.load(self.task.name("occlusion"))
+
+    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        """Return masks of the occluded pixels and of those out of the frame."""
+        code = self.occlusion_code()
+        return code == 1, code == 2
+
+    def confidence(self) -> Float32[np.ndarray, "h w"]:
+        """Return the confidence in the flow."""
+        return self.folder.load(self.task.name("confidence")).astype(np.float32)
 
 
 def draw_difference(view: ResultView) -> Picture:
@@ -100,13 +94,12 @@ def draw_error(view: ResultView) -> Picture:
 
 def draw_panel(view: ResultView) -> Picture:
     """Draw all views in one figure."""
-    seen = view.visibility()
     return viz.pair_panel(
         view.frame(0),
         view.frame(1),
         view.flow(),
-        occlusion=seen.occlusion,
-        confidence=seen.confidence,
+        occlusion=view.occlusion(),
+        confidence=view.confidence(),
         error=draw_error(view) if view.job.footage.truth else None,
         max_length=view.scale,
     )
@@ -118,8 +111,8 @@ PICTURES: dict[str, Callable[[ResultView], Picture]] = {
     "flow": lambda view: viz.flow_to_image(view.flow(), max_length=view.scale),
     "arrows": lambda view: viz.flow_arrows(view.frame(0), view.flow()),
     "warped": lambda view: viz.warp_back(view.frame(1), view.flow()),
-    "occlusion": lambda view: viz.occlusion_layer(*view.visibility().occlusion),
-    "confidence": lambda view: viz.confidence_map(view.visibility().confidence),
+    "occlusion": lambda view: viz.occlusion_layer(*view.occlusion()),
+    "confidence": lambda view: viz.confidence_map(view.confidence()),
     "difference": draw_difference,
     "error": draw_error,
     "panel": draw_panel,
@@ -138,24 +131,24 @@ ARCHIVED = {
 
 def pack_values(view: ResultView) -> bytes:
     """Return u, v, occlusion and confidence of every pixel as float32, row by row."""
-    seen = view.visibility()
     flow = view.flow()
     values = np.empty((*flow.shape[:2], 4), "<f4")
-    values[..., :2], values[..., 2], values[..., 3] = flow, seen.code, seen.confidence
+    values[..., :2] = flow
+    values[..., 2], values[..., 3] = view.occlusion_code(), view.confidence()
     return values.tobytes()
 
 
 def pack_bidirectional(view: ResultView) -> bytes:
     """Return flow, occlusion and confidence as an .npz file."""
-    seen, flow, buffer = view.visibility(), view.flow(), BytesIO()
-    occluded_in, occluded_out = seen.occlusion
+    flow, buffer = view.flow(), BytesIO()
+    occluded_in, occluded_out = view.occlusion()
     np.savez_compressed(
         buffer,
         flow=flow,
         valid=np.ones(flow.shape[:2], bool),
         occluded_in=occluded_in,
         occluded_out=occluded_out,
-        confidence=seen.confidence,
+        confidence=view.confidence(),
     )
     return buffer.getvalue()
 
