@@ -105,7 +105,7 @@ class ResultFolder:
     Args:
         folder: The folder; it need not exist.
         now: The settings of this run; see `make_settings`.
-        source: The video or the frames.
+        source: What the pairs are from.
         pair_of: Returns the name of the pair that a file belongs to, from the start of its name and
             its ending; None for other files, which are never touched.
         resume: Continue an earlier run of the same settings, if there is one.

@@ -36,13 +36,8 @@ _PAIRS_AT_ONCE = {"cpu": 1, "cuda": 8}
 class RenderedScenes:
     """An endless sequence of rendered pairs; each is rendered when it is loaded.
 
-    Args:
-        preset: the kind of scenes.
-        seed: each seed gives another sequence.
-        size: height and width.
-        textures: a folder of images, of which only those held out from training are used. The
-            seeds are then others than those of training, too. By default the built-in textures.
-        device: where to render: auto, cpu, cuda ...; on a GPU, several pairs at a time.
+    Of a folder of textures, only the images held out from training are used. The seeds are then
+    others than those of training, too. On a GPU, several pairs are rendered at a time.
     """
 
     def __init__(

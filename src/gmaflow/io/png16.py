@@ -52,7 +52,7 @@ def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
 
 
 def _parse(path: Path, raw: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Return the fields of the header and the compressed rows; both must have the right checksums."""
+    """Return the header's fields and the compressed rows; both must have the right checksums."""
     if not raw.startswith(_SIGNATURE):
         raise FlowFileError(f"{path}: not a PNG file (starts with {raw[:8]!r})")
     header, packed, position = None, [], len(_SIGNATURE)
