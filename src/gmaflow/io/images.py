@@ -59,8 +59,8 @@ BROKEN = (
     zlib.error,
     Warning,
 )
-"""What Pillow, zipfile and h5py raise on damaged files, found by trying some. Warnings are raised if
-the filters of the program say so."""
+"""What Pillow, zipfile and h5py raise on damaged files, found by trying some. Warnings are raised
+if the filters of the program say so."""
 
 Sized = npt.NDArray[Any] | tuple[int, ...] | None
 """An array, or its shape; None is ignored."""
