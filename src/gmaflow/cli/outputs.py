@@ -242,7 +242,7 @@ def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
     for part, path in files:
         if part is Part.FLOW:  # an .npz also holds occlusion and confidence
             both = result.both if path.suffix.lower() == ".npz" else None
-            (both or result.flow).save(path)
+            (result.flow if both is None else both).save(path)
         elif part is Part.BACKWARD:
             if result.both is not None:
                 result.both.backward.save(path)

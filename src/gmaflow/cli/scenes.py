@@ -153,13 +153,16 @@ class StatsOptions:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    actions = {
-        "list": (ListOptions, list_presets),
-        "render": (RenderOptions, render),
-        "show": (ShowOptions, show),
-        "stats": (StatsOptions, stats),
-    }
-    run_action(args, "scenes", actions)
+    run_action(
+        args,
+        "scenes",
+        {
+            "list": (ListOptions, list_presets),
+            "render": (RenderOptions, render),
+            "show": (ShowOptions, show),
+            "stats": (StatsOptions, stats),
+        },
+    )
 
 
 def list_presets(options: ListOptions) -> None:

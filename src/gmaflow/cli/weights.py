@@ -55,12 +55,15 @@ class ConvertOptions:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    actions = {
-        "list": (ListOptions, list_models),
-        "show": (ShowOptions, show),
-        "convert": (ConvertOptions, convert),
-    }
-    run_action(args, "weights", actions)
+    run_action(
+        args,
+        "weights",
+        {
+            "list": (ListOptions, list_models),
+            "show": (ShowOptions, show),
+            "convert": (ConvertOptions, convert),
+        },
+    )
 
 
 def list_models(options: ListOptions) -> None:

@@ -149,9 +149,11 @@ class Figures:
         pixels, images = row[Column.PIXELS], row[Column.IMAGES]
         by_image = (row[Column.MEANS], images)
         total, count = by_image if averaging == "images" else (row[Column.ERROR], pixels)
-        columns = (Column.OVER_1, Column.OVER_3, Column.OVER_5, Column.FL)
-        shares = (100 * _divide(row[column], pixels) for column in columns)
-        return cls(_divide(total, count), *shares, pixels=int(pixels), images=int(images))
+        px1, px3, px5, fl = (
+            100 * _divide(row[column], pixels)
+            for column in (Column.OVER_1, Column.OVER_3, Column.OVER_5, Column.FL)
+        )
+        return cls(_divide(total, count), px1, px3, px5, fl, int(pixels), int(images))
 
 
 def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> ErrorSums:
