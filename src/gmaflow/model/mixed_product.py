@@ -8,7 +8,7 @@ Legend: *b any leading axes, q p rows and columns of the matrix, d columns of th
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 PARTS = {torch.float16: 2, torch.bfloat16: 3}
