@@ -17,6 +17,7 @@ import tyro
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Json,
     Overwrite,
     check_cut_threshold,
     parse,
@@ -113,9 +114,7 @@ class TrackOptions:
     no_cuts: bool = False
     """Track across cuts too."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:

@@ -3,7 +3,7 @@
 `flow_colors` draws flow in the usual colour code, `arrows` as arrows, `trails`
 draws tracks, and `warp` warps frames back.
 `maps` draws errors, confidence, occlusion and attention; `panels` arranges pictures in a grid.
-`plots` draws curves with matplotlib; `drawing` holds what the others share.
+`plots` draws curves with matplotlib.
 """
 
 from gmaflow.viz.arrows import flow_arrows
@@ -18,7 +18,6 @@ from gmaflow.viz.maps import (
     attention_overlay,
     attention_pictures,
     confidence_map,
-    error_legend,
     error_map,
     occlusion_layer,
     occlusion_overlay,
@@ -37,7 +36,6 @@ __all__ = [
     "color_wheel",
     "confidence_map",
     "draw_trails",
-    "error_legend",
     "error_map",
     "flow_arrows",
     "flow_to_image",
