@@ -4,7 +4,9 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
-from gmaflow.viz.drawing import INK, blend, check_image
+from gmaflow.io.images import check_image
+from gmaflow.viz.flow_colors import INK
+from gmaflow.viz.maps import blend
 
 _DOT_EVERY = 3.5
 """Thicknesses of a line from one dot of a hidden stretch to the next."""
