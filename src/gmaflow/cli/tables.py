@@ -140,7 +140,7 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
 def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> None:
     """Write the tables in all formats."""
     from gmaflow.evaluation.paper_tables import as_latex, as_markdown, as_plain
-    from gmaflow.io import atomic_write
+    from gmaflow.io import write_text
 
     texts = {
         "tables.md": as_markdown(tables, notes),
@@ -148,8 +148,7 @@ def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> N
         "tables.json": json.dumps(as_plain(tables, notes), indent=2) + "\n",
     }
     for name, text in texts.items():
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text, "utf-8")
+        write_text(folder / name, text)
 
 
 def as_rich(table: "PaperTable") -> "Table":

@@ -19,7 +19,7 @@ from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluat
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write
+from gmaflow.io import write_text
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 Tables = Float64[np.ndarray, "n r c"]
@@ -162,8 +162,7 @@ def compare(
     comparison = Comparison(
         data=data, contenders=tuple(contenders), lines=tuple(_lines(data, contenders))
     )
-    with atomic_write(folder / COMPARISON) as temporary:
-        temporary.write_text(json.dumps(as_json(comparison), indent=2) + "\n")
+    write_text(folder / COMPARISON, json.dumps(as_json(comparison), indent=2) + "\n")
     return comparison
 
 

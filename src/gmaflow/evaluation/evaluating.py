@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from gmaflow.evaluation.metrics import (
     measure,
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
-from gmaflow.io import atomic_write, ensure_can_fill, write_flow
+from gmaflow.io import atomic_write, ensure_can_fill, write_flow, write_text
 from gmaflow.version import __version__
 from gmaflow.weights import describe, fingerprint
 
@@ -144,7 +145,7 @@ class ResultStore:
         with self.path.open("rb") as file:
             for line in file:
                 # A line that an interrupt truncated is skipped; its pair is evaluated again.
-                with suppress(ValueError, KeyError, TypeError):
+                with suppress(ValueError, KeyError, TypeError, RecursionError):
                     self._places[json.loads(line)["key"]] = place
                 place += len(line)
 
@@ -493,7 +494,7 @@ def evaluate(
     evaluator, summary = PairEvaluator(estimator, folder), Summary()
     # If no pair follows another, both starts are the same: leave one out.
     warm = warm_start and data.has_sequences
-    with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(folder / CSV) as raw, TextIOWrapper(raw, "utf-8", newline="") as file:
         writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
         writer.writeheader()
         for result in evaluator.evaluate(data.examples, warm=warm):
@@ -509,8 +510,7 @@ def evaluate(
     for path in (folder / SHOWN).glob("*.flo"):
         if path.stem not in keep:
             path.unlink(missing_ok=True)
-    with atomic_write(folder / JSON) as temporary:
-        temporary.write_text(json.dumps(as_json(evaluation), indent=2) + "\n")
+    write_text(folder / JSON, json.dumps(as_json(evaluation), indent=2) + "\n")
     return evaluation
 
 

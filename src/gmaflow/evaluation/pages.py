@@ -40,7 +40,7 @@ from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, REGIONS, Figures
 from gmaflow.evaluation.paper_tables import TABLE_1, TABLE_2, TABLE_2_COLUMNS, incomplete
 from gmaflow.geometry import hole_depths
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write, read_flow_arrays
+from gmaflow.io import read_flow_arrays, write_text
 from gmaflow.version import __version__
 
 NUM_QUERIES = 3
@@ -211,8 +211,7 @@ def write_page(path: Path, template: str, **context: object) -> Path:
     )
     style = resources.files("gmaflow.evaluation").joinpath("templates", "report.css").read_text()
     page = environment.get_template(template).render(style=style, version=__version__, **context)
-    with atomic_write(path) as temporary:
-        temporary.write_text(page, "utf-8")
+    write_text(path, page)
     return path
 
 

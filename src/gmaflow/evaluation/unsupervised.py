@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from gmaflow.evaluation.examples import identify_files
 from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
-from gmaflow.io import atomic_write, read_image
+from gmaflow.io import atomic_write, read_image, write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
@@ -175,14 +176,13 @@ def write_unsupervised(
     repeated run does not estimate it again.
     """
     path = folder / "unsupervised.csv"
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(path) as raw, TextIOWrapper(raw, "utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["scene", "frame", *NAMES])
         for one in checked:
             numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
             writer.writerow([one.pair.scene, one.pair.frame, *numbers])
-    with atomic_write(folder / "unsupervised.json") as temporary:
-        temporary.write_text(json.dumps(as_json(checked), indent=2) + "\n")
+    write_text(folder / "unsupervised.json", json.dumps(as_json(checked), indent=2) + "\n")
     figures = mean_table(checked)
     worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
     return write_page(

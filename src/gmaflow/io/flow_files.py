@@ -12,7 +12,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -119,9 +119,9 @@ def write_flow(
         writer = partial(_write_npz, beside=beside)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)._replace(backward=backward)
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         try:
-            writer(temporary, flow)
+            writer(file, flow)
         except FlowFileError as err:  # the writer does not know the final name
             raise FlowFileError(f"{path}: {err}") from err
 
@@ -182,12 +182,11 @@ def _read_flo(path: Path) -> FlowArrays:
     return known_part(array, limit=_FLO_UNKNOWN_ABOVE)
 
 
-def _write_flo(path: Path, flow: FlowArrays) -> None:
+def _write_flo(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = flow.marked(_FLO_UNKNOWN).astype("<f4")
-    with path.open("wb") as file:
-        file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
-        file.write(array.tobytes())
+    file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
+    file.write(array.tobytes())
 
 
 # --- KITTI's .png: red and green are 64 * flow + 2^15 in 16 bits, blue says where it is known -----
@@ -205,7 +204,7 @@ def _read_kitti(path: Path) -> FlowArrays:
     return known_part(flow, valid)
 
 
-def _write_kitti(path: Path, flow: FlowArrays) -> None:
+def _write_kitti(file: IO[bytes], flow: FlowArrays) -> None:
     codes = np.rint(flow.array.astype(np.float64) * _KITTI_STEPS_PER_PIXEL + _KITTI_ZERO)
     if ((codes < 1) | (codes > 65535)).any():  # unknown pixels are zero, hence inside
         largest = float(np.abs(flow.array).max())
@@ -216,7 +215,7 @@ def _write_kitti(path: Path, flow: FlowArrays) -> None:
     image = np.ones((*flow.valid.shape, 3), np.uint16)
     image[..., :2] = codes
     image[~flow.valid] = 0
-    path.write_bytes(encode_png16(image))
+    file.write(encode_png16(image))
 
 
 # --- Portable float maps, .pfm: x, y and an unused third value; rows from the bottom up -----------
@@ -250,13 +249,12 @@ def _read_pfm(path: Path) -> FlowArrays:
     return known_part(array[::-1, :, :2])
 
 
-def _write_pfm(path: Path, flow: FlowArrays) -> None:
+def _write_pfm(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = np.zeros((height, width, 3), "<f4")
     array[..., :2] = flow.marked()
-    with path.open("wb") as file:
-        file.write(f"PF\n{width} {height}\n-1.0\n".encode())
-        file.write(array[::-1].tobytes())
+    file.write(f"PF\n{width} {height}\n-1.0\n".encode())
+    file.write(array[::-1].tobytes())
 
 
 def _pfm_byte_order(path: Path, scale: bytes) -> str:
@@ -306,11 +304,11 @@ def _read_npy(path: Path) -> FlowArrays:
         return known_part(_read_flow_array(path, file.read, path.stat().st_size))
 
 
-def _write_npy(path: Path, flow: FlowArrays) -> None:
+def _write_npy(file: IO[bytes], flow: FlowArrays) -> None:
     # By way of memory: numpy's error does not say that the disk is full.
     buffer = BytesIO()
     np.save(buffer, flow.marked(), allow_pickle=False)
-    path.write_bytes(buffer.getbuffer())
+    file.write(buffer.getbuffer())
 
 
 def _read_npz(path: Path) -> FlowArrays:
@@ -332,11 +330,10 @@ def _read_npz(path: Path) -> FlowArrays:
 
 
 def _write_npz(
-    path: Path, flow: FlowArrays, beside: Mapping[str, np.ndarray] | None = None
+    file: IO[bytes], flow: FlowArrays, beside: Mapping[str, np.ndarray] | None = None
 ) -> None:
     arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def _zip_member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
@@ -433,15 +430,15 @@ def _read_flo5(path: Path) -> FlowArrays:
         raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
 
 
-def _write_flo5(path: Path, flow: FlowArrays) -> None:
+def _write_flo5(file: IO[bytes], flow: FlowArrays) -> None:
     h5py = import_h5py("writing")
     # In memory: on a full disk the HDF5 library fails again when it closes the file, and crashes.
-    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
+    with h5py.File("flow.flo5", "w", driver="core", backing_store=False) as made:
         # Compressed as Spring's files are.
-        file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
-        file.flush()
-        content: bytes = file.id.get_file_image()
-    path.write_bytes(content)
+        made.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
+        made.flush()
+        content: bytes = made.id.get_file_image()
+    file.write(content)
 
 
 def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, "h w 2"]:  # noqa: ANN401
@@ -470,13 +467,13 @@ def _read_exr(path: Path) -> FlowArrays:
     return known_part(array, valid)._replace(backward=backward)
 
 
-def _write_exr(path: Path, flow: FlowArrays) -> None:
-    exr.write_exr_flow(path, flow.array, flow.valid, backward=flow.backward)
+def _write_exr(file: IO[bytes], flow: FlowArrays) -> None:
+    exr.write_exr_flow(file, flow.array, flow.valid, backward=flow.backward)
 
 
 class _Format(NamedTuple):
     read: Callable[[Path], FlowArrays]
-    write: Callable[[Path, FlowArrays], None]
+    write: Callable[[IO[bytes], FlowArrays], None]
     require: Callable[[], object] = lambda: None
     """Imports the package that writing needs, or says how to install it."""
 

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
 
 from gmaflow.errors import FlowError, OutputError
@@ -41,7 +43,9 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     except OSError as err:
         raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
     if text.startswith(("http://", "https://", "http:/", "https:/")):
-        raise error(f"{text}: URLs are not supported; download the file first")
+        # As a Path it has lost a slash.
+        url = re.sub(":/+", "://", text, count=1)
+        raise error(f"{url}: URLs are not supported; download the file first")
     raise error(f"{path} does not exist; give {what}")
 
 
@@ -84,18 +88,18 @@ def why_unwritable(folder: Path) -> str | None:
 
 
 @contextmanager
-def atomic_write(path: PathLike) -> Iterator[Path]:
-    """Give a temporary path in the same folder, and rename it to `path` on success.
+def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
+    """Open a new file in the same folder, and rename it to `path` on success.
 
-    A half-written file is never seen under the final name. The temporary name is hidden and keeps
-    the suffix, by which many encoders choose their format. Missing parent folders are made. On any
-    error, including an interrupt, the temporary file is removed.
+    A half-written file is never seen under the final name. The file is opened once and never again
+    by its name, so that nobody can put another one in its place. Missing parent folders are made.
+    On any error, including an interrupt, the new file is removed.
 
     Args:
         path: The final name. An existing file is replaced.
 
     Yields:
-        The path to write to; an empty file of that name exists already.
+        The open file, for writing and reading.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -106,13 +110,14 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not tempfile: its files are readable by their owner only, and would stay so.
-        temporary.open("xb").close()
+        file = temporary.open("x+b")
     except OSError as err:
         raise OutputError(
             f"{path} cannot be written: {_reason(err)}; choose another place"
         ) from err
     try:
-        yield temporary
+        with file:
+            yield file
         temporary.replace(path)
     except OSError as err:
         if err.errno in NO_ROOM:
@@ -120,6 +125,12 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file as `atomic_write` does."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _refuse_non_file(path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gmaflow.errors import OutputError
-from gmaflow.io import atomic_write, ensure_can_fill
+from gmaflow.io import ensure_can_fill, write_text
 
 Record = dict[str, Any]
 """Settings by name, as JSON holds them."""
@@ -151,7 +151,7 @@ class ResultRecord:
         """
         try:
             record = json.loads(self.path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or (self.required and self.required not in record):
             raise OutputError(f"{self.path} is damaged; add --overwrite to start over")
@@ -192,8 +192,7 @@ class ResultRecord:
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
-        with atomic_write(self.path) as temporary:
-            temporary.write_text(json.dumps(dict(settings), indent=2) + "\n", "utf-8")
+        write_text(self.path, json.dumps(dict(settings), indent=2) + "\n")
 
     def _holds_files(self) -> bool:
         try:
@@ -205,9 +204,12 @@ class ResultRecord:
 
 
 def describe_difference(name: str, before: object, now: object) -> str:
-    """Say how a setting differs: "with iters 12, not 6", "without end, not with end 1.5"."""
+    """Say how a setting differs: "with iters 12, not 6", "without --end, not with --end 1.5"."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(before, bool) or isinstance(now, bool):
+        return f"{'with' if before else 'without'} {option}"
     if before is None:
-        return f"without {name}, not with {name} {now}"
+        return f"without {option}, not with {option} {now}"
     return f"with {name} {before}, not {'without' if now is None else now}"
 
 
