@@ -10,7 +10,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import parse, progress_bar
-from gmaflow.errors import NOT_WHOLE
+from gmaflow.errors import NOT_WHOLE, printable
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
@@ -149,7 +149,7 @@ def show(report: "CheckReport") -> None:
     lines = [f"missing: {path}" for path in report.missing]
     lines += [f"broken: {problem}" for problem in report.problems]
     for line in lines[:_SHOWN]:
-        print(line)
+        print(printable(line))
     if len(lines) > _SHOWN:
         print(f"... and {len(lines) - _SHOWN:,} more; --json lists all")
     how = "decoded" if report.deep else "checked by header; --deep decodes them"

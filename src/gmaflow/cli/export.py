@@ -31,6 +31,8 @@ class ExportOptions(WeightsOptions):
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
     overwrite: Overwrite = False
     """Replace the file if it exists."""
+    quiet: bool = False
+    """Show no progress."""
     json: bool = False
     """Print a JSON object instead of sentences."""
 
@@ -44,6 +46,7 @@ def main(args: list[str]) -> None:
 
     check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
-    say("gmaflow: tracing, writing and checking; this can take a minute or more")
+    if not options.quiet:
+        say("gmaflow: tracing, writing and checking; this can take a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
     print(as_json(report) if options.json else as_text(report))

@@ -89,7 +89,7 @@ class FlowOptions:
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair."""
+    """Folders: start each pair from the flow of the previous pair; shipped weights get worse."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()

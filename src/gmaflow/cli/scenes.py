@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, parse, progress_bar
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, Overwrite, parse, progress_bar
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -47,7 +47,7 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingOptions:
-    """Textures and device."""
+    """Textures, device and progress."""
 
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of images for surfaces; built-in textures by default."""
@@ -55,6 +55,8 @@ class RenderingOptions:
     """Which images of the folder to use; held-out is the tenth that training leaves out."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
+    quiet: bool = False
+    """Show no progress."""
 
     def pick_device(self) -> "torch.device":
         """Return the device to render on."""
@@ -108,7 +110,7 @@ class RenderOptions:
     rendering: Rendering = RenderingOptions()
     resume: bool = False
     """Resume an interrupted run; complete pairs are kept."""
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace an existing data set."""
     json: bool = False
     """Print JSON."""
@@ -136,7 +138,7 @@ class ShowOptions:
     start: int = 0
     """Number of the first pair."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace an existing image."""
 
 
@@ -166,7 +168,7 @@ class StatsOptions:
     start: int = 0
     """Number of the first pair."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
+    overwrite: Overwrite = False
     """Replace an existing chart."""
     json: bool = False
     """Print JSON."""
@@ -213,7 +215,9 @@ def render(options: RenderOptions) -> None:
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress:
+    with progress_bar(
+        "rendering", quiet=options.rendering.quiet or options.json, kept=CONTINUES_WITH_RESUME
+    ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
         written = write_dataset(
@@ -261,7 +265,7 @@ def show(options: ShowOptions) -> None:
     from gmaflow.scenes.renderer import pair_arrays
 
     pairs, names = [], []
-    with progress_bar("rendering") as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet) as show_progress:
         bank = options.rendering.load_textures()
         for preset in presets:
             frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
@@ -295,7 +299,7 @@ def stats(options: StatsOptions) -> None:
         check_picture(options.output, overwrite=options.overwrite)
     for root in options.against:
         find_truths(root)
-    with progress_bar("reading", quiet=options.json) as show_progress:
+    with progress_bar("reading", quiet=options.rendering.quiet or options.json) as show_progress:
         real = [real_statistics(root, progress=show_progress) for root in options.against]
     rendered = measure_rendered(options, sizes)
     if options.output is not None:
@@ -338,7 +342,7 @@ def measure_rendered(
 
     device = options.rendering.pick_device()
     found: list[MotionStatistics] = []
-    with progress_bar("rendering", quiet=options.json) as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet or options.json) as show_progress:
         bank = options.rendering.load_textures()
         for preset, (height, width) in sizes.items():
             small = round(height / options.shrink), round(width / options.shrink)

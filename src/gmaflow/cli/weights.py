@@ -9,6 +9,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.cli.options import Overwrite, parse
+from gmaflow.errors import printable
 
 ACTIONS = {
     "list": "list the models, and which of them have weights that ship with gmaflow",
@@ -116,7 +117,7 @@ def show(options: ShowOptions) -> None:
     table = Table(show_header=False)
     about["parameters"] = f"{checkpoint.num_parameters:,}"
     for name, value in about.items():
-        table.add_row(name, Text(as_text(value)))  # untrusted text: no markup
+        table.add_row(name, Text(printable(as_text(value))))  # untrusted text: no markup
     Console().print(table)
 
 

@@ -32,7 +32,7 @@ class Benchmark:
         dataset: the data set whose test split it evaluates.
         passes: the passes it wants.
         iters: refinements, as in the paper's submissions.
-        warm_start: whether sequences are estimated with a warm start, as in the paper.
+        warm_start: whether the paper estimates its sequences with a warm start.
         padding: how images are padded.
         largest: the largest motion that the file format can hold in either direction, in pixels.
         place: from a pass and a pair to the file's path in the submission.
@@ -210,7 +210,9 @@ def submit(
         FlowError: the data cannot be read, or the folder holds a submission of other weights.
     """
     files = list_files(benchmark, root, folder)
-    key = digest(benchmark.name, identify(estimator))
+    warm = uses_warm_start(benchmark, estimator)
+    cold = () if warm == benchmark.warm_start else ("cold",)
+    key = digest(benchmark.name, identify(estimator), *cold)
     _check_record(folder, benchmark, key)
     last = LastFlows(folder / LAST_FLOW)
     chain, written = WarmChain(estimator, last), 0
@@ -220,12 +222,12 @@ def submit(
         flow: Flow | None = None
         if file.problem() is not None:
             sample = file.pair.load()
-            previous = chain.previous() if benchmark.warm_start else None
+            previous = chain.previous() if warm else None
             flow = estimator(sample.image1, sample.image2, previous=previous)
             limit = benchmark.largest
             write_flow(file.path, flow.array if limit is None else flow.array.clip(-limit, limit))
             written += 1
-        if benchmark.warm_start:
+        if warm:
             chain.advance(digest(key, str(file.path)), file.pair.load, flow)
         progress(done, len(files))
     last.remove()
@@ -235,6 +237,11 @@ def submit(
         published=count_published(benchmark),
         problems=tuple(find_problems(benchmark, files, folder)),
     )
+
+
+def uses_warm_start(benchmark: Benchmark, estimator: FlowEstimator) -> bool:
+    """Return whether to start warm: as the weights' card says, else as in the paper."""
+    return benchmark.warm_start and estimator.card.warm_start is not False
 
 
 def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Path) -> Iterator[str]:
