@@ -167,51 +167,57 @@ def attacks() -> dict[str, Callable[[Site], str]]:
     return {name: (lambda site, f=f: site.upload(f)) for name, f in files.items()} | found  # type: ignore[misc]
 
 
+def run(site: Site, name: str, attack: Callable[[Site], str], before: float) -> bool:
+    """Run one attack while a user asks for flows, and print both; false if it got no answer."""
+    over, peak, waits = Event(), [before], list[float]()
+
+    def look() -> None:
+        while not over.wait(0.02):
+            peak[0] = max(peak[0], resident_mib(site.pid))
+
+    def use() -> None:
+        while not over.is_set() or not waits:
+            try:
+                waits.append(site.serves())
+            except httpx.HTTPError as err:
+                print(f"the user got no flow: {err}")
+                waits.append(float("inf"))
+
+    threads = [Thread(target=target) for target in (look, use)]
+    for thread in threads:
+        thread.start()
+    begun, answered = time.perf_counter(), True
+    try:
+        told = attack(site)
+    except (OSError, httpx.HTTPError) as err:
+        told, answered = f"no answer: {err}", False
+    seconds = time.perf_counter() - begun
+    over.set()
+    for thread in threads:
+        thread.join()
+    print(
+        f"{name}: {told}\n  {seconds:.1f} s, at most {peak[0] - before:+.0f} MiB; the user got "
+        f"{len(waits)} flows, the slowest in {max(waits):.1f} s",
+        flush=True,
+    )
+    return answered
+
+
 def main() -> None:
     """Run every attack."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="the name of one attack")
     options = parser.parse_args()
-    failed = 0
     with started() as site:
         print(f"a user's flow without an attack: {site.serves():.1f} s, then {site.serves():.1f} s")
         before = resident_mib(site.pid)
         print(f"memory: {before:.0f} MiB")
-        for name, attack in attacks().items():
-            if options.only not in (None, name):
-                continue
-            over, peak, waits = Event(), [before], list[float]()
-
-            def look(over: Event = over, peak: list[float] = peak) -> None:
-                while not over.wait(0.02):
-                    peak[0] = max(peak[0], resident_mib(site.pid))
-
-            def use(over: Event = over, waits: list[float] = waits) -> None:
-                while not over.is_set() or not waits:
-                    try:
-                        waits.append(site.serves())
-                    except httpx.HTTPError as err:
-                        print(f"the user got no flow: {err}")
-                        waits.append(float("inf"))
-
-            threads = [Thread(target=target) for target in (look, use)]
-            for thread in threads:
-                thread.start()
-            begun = time.perf_counter()
-            try:
-                told = attack(site)
-            except (OSError, httpx.HTTPError) as err:
-                told, failed = f"no answer: {err}", failed + 1
-            seconds = time.perf_counter() - begun
-            over.set()
-            for thread in threads:
-                thread.join()
-            print(
-                f"{name}: {told}\n  {seconds:.1f} s, at most {peak[0] - before:+.0f} MiB; the user "
-                f"got {len(waits)} flows, the slowest in {max(waits):.1f} s",
-                flush=True,
-            )
-        print(f"memory: {resident_mib(site.pid):.0f} MiB; unanswered attacks: {failed}")
+        answered = [
+            run(site, name, attack, before)
+            for name, attack in attacks().items()
+            if options.only in (None, name)
+        ]
+        print(f"memory: {resident_mib(site.pid):.0f} MiB; unanswered: {answered.count(False)}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import Overwrite, WeightsOptions, parse
+from gmaflow.cli.options import Json, Overwrite, Quiet, WeightsOptions, parse
 from gmaflow.errors import say
 from gmaflow.export import ExportConfig
 
@@ -30,11 +30,8 @@ class ExportOptions(WeightsOptions):
     """The file to write: .onnx, or .pt2 for torch.export.load."""
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
     overwrite: Overwrite = False
-    """Replace the file if it exists."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of sentences."""
+    quiet: Quiet = False
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

@@ -23,7 +23,8 @@ from gmaflow.evaluation.examples import identify_files
 from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
-from gmaflow.io import atomic_write, read_image, write_text
+from gmaflow.io import atomic_write, read_image
+from gmaflow.io.paths import write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
@@ -40,19 +41,7 @@ STATIC_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCheck:
-    """What the frames of a pair say about its flow. NaN if no pixel can tell.
-
-    Attributes:
-        photometric: mean difference between the first frame and the warped second frame, in levels
-            of 255, over the pixels visible in both.
-        photometric_unmoved: the same without any flow, for comparison.
-        inconsistency: median distance in pixels between a pixel and where the forward and then the
-            backward flow lead it.
-        occluded: percentage of pixels that are found occluded in the second frame.
-        resting: percentage of pixels around which the two frames are the same.
-        drift: mean length in pixels of the flow on those, which should be zero; NaN if there are
-            too few.
-    """
+    """What the frames of a pair say about its flow; see `MEANING`. NaN if no pixel can tell."""
 
     photometric: float
     photometric_unmoved: float
@@ -131,13 +120,9 @@ def check_footage(
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[CheckedPair]:
-    """Check consecutive frames, pair by pair; ground truth is not used.
+    """Check consecutive frames, pair by pair; results in the folder are not computed again.
 
-    Args:
-        estimator: the network.
-        dataset: the frames.
-        folder: where results go; stored results are not computed again.
-        progress: called with the number of finished pairs and their total.
+    `progress` is called with the number of finished pairs and their total.
     """
     store, base = ResultStore(folder / RESULTS), identify(estimator)
     checked = []

@@ -8,9 +8,8 @@ from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
 from gmaflow.io import encode_png, is_picture, read_flow_arrays, write_flow, write_image
-from gmaflow.io.images import check_same_size
+from gmaflow.io.images import check_flow, check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, occlusion_overlay, panel, warp_back
-from gmaflow.viz.drawing import check_flow
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
 """What an .npz holds in addition to the flow, if flow was estimated both ways."""

@@ -27,7 +27,7 @@ from gmaflow.io.images import (
     write_image,
 )
 from gmaflow.io.overlap import read_ahead, write_behind
-from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write, write_text
+from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.video_reader import (
     TimedFrame,
     VideoInfo,
@@ -72,5 +72,4 @@ __all__ = [
     "write_behind",
     "write_flow",
     "write_image",
-    "write_text",
 ]

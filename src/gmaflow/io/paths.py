@@ -19,17 +19,9 @@ they are."""
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
-    """Refuse what is not a regular file.
+    """Refuse what is not a regular file; `what` is wanted, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
-
-    Args:
-        path: The file to read.
-        error: The class of error to raise.
-        what: What is wanted, with its article, such as "an image".
-
-    Returns:
-        The path as a `Path`.
     """
     text = os.fspath(path)
     path = Path(path)
@@ -50,12 +42,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
 
 
 def ensure_can_write(path: PathLike, overwrite: bool) -> None:
-    """Refuse an output that must not be replaced, before any work is done for it.
-
-    Raises:
-        OutputError: `path` exists and `overwrite` is false, it is not a file, or its folder is not
-            writable.
-    """
+    """Refuse an output that must not be replaced, before any work is done for it."""
     path = Path(path)
     _refuse_non_file(path)
     if path.exists() and not overwrite:
@@ -65,11 +52,7 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
 
 
 def ensure_can_fill(folder: Path) -> None:
-    """Refuse a folder that cannot be written to; it need not exist yet.
-
-    Raises:
-        OutputError: It or its nearest existing parent is a file, or not writable.
-    """
+    """Refuse a folder that cannot be written to; it need not exist yet."""
     if reason := why_unwritable(folder):
         raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
 
@@ -91,15 +74,10 @@ def why_unwritable(folder: Path) -> str | None:
 def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
     """Open a new file in the same folder, and rename it to `path` on success.
 
-    A half-written file is never seen under the final name. The file is opened once and never again
-    by its name, so that nobody can put another one in its place. Missing parent folders are made.
-    On any error, including an interrupt, the new file is removed.
-
-    Args:
-        path: The final name. An existing file is replaced.
-
-    Yields:
-        The open file, for writing and reading.
+    A half-written file is never seen under the final name. The file is opened once, for writing
+    and reading, and never again by its name, so that nobody can put another one in its place.
+    Missing parent folders are made, an existing file is replaced. On any error, including an
+    interrupt, the new file is removed.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -128,7 +106,7 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a text file as `atomic_write` does."""
+    """Write a text file with `atomic_write`, as UTF-8."""
     with atomic_write(path) as file:
         file.write(text.encode())
 

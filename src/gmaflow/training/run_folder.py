@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from gmaflow.errors import OutputError, TrainingError, WeightsError
-from gmaflow.io import atomic_write, write_text
+from gmaflow.io import atomic_write
+from gmaflow.io.paths import write_text
 from gmaflow.io.resumable import ResultRecord, lock_folder
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
@@ -84,11 +85,7 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("step-*.pt") if _NAME.fullmatch(path.name))
 
     def save(self, state: TrainState, *, keep: int) -> Path:
-        """Write a checkpoint, then delete all but the newest ones.
-
-        Raises:
-            OutputError: writing failed; existing checkpoints are unchanged.
-        """
+        """Write a checkpoint, then delete all but the newest ones."""
         path = self.folder / f"step-{state.step:08d}.pt"
         content = {
             "version": VERSION,
@@ -193,12 +190,7 @@ class RunFolder:
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     def check(self, config: TrainConfig, *, resume: bool, overwrite: bool) -> None:
-        """Check that the folder can be used for this run. Nothing is changed.
-
-        Raises:
-            OutputError: the folder contains other files, or is not writable.
-            TrainingError: there is no run to resume, or it has another config.
-        """
+        """Check that the folder can be used for this run. Nothing is changed."""
         self.record.check_start(resume=resume, overwrite=overwrite)
         if not resume:
             return
