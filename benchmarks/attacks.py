@@ -64,7 +64,7 @@ class Site:
     def serves(self) -> float:
         """Ask for a flow as the user; returns after how many seconds it came."""
         begun = time.perf_counter()
-        answer = self.user.post("/api/flow?iters=1&model=raft", files=make_files(96, 128))
+        answer = self.user.post("/api/flow?iters=1&model=gma", files=make_files(96, 128))
         answer.raise_for_status()
         return time.perf_counter() - begun
 

@@ -40,7 +40,7 @@ def make_frames(folder: Path) -> None:
 
 def make_commands(frames: Path) -> dict[str, list[str]]:
     """Return the commands to kill, by name, without their output."""
-    fast = ["--iters", "2", "--weights", "raft", "--device", "cpu", "--quiet"]
+    fast = ["--iters", "2", "--weights", "gma", "--device", "cpu", "--quiet"]
     small = ["--crop", "64x96", "--batch", "1", "--iters", "2", "--model", "raft-small"]
     small += ["--steps", "24", "--save-every", "3", "--log-every", "6", "--precision", "fp32"]
     small += ["--validate-every", "1000", "--workers", "0", "--device", "cpu", "--quiet"]

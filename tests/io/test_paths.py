@@ -18,9 +18,8 @@ from gmaflow.io import (
     ensure_can_write,
     write_flow,
     write_image,
-    write_text,
 )
-from gmaflow.io.paths import require_file
+from gmaflow.io.paths import require_file, write_text
 
 
 def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_an_image_is_not_a_weights_file(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
-    checkpoint = find_checkpoint("raft")
+    checkpoint = find_checkpoint("gma")
     assert checkpoint.card.warm_start is False
     save_checkpoint(tmp_path / "a.safetensors", checkpoint, half=True)
     assert load_checkpoint(tmp_path / "a.safetensors").card.warm_start is False

@@ -69,7 +69,7 @@ class FlowOptions:
       gmaflow flow a.png b.png -o flow.png
       gmaflow flow a.png b.png -o out.flo -o out.png --weights gma-sintel.pth --iters 32
       gmaflow flow a.png b.png -o out --backward --attention 120,80
-      gmaflow flow frames/ -o flow/ --warm-start --resume
+      gmaflow flow frames/ -o flow/ --resume
       gmaflow flow frames/*.png -o flow/ --format npz
     """
 
