@@ -55,7 +55,7 @@ def test_every_series_has_its_own_colour_and_label() -> None:
 def test_a_dashed_curve_has_gaps() -> None:
     flat = {"x": np.array([1.0, 9.0]), "y": np.array([3.0, 3.0])}
     solid = pixels(line_plot([Series("a", **flat)]), BLUE)  # type: ignore[arg-type]
-    dashed = pixels(line_plot([Series("a", dashed=True, **flat)]), BLUE)  # type: ignore[arg-type]
+    dashed = pixels(line_plot([Series("a", dashed=True, **flat)]), BLUE)
     assert 0.4 < len(dashed) / len(solid) < 0.7
 
 
