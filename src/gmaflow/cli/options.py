@@ -40,6 +40,13 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
 Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
 Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+Bound = Annotated[
+    float,
+    tyro.conf.arg(
+        metavar="PX",
+        help="8-bit flow: the longest motion in x and in y; longer ones are clipped.",
+    ),
+]
 OutputFolder = Annotated[
     Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
 ]
