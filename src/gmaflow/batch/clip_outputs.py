@@ -20,6 +20,10 @@ from gmaflow.inference import BidirectionalFlow, Flow
 from gmaflow.io import write_flow
 
 KINDS = ("flow", "pictures", "occlusion", "statistics")
+ROWS = {
+    "statistics": ("mean_length", "median_length", "p95_length", "max_length", "mean_x", "mean_y"),
+}
+"""Outputs that are columns of the table of clips, and their names."""
 Record = dict[str, Any]
 
 
@@ -136,12 +140,9 @@ class Statistics:
         """Return the row."""
         if not self._pairs:
             return {"statistics": None}
-        row = {
-            name: float(np.mean([pair[name] for pair in self._pairs]))
-            for name in ("mean_length", "median_length", "p95_length", "mean_x", "mean_y")
-        }
-        row["max_length"] = max(pair["max_length"] for pair in self._pairs)
-        return {"statistics": row}
+        values = {name: [pair[name] for pair in self._pairs] for name in ROWS["statistics"]}
+        row = {name: float(np.mean(found)) for name, found in values.items()}
+        return {"statistics": row | {"max_length": max(values["max_length"])}}
 
 
 def _flow_file(path: Path, pair: ClipPair) -> None:

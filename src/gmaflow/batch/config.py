@@ -20,7 +20,7 @@ class BatchConfig:
     format: str = "flo"
     """The format of the flow."""
     table: str = "csv"
-    """The format of the table of statistics: csv or parquet."""
+    """The format of the table with a row for each clip: csv or parquet."""
     max_length: float | None = None
     """The length in pixels at full colour in pictures; by default the longest of each pair."""
 
@@ -41,8 +41,8 @@ class BatchConfig:
     """1 for every frame, 2 for every other one."""
     scale: float = 1.0
     """Factor by which frames are resized first; below 1 makes them smaller."""
-    short_side: int | None = None
-    """Resize frames so that their shorter side has this many pixels."""
+    side: int | None = None
+    """Resize frames first so that their shorter side has this many pixels."""
     warm_start: bool = False
     """Start each pair from the flow of the previous pair."""
     ignore_cuts: bool = False
@@ -84,10 +84,10 @@ class BatchConfig:
             raise FlowError(f"cannot take every {self.every} frames; give at least 1")
         if not 0 < self.scale <= 8:
             raise FlowError(f"a scale of {self.scale:g} is out of range; give 0.5 for half size")
-        if self.short_side is not None and not 16 <= self.short_side <= 8192:
-            raise FlowError(f"a short side of {self.short_side} is out of range; give 16 to 8192")
-        if self.short_side is not None and self.scale != 1:
-            raise FlowError("give a scale or a short side, not both")
+        if self.side is not None and not 16 <= self.side <= 8192:
+            raise FlowError(f"a side of {self.side} is out of range; give 16 to 8192")
+        if self.side is not None and self.scale != 1:
+            raise FlowError("give a scale or a side, not both")
         if not 0 < self.num_gpus <= 64:
             raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
         if self.max_length is not None and not 0 < self.max_length < float("inf"):
@@ -128,5 +128,5 @@ class BatchConfig:
 
     def settings(self) -> dict[str, object]:
         """Return the options that results depend on, by name."""
-        names = "format precision backend every scale short_side warm_start ignore_cuts max_length"
+        names = "format precision backend every scale side warm_start ignore_cuts max_length"
         return {"write": sorted(self.kinds)} | {name: getattr(self, name) for name in names.split()}

@@ -4,7 +4,7 @@
     DEST/ID.ext, DEST/ID/...            the files of a clip
     DEST/_clips/D/ID.HASH.json          the clip's record, written last: the clip is finished
     DEST/failures.jsonl                 clips that could not be done, and why
-    DEST/statistics.csv                 a row for each clip, if asked for
+    DEST/clips.csv                      a row for each clip, if asked for
     DEST/_shards/...                    the last two of each shard
 
 All names depend on the input only, so any run recognises what others have finished by listing

@@ -43,8 +43,6 @@ class FailureLog:
     def add(self, result: ClipResult) -> None:
         """Add a row."""
         row = {**result.clip.as_row(), "reason": result.error}
-        if result.node:
-            row["node"] = result.node
         file = self._open()
         file.write(json.dumps(row) + "\n")
         file.flush()

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gmaflow.batch.clip_outputs import ROWS
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import (
     SHARDS,
@@ -20,7 +21,7 @@ from gmaflow.batch.destination import (
 )
 from gmaflow.batch.failures import FailureLog
 from gmaflow.batch.manifest import Clip, ClipList, check_identifier
-from gmaflow.batch.tables import require_table, table_writer
+from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
 from gmaflow.batch.worker import ClipResult
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.io.resumable import describe_difference
@@ -134,7 +135,7 @@ def run_batch(
     clips = ClipList(inputs, config.columns)
     destination = Destination(output)
     destination.check()
-    if "statistics" in config.kinds:
+    if config.kinds & ROWS.keys():
         require_table(config.table)
     job = BatchJob(config, clips, destination)
     job.run(watch)
@@ -148,10 +149,10 @@ class BatchJob:
         self.config, self.clips, self.destination = config, clips, destination
         self.progress = BatchProgress(destination.url)
         part, parts = config.shard_numbers
-        self._table = f"statistics.{config.table}"
+        self._table = f"clips.{config.table}"
         failures = "failures.jsonl"
         if parts > 1:
-            self._table = f"{SHARDS}/statistics-{part}-of-{parts}.{config.table}"
+            self._table = f"{SHARDS}/clips-{part}-of-{parts}.{config.table}"
             failures = f"{SHARDS}/failures-{part}-of-{parts}.jsonl"
         self._failures = FailureLog(destination, failures)
         self.progress.failures = destination.path_of(failures)
@@ -177,7 +178,7 @@ class BatchJob:
         finally:
             self.destination.remove_unfinished()
             self._failures.close(lambda key: key in done_now or finished.has_key(key))
-        if "statistics" in self.config.kinds and (
+        if self.config.kinds & ROWS.keys() and (
             progress.done or self.destination.read(self._table) is None
         ):
             self._write_table()
@@ -246,7 +247,8 @@ class BatchJob:
         names = (record_name(clip) for clip in self._own_clips() if clip in finished)
         with self.destination.scratch() as scratch:
             path = scratch / Path(self._table).name
-            with table_writer(path) as add:
+            kinds = [kind for kind in ROWS if kind in self.config.kinds]
+            with table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add:
                 while some := list(islice(names, ROWS_AT_ONCE)):
                     add([table_row(data) for data in self.destination.read_many(some)])
             self.destination.put(path, self._table)
@@ -256,9 +258,10 @@ class BatchJob:
 def table_row(data: bytes) -> dict[str, Any]:
     """Return the row of a clip's record."""
     record = json.loads(data)
-    names = ("id", "source", "second", "start", "end", "height", "width", "pairs")
-    row = {name: record.get(name) for name in names}
-    return row | {"cuts": len(record["cuts"])} | (record.get("statistics") or {})
+    row = {name: record.get(name) for name in CLIP_COLUMNS}
+    for kind in ROWS:
+        row |= record.get(kind) or {}
+    return row | {"cuts": len(record["cuts"])}
 
 
 def refuse_repeated(clips: Iterable[Clip], repeated: set[int]) -> None:

@@ -47,7 +47,7 @@ class RayWorker:
     """The actor: a worker with clips in threads. Ray makes one in a process on some node."""
 
     def __init__(
-        self, config: BatchConfig, destination: Destination, checkpoint: Checkpoint, on_gpu: bool
+        self, config: BatchConfig, destination: Destination, checkpoint: list[Any], on_gpu: bool
     ) -> None:
         import ray
 
@@ -55,7 +55,7 @@ class RayWorker:
         device = "cuda" if on_gpu else "cpu"
         name = f"{context.get_actor_id()[:8]}"
         self._worker = ClipWorker(
-            config, destination, device=device, checkpoint=checkpoint, name=name
+            config, destination, device=device, checkpoint=ray.get(checkpoint[0]), name=name
         )
         self._node = f"{self._worker.node} {context.get_node_id()[:6]}"
 
@@ -140,6 +140,7 @@ class ActorPool:
         self._tries: dict[str, int] = {}
         self._again: deque[Clip] = deque()
         self._at_once = 1
+        self._more = True
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
         """Ask Ray for actors.
@@ -166,9 +167,11 @@ class ActorPool:
             max_task_retries=0,  # the driver gives clips of a lost actor to others
             max_concurrency=self._at_once,
         )
-        shared = self._ray.put(checkpoint)  # once for all nodes, which need no file of weights
+        # Once for all nodes, which then need no file of weights. In a list, so that Ray hands over
+        # the reference; kept, because actors that are restarted read it again.
+        self._shared = [self._ray.put(checkpoint)]
         for _ in range(self._config.workers or max(1, fitting)):
-            actor = Actor(make.remote(self._config, destination, shared, on_gpu))
+            actor = Actor(make.remote(self._config, destination, self._shared, on_gpu))
             self._await(actor)
             self._actors.append(actor)
 

@@ -1,14 +1,14 @@
 """Tables with a row for each clip, written in pieces: CSV, or Parquet (extra `parquet`)."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gmaflow.errors import FlowError
 
-COLUMNS = {
+CLIP_COLUMNS = {
     "id": "string",
     "source": "string",
     "second": "string",
@@ -18,13 +18,8 @@ COLUMNS = {
     "width": "int64",
     "pairs": "int64",
     "cuts": "int64",
-    "mean_length": "float64",
-    "median_length": "float64",
-    "p95_length": "float64",
-    "max_length": "float64",
-    "mean_x": "float64",
-    "mean_y": "float64",
 }
+"""Columns of every table, with their types. Those of outputs are all float64."""
 Rows = list[dict[str, Any]]
 
 
@@ -44,17 +39,23 @@ def require_table(kind: str) -> None:
 
 
 @contextmanager
-def table_writer(path: Path) -> Iterator[Callable[[Rows], None]]:
-    """Give a function that appends rows to a new table; the suffix picks the format."""
+def table_writer(path: Path, names: Sequence[str]) -> Iterator[Callable[[Rows], None]]:
+    """Give a function that appends rows to a new table; the suffix picks the format.
+
+    Args:
+        path: The table.
+        names: Columns in addition to those of every table.
+    """
+    columns = {**CLIP_COLUMNS, **dict.fromkeys(names, "float64")}
     if path.suffix == ".parquet":
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in COLUMNS.items()])
+        schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in columns.items()])
         with pq.ParquetWriter(path, schema) as parquet:
             yield lambda rows: parquet.write_table(pa.Table.from_pylist(rows, schema=schema))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         yield writer.writerows

@@ -240,9 +240,9 @@ class Footage:
             yield frame
 
     def _scale(self, shape: tuple[int, ...]) -> float:
-        if self.config.short_side is None:
+        if self.config.side is None:
             return self.config.scale
-        return self.config.short_side / min(shape[:2])
+        return self.config.side / min(shape[:2])
 
 
 def fetch(clip: Clip, folder: Path) -> Clip:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -34,7 +35,7 @@ class BatchOptions:
 
     Examples:
       gmaflow batch videos/ -o flow/
-      gmaflow batch 'videos/**/*.mp4' -o flow/ --write flow,statistics --short-side 256
+      gmaflow batch 'videos/**/*.mp4' -o flow/ --write flow,statistics --side 256
       gmaflow batch kinetics.csv -o s3://bucket/flow --format tar --engine ray
       gmaflow batch kinetics.csv -o /shared/flow --shard $SLURM_ARRAY_TASK_ID/8
       gmaflow batch videos/ -o flow/ --retry-failed
@@ -85,7 +86,8 @@ def clip_event(progress: BatchProgress) -> dict[str, object]:
     event |= {"seconds": round(result.seconds, 3), "node": result.node, "worker": result.worker}
     if result.error is not None:
         event["error"] = result.error
-    return event | {"done": progress.done, "failed": progress.failed, "left": progress.left}
+    event |= {"done": progress.done, "failed": progress.failed, "left": progress.left}
+    return event | {"time": round(time.time(), 3)}
 
 
 def summary(progress: BatchProgress) -> str:

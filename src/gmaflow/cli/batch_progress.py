@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gmaflow.errors import counted, printable, say
+from gmaflow.errors import printable, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,7 +68,7 @@ def line_of(progress: BatchProgress) -> str:
     """Return the state as one line."""
     finished = progress.finished_before + progress.done
     parts = [
-        f"{finished:,} of {counted(progress.total, 'clip')}",
+        f"{finished:,} of {progress.total:,} clips",
         f"{progress.pairs_per_second:,.3g} pairs/s",
         f"{progress.failed + progress.failed_before:,} failed",
     ]
