@@ -126,6 +126,8 @@ def measure_cluster(options: argparse.Namespace) -> None:
         assert job.stdout is not None
         kills, nodes, clips, end = 0, set(), [], {}
         for line in job.stdout:
+            if not line.startswith("{"):
+                raise SystemExit(f"not JSON: {line}")
             event = json.loads(line)
             if event["event"] == "end":
                 end = event

@@ -5,11 +5,12 @@ running there; the driver gives those clips to other actors, while Ray restarts 
 where there is room. Actors that Ray cannot place yet, on a cluster that grows, join when they can.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gmaflow.batch.config import BatchConfig
@@ -20,6 +21,8 @@ from gmaflow.batch.worker import ClipResult, ClipWorker
 from gmaflow.errors import FlowError
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint
+
+log = logging.getLogger(__name__)
 
 MOST_TRIES = 4
 """Nodes may die for any reason; a clip that ended this many actors is taken for the reason."""
@@ -46,26 +49,25 @@ def import_ray() -> Any:  # noqa: ANN401  (a module without types)
 class RayWorker:
     """The actor: a worker with clips in threads. Ray makes one in a process on some node."""
 
-    def __init__(
-        self, config: BatchConfig, destination: Destination, checkpoint: list[Any], on_gpu: bool
-    ) -> None:
+    def __init__(self) -> None:
+        self._worker: ClipWorker | None = None
+
+    def start(
+        self, config: BatchConfig, destination: Destination, device: str, checkpoint: Checkpoint
+    ) -> str:
+        """Load the network, and return the version of gmaflow."""
         import ray
 
         context = ray.get_runtime_context()
-        device = "cuda" if on_gpu else "cpu"
-        name = f"{context.get_actor_id()[:8]}"
-        self._worker = ClipWorker(
-            config, destination, device=device, checkpoint=ray.get(checkpoint[0]), name=name
-        )
-        self._node = f"{self._worker.node} {context.get_node_id()[:6]}"
-
-    def ready(self) -> str:
-        """Return the version of gmaflow, once the worker can begin."""
+        name = context.get_actor_id()[:8]
+        worker = ClipWorker(config, destination, device=device, checkpoint=checkpoint, name=name)
+        worker.node = f"{worker.node} {context.get_node_id()[:6]}"
+        self._worker = worker
         return __version__
 
-    def run(self, clip: Clip) -> ClipResult:
-        """Do a clip."""
-        return replace(self._worker.run(clip), node=self._node)
+    def run(self, clip: Clip) -> ClipResult | None:
+        """Do a clip; None if the actor was restarted and has not loaded the network yet."""
+        return None if self._worker is None else self._worker.run(clip)
 
 
 @dataclass(eq=False)
@@ -78,6 +80,8 @@ class Actor:
     starting: Any = None
     """The reference that becomes ready when the actor is; None if it is ready."""
     alone: bool = False
+    node: str = ""
+    """Where its last result came from."""
 
 
 def run_on_ray(
@@ -141,6 +145,7 @@ class ActorPool:
         self._again: deque[Clip] = deque()
         self._at_once = 1
         self._more = True
+        self._arguments: tuple[Any, ...] = ()
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
         """Ask Ray for actors.
@@ -167,17 +172,18 @@ class ActorPool:
             max_task_retries=0,  # the driver gives clips of a lost actor to others
             max_concurrency=self._at_once,
         )
-        # Once for all nodes, which then need no file of weights. In a list, so that Ray hands over
-        # the reference; kept, because actors that are restarted read it again.
-        self._shared = [self._ray.put(checkpoint)]
+        # Weights are sent once to each node, which needs no file of them.
+        device = "cuda" if on_gpu else "cpu"
+        self._arguments = (self._config, destination, device, self._ray.put(checkpoint))
         for _ in range(self._config.workers or max(1, fitting)):
-            actor = Actor(make.remote(self._config, destination, self._shared, on_gpu))
+            actor = Actor(make.remote())
             self._await(actor)
             self._actors.append(actor)
 
     def _await(self, actor: Actor) -> None:
-        """Ask an actor to answer when it has started, or started again."""
-        actor.starting = actor.handle.ready.options(max_task_retries=-1).remote()
+        """Let an actor load the network when it has started, or started again."""
+        start = actor.handle.start.options(max_task_retries=-1)
+        actor.starting = start.remote(*self._arguments)
 
     def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult]:
         """Give out clips, and collect results."""
@@ -214,28 +220,32 @@ class ActorPool:
         if reference == actor.starting:
             try:
                 check_version(self._ray.get(reference))
-            except errors.RayActorError as err:
-                raise FlowError(f"Ray's workers cannot start: {reason_of(err)}") from err
+            except (errors.RayActorError, errors.RayTaskError) as err:
+                raise FlowError(f"a worker on Ray cannot start: {reason_of(err)}") from err
             actor.starting = None
             return
         clip = actor.doing.pop(reference)
         actor.alone = actor.alone and bool(actor.doing)
         try:
-            result: ClipResult = self._ray.get(reference)
+            result: ClipResult | None = self._ray.get(reference)
         except (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError):
-            # Its node or process died. Ray restarts it; others go on with its clips.
-            if actor.starting is None:
-                self._await(actor)
-            tries = self._tries.get(clip.key, 0) + 1
-            self._tries[clip.key] = tries
-            if tries < MOST_TRIES:
-                self._again.append(clip)
-            else:
-                reason = f"the worker died each of the {MOST_TRIES} times that it was tried"
-                yield ClipResult(clip, error=reason)
+            result = None
+        if result is not None:
+            actor.node = result.node
+            self._tries.pop(clip.key, None)
+            yield result
             return
-        self._tries.pop(clip.key, None)
-        yield result
+        # Its node or process died. Ray restarts it; others go on with its clips.
+        if actor.starting is None:
+            log.warning("a worker on %s is lost; others take over", actor.node or "a new node")
+            self._await(actor)
+        tries = self._tries.get(clip.key, 0) + 1
+        self._tries[clip.key] = tries
+        if tries < MOST_TRIES:
+            self._again.append(clip)
+        else:
+            reason = f"the worker died each of the {MOST_TRIES} times that it was tried"
+            yield ClipResult(clip, error=reason)
 
     def stop(self) -> None:
         """End all actors, whatever they are doing."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING, Annotated
 
 with suppress(ModuleNotFoundError):  # without it, options are written as key=value
@@ -60,12 +61,15 @@ def main(args: list[str]) -> None:
 
     from gmaflow.batch import run_batch
 
+    out = sys.stdout
+
     def watch(progress: BatchProgress) -> None:
         if options.json and progress.last is not None:
-            print(json.dumps(clip_event(progress)), flush=True)
+            print(json.dumps(clip_event(progress)), flush=True, file=out)
         show(progress)
 
-    with show_batch(quiet=options.quiet) as show:
+    # Ray prints pages to stdout when a node is lost; the engine says it in a line.
+    with redirect_stdout(StringIO()), show_batch(quiet=options.quiet) as show:
         progress = run_batch(options.config, list(options.inputs), options.output, watch=watch)
     if options.json:
         print(json.dumps({"event": "end", **progress.report()}), flush=True)
