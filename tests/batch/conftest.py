@@ -34,9 +34,9 @@ def small_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve folders of three frames, and one whose frames differ in size."""
+    """Eight folders of three frames, and one whose frames differ in size."""
     root = tmp_path_factory.mktemp("clips")
-    for number in range(12):
+    for number in range(8):
         write_clip_frames(root / f"{number:02d}", 3, seed=number)
     write_clip_frames(root / "bad", 2, seed=0)
     write_image(root / "bad" / "frame2.png", moving(1, size=(48, 48))[0])

@@ -6,11 +6,12 @@ only: no times, no names of machines.
 """
 
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -66,17 +67,19 @@ class ClipFiles:
         return sizes
 
 
-class ClipOutput(Protocol):
+class ClipOutput(ABC):
     """What is written of a clip."""
 
+    @abstractmethod
     def add(self, pair: ClipPair) -> None:
         """Take the next pair."""
 
     def close(self) -> Record:
         """Finish the files, and return what the clip's record says about them."""
+        return {}
 
 
-class PairFiles:
+class PairFiles(ClipOutput):
     """One file for each pair."""
 
     def __init__(
@@ -89,12 +92,8 @@ class PairFiles:
         with self._files.write(f"/{pair.name}{self._ending}") as path:
             self._write(path, pair)
 
-    def close(self) -> Record:
-        """Everything is written already."""
-        return {}
 
-
-class OcclusionArchive:
+class OcclusionArchive(ClipOutput):
     """`ID.occlusion.npz`: occlusion and confidence of every pair.
 
     `occluded_in/PAIR` and `occluded_out/PAIR` are bool, `confidence/PAIR` is float16.
@@ -126,7 +125,7 @@ class OcclusionArchive:
         return {}
 
 
-class Statistics:
+class Statistics(ClipOutput):
     """A row about the clip: lengths in pixels, averaged over its pairs, and their maximum."""
 
     def __init__(self) -> None:

@@ -30,6 +30,7 @@ from gmaflow.inference import (
 )
 from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
+from gmaflow.io.images import check_same_size
 from gmaflow.io.remote import explaining, is_remote, open_store
 from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
 from gmaflow.weights import Checkpoint
@@ -220,8 +221,11 @@ class Footage:
             )
 
     def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
+        shape: tuple[int, ...] = ()
         for number, path in enumerate(paths):
             image = load_image(path)
+            shape = shape or image.shape
+            check_same_size({str(paths[0]): shape, str(path): image}, error=ImageError)
             self.names.append(path.stem)
             yield TimedFrame(number, scale_image(image, self._scale(image.shape)), Fraction(number))
 
