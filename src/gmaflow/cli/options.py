@@ -35,6 +35,7 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 """Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
 
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
+Bound = Annotated[float, tyro.conf.arg(metavar="PX")]
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""

@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 from gmaflow.cli.options import progress_bar
 from gmaflow.errors import ImageError, OutputError, counted
 from gmaflow.io import (
+    CLIP_SUFFIXES,
+    FLOW_ENDINGS,
     FLOW_SUFFIXES,
     KITTI_ENDING,
     PICTURE_SUFFIXES,
+    USUAL_BOUND,
     VIDEO_OUTPUTS,
     FlowArrays,
     VideoReader,
     ensure_can_encode,
     ensure_can_write,
+    files_of,
     is_picture,
+    name_file,
     scale_image,
+    stem_of,
     write_image,
 )
 
@@ -31,10 +37,10 @@ if TYPE_CHECKING:
 
     from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator
 
-FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
+FileFormat = Literal["flo", "pfm", "npy", "npz", "npz16", "flo5", "exr", "kitti", "xy", "png"]
 """Formats of a folder of results: flow files, or png for pictures."""
 
-FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS
+FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS | CLIP_SUFFIXES
 
 FEWEST_PAIRS, MOST_PAIRS = 3, 8
 SHORTEST = 1.0
@@ -57,7 +63,7 @@ def holds_numbers(word: FileFormat) -> bool:
 
 def ending_of(word: FileFormat) -> str:
     """Return how the names of files in a format end."""
-    return KITTI_ENDING if word == "kitti" else f".{word}"
+    return FLOW_ENDINGS.get(word, f".{word}")
 
 
 class Part(StrEnum):
@@ -110,6 +116,8 @@ class PairOutput:
     max_length: float | None = None
     """The length that pictures show at full saturation, and arrows at full length; if None, the
     longest of this flow."""
+    bound: float = USUAL_BOUND
+    """The longest motion that 8-bit flow keeps."""
 
 
 def settings(estimator: "FlowEstimator") -> dict[str, object]:
@@ -169,12 +177,19 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
             .flo.
     """
     flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
+    endings = {**FOLDER_NAMES, Part.FLOW: flow_ending, Part.BACKWARD: backward_ending(flow_ending)}
     return {
-        part: f"{ending}{flow_ending}" if part in NUMBERS else ending
-        for part, ending in FOLDER_NAMES.items()
+        part: ending
+        for part, ending in endings.items()
         if (part in extras or part not in EXTRAS)
         and (only is None or holds_numbers(only) == (part in NUMBERS))
     }
+
+
+def backward_ending(ending: str) -> str:
+    """Return how the names of backward flow end, from how those of forward flow end."""
+    mark = FOLDER_NAMES[Part.BACKWARD]
+    return ending.replace("*", f"*{mark}") if "*" in ending else f"{mark}{ending}"
 
 
 def folder_paths(
@@ -189,14 +204,14 @@ def folder_paths(
         only: See `folder_endings`.
     """
     return {
-        part: folder / f"{stems[is_about_second(ending)]}{ending}"
+        part: folder / name_file(stems[is_about_second(ending)], ending)
         for part, ending in folder_endings(extras, only).items()
     }
 
 
 def is_about_second(ending: str) -> bool:
     """Whether a file with this ending is about the pixels of a pair's second frame."""
-    return ending.startswith(FOLDER_NAMES[Part.BACKWARD])
+    return FOLDER_NAMES[Part.BACKWARD] in ending
 
 
 def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
@@ -213,11 +228,12 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
             f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
     numbers = not is_picture(output)
-    stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
+    stem = stem_of(output)
     everything = folder_paths(output.parent, (stem, stem), extras)
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
     if numbers and Part.BACKWARD in paths:
-        paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")
+        start, _, rest = output.name.rpartition(stem)
+        paths[Part.BACKWARD] = output.with_name(f"{start}{stem}-backward{rest}")
     paths[Part.FLOW if numbers else Part.PICTURE] = output
     return paths
 
@@ -248,9 +264,9 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
     Raises:
         OutputError: An output is an input.
     """
-    sources = {path.resolve() for path in inputs}
+    sources = {file.resolve() for path in inputs for file in files_of(path)}
     for path in paths:
-        if path.resolve() in sources:
+        if any(file.resolve() in sources for file in files_of(path)):
             raise OutputError(f"{path} is an input; choose another output")
 
 
@@ -272,7 +288,8 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
         OutputError: An output exists.
     """
     for path in paths:
-        ensure_can_write(path, overwrite)
+        for file in files_of(path):
+            ensure_can_write(file, overwrite)
 
 
 def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
@@ -282,7 +299,7 @@ def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
             write_forward(result, path)
         elif part is Part.BACKWARD:
             if result.both is not None:
-                result.both.backward.save(path)
+                result.both.backward.save(path, bound=result.bound)
         else:
             write_image(path, draw(result, part))
 
@@ -292,7 +309,7 @@ def write_forward(result: PairOutput, path: Path) -> None:
     if result.both is not None and path.suffix.lower() == ".npz":
         result.both.save(path)
     else:
-        result.flow.save(path)
+        result.flow.save(path, bound=result.bound)
 
 
 def draw(result: PairOutput, part: Part) -> "np.ndarray":

@@ -7,7 +7,14 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io import encode_png, is_picture, read_flow_arrays, write_flow, write_image
+from gmaflow.io import (
+    USUAL_BOUND,
+    encode_png,
+    is_picture,
+    read_flow_arrays,
+    write_flow,
+    write_image,
+)
 from gmaflow.io.images import check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
 
@@ -72,16 +79,21 @@ class Flow:
         """How far each pixel moves, in pixels."""
         return np.hypot(self.array[..., 0], self.array[..., 1])
 
-    def save(self, path: str | Path) -> None:
-        """Write the flow; the suffix selects the format.
+    def save(self, path: str | Path, *, bound: float = USUAL_BOUND) -> None:
+        """Write the flow; the name selects the format.
 
-        .flo .pfm .npy .npz .flo5 .exr and .kitti.png (KITTI's 16-bit format) are flow files; .png
-        .jpg .webp and other image formats are pictures, as by `save_picture`.
+        .flo .pfm .npy .npz .flo5 .exr, .kitti.png (KITTI's 16-bit format), .f16.npz (float16) and
+        flow_x.jpg (8 bits, with flow_y.jpg) are flow files; .png .jpg .webp and other image formats
+        are pictures, as by `save_picture`.
+
+        Args:
+            path: Where to; an existing file is replaced.
+            bound: flow_x.jpg: the longest motion in x and in y; longer ones are clipped.
         """
         if is_picture(path):
             self.save_picture(path)
         else:
-            write_flow(path, self.array, self.valid, self.backward)
+            write_flow(path, self.array, self.valid, self.backward, bound=bound)
 
     def picture(
         self, *, max_length: float | None = None, legend: bool = False
