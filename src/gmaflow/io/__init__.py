@@ -1,9 +1,9 @@
 """Files <-> arrays, without torch.
 
 Images and their sizes (`images`), flow files (`flow_files`, `png16`), OpenEXR (`exr`,
-`exr_header`), video (`video_reader`, `video_writer`), folders in natural order (`folders`), paths
-and atomic writes (`paths`), reading and writing in threads (`overlap`), and folders of results that
-can be resumed (`resumable`).
+`exr_header`), video (`video_reader`, `video_writer`), masks of pixels to ignore (`masks`), folders
+in natural order (`folders`), paths and atomic writes (`paths`), reading and writing in threads
+(`overlap`), and folders of results that can be resumed (`resumable`).
 """
 
 from gmaflow.io.flow_files import (
@@ -26,6 +26,7 @@ from gmaflow.io.images import (
     scale_image,
     write_image,
 )
+from gmaflow.io.masks import MaskReader, read_mask
 from gmaflow.io.overlap import read_ahead, write_behind
 from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.video_reader import (
@@ -45,6 +46,7 @@ __all__ = [
     "PICTURE_SUFFIXES",
     "VIDEO_OUTPUTS",
     "FlowArrays",
+    "MaskReader",
     "Sound",
     "TimedFrame",
     "VideoInfo",
@@ -68,6 +70,7 @@ __all__ = [
     "read_flow_arrays",
     "read_frames",
     "read_image",
+    "read_mask",
     "scale_image",
     "write_behind",
     "write_flow",
