@@ -11,6 +11,7 @@ from gmaflow.version import __version__
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
+    "score": "measure how much moves in videos, one row for each",
     "convert": "draw flow files, or write them in another format",
     "demo": "try it on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and intact",
