@@ -14,6 +14,7 @@ import tyro
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Ignore,
     Overwrite,
     Progress,
     parse,
@@ -22,7 +23,6 @@ from gmaflow.cli.options import (
 from gmaflow.cli.outputs import refuse_existing, refuse_inputs
 from gmaflow.cli.video import (
     USUAL_FPS,
-    Ignore,
     check_cut_threshold,
     parse_fps,
     parse_time,

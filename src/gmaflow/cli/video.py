@@ -18,6 +18,7 @@ from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
     Estimator,
     EstimatorOptions,
+    Ignore,
     Overwrite,
     check_length,
     parse,
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
 
 Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
 Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
-Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
 
 USUAL_FPS = "25"
 SILENT = (".gif",)

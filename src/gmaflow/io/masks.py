@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from gmaflow.errors import FlowError, ImageError, counted
+from gmaflow.errors import FlowError, counted
 from gmaflow.io.images import IMAGE_SUFFIXES, check_same_size, read_image, scale_image
 from gmaflow.io.paths import PathLike
 from gmaflow.io.video_reader import TimedFrame, VideoReader
@@ -27,7 +27,8 @@ class MaskReader:
     """The masks of a clip's frames, true where a pixel is ignored: white, not black.
 
     An image holds for every frame. A folder of images or a video has a mask for each frame of the
-    clip, and the same part of it is read as of the clip.
+    clip, and the same part of it is read as of the clip. Masks of a video are asked for in rising
+    order at best: to go back, it is read again from its beginning.
 
     Args:
         path: The image, folder or video.
@@ -44,6 +45,7 @@ class MaskReader:
     ) -> None:
         self.path = Path(path)
         self._still: UInt8[np.ndarray, "h w 3"] | None = None
+        self._reader: VideoReader | None = None
         self._frames: Iterator[TimedFrame] = iter(())
         self._last: TimedFrame | None = None
         suffix = self.path.suffix.lower()
@@ -51,17 +53,17 @@ class MaskReader:
             self._still = read_image(path)
             size = self._still.shape[:2]
         else:
-            masks = VideoReader(path) if clip is None else clip.alike(path)
-            size = (masks.info.height, masks.info.width)
-            self._frames = iter(masks)
-            self._check_count(masks.info.num_frames, clip.info.num_frames if clip else count)
+            self._reader = VideoReader(path) if clip is None else clip.alike(path)
+            info = self._reader.info
+            size = (info.height, info.width)
+            self._check_count(info.num_frames, clip.info.num_frames if clip else count)
         if clip is not None:
             self._check_size(size, (clip.info.height, clip.info.width))
             if self._still is not None:
                 self._still = scale_image(self._still, clip.scale)
 
     def mask(self, number: int, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
-        """Return the mask of a frame; frames are asked for in rising order.
+        """Return the mask of a frame.
 
         Args:
             number: The number of the frame, from 0.
@@ -70,7 +72,8 @@ class MaskReader:
         Raises:
             FlowError: There is no such mask, it has another size, or it ignores every pixel.
         """
-        image = self._still if self._still is not None else self._advance_to(number)
+        image = self._still if self._reader is None else self._advance(self._reader, number)
+        assert image is not None
         self._check_size(image.shape[:2], size[:2])
         mask = _as_mask(image)
         if mask.all():
@@ -80,7 +83,9 @@ class MaskReader:
             )
         return mask
 
-    def _advance_to(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
+    def _advance(self, reader: VideoReader, number: int) -> UInt8[np.ndarray, "h w 3"]:
+        if self._last is None or self._last.number > number:
+            self._frames, self._last = iter(reader), None
         while self._last is None or self._last.number < number:
             known = 0 if self._last is None else self._last.number + 1
             self._last = next(self._frames, None)
@@ -89,8 +94,6 @@ class MaskReader:
                     f"{self.path} has {counted(known, 'mask')}, but there are more frames; give "
                     "one for each, or one image for all"
                 )
-        if self._last.number > number:
-            raise ImageError(f"{self.path}: the mask of frame {number} was read before")
         return self._last.image
 
     def _check_count(self, found: int | None, wanted: int | None) -> None:
