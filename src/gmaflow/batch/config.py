@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
+from gmaflow.io import USUAL_BOUND
+from gmaflow.io.xy_jpeg import check_bound
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
@@ -16,9 +18,12 @@ class BatchConfig:
 
     write: str = "flow"
     """What to write for each clip, with commas between: flow, pictures, occlusion (and confidence),
-    statistics."""
+    statistics, score."""
     format: str = "flo"
-    """The format of the flow."""
+    """The format of the flow: h5 or tar for one file a clip, otherwise flo, npz, npz16, xy, kitti,
+    pfm, npy, flo5 or exr for a file for each pair."""
+    bound: float = USUAL_BOUND
+    """8-bit flow (tar, xy): the longest motion in x and in y; longer ones are clipped."""
     table: str = "csv"
     """The format of the table with a row for each clip: csv or parquet."""
     max_length: float | None = None
@@ -92,6 +97,7 @@ class BatchConfig:
             raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
         if self.max_length is not None and not 0 < self.max_length < float("inf"):
             raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
+        check_bound(self.bound)
         self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
 
     @property
@@ -128,5 +134,5 @@ class BatchConfig:
 
     def settings(self) -> dict[str, object]:
         """Return the options that results depend on, by name."""
-        names = "format precision backend every scale side warm_start ignore_cuts max_length"
+        names = "format bound precision backend every scale side warm_start ignore_cuts max_length"
         return {"write": sorted(self.kinds)} | {name: getattr(self, name) for name in names.split()}

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gmaflow.batch.clip_outputs import ROWS
+from gmaflow.batch.clip_outputs import ROWS, require_format
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import (
     SHARDS,
@@ -135,6 +135,7 @@ def run_batch(
     clips = ClipList(inputs, config.columns)
     destination = Destination(output)
     destination.check()
+    require_format(config.format)
     if config.kinds & ROWS.keys():
         require_table(config.table)
     job = BatchJob(config, clips, destination)

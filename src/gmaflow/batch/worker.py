@@ -137,6 +137,7 @@ class ClipWorker:
             files,
             kinds=config.kinds,
             flow_format=config.format,
+            bound=config.bound,
             max_length=config.max_length,
         )
         footage = Footage(local, config)
@@ -151,7 +152,14 @@ class ClipWorker:
                 pairs += 1
                 for output in outputs:
                     output.add(
-                        ClipPair(name, pair.first.image, pair.second.image, pair.flow, pair.both)
+                        ClipPair(
+                            pair.first.number,
+                            name,
+                            pair.first.image,
+                            pair.second.image,
+                            pair.flow,
+                            pair.both,
+                        )
                     )
         footage.check()
         record = {

@@ -12,6 +12,7 @@ VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
     "batch": "estimate the flow of many clips, on many GPUs or machines",
+    "score": "measure how much moves in videos, one row for each",
     "convert": "draw flow files, or write them in another format",
     "demo": "try it on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and intact",

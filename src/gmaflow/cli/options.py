@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
 from itertools import count, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 import tyro
@@ -36,6 +37,8 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
 Bound = Annotated[float, tyro.conf.arg(metavar="PX")]
+Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
+"""Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""

@@ -369,6 +369,7 @@ def choose_scale(
     looks: Sequence[Look],
     *,
     cut_threshold: float | None = None,
+    residual: bool = False,
     quiet: bool = False,
 ) -> float:
     """Return a length in pixels that nearly all motions stay below.
@@ -379,6 +380,7 @@ def choose_scale(
         estimator: The estimator.
         looks: The pairs, from `looks_at_video` or `looks_at_frames`.
         cut_threshold: Pairs that differ more are ignored; None uses all.
+        residual: For the motions that are not the camera's.
         quiet: Show no progress.
     """
     from gmaflow.inference import cut_score
@@ -391,19 +393,27 @@ def choose_scale(
             if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
                 continue
             try:
-                longest = max(longest, HEADROOM * long_motion(estimator, *images))
+                motion = long_motion(estimator, *images, residual=residual)
+                longest = max(longest, HEADROOM * motion)
             except ImageError:  # reported when this pair is estimated
                 continue
     return longest
 
 
-def long_motion(estimator: "FlowEstimator", image1: "np.ndarray", image2: "np.ndarray") -> float:
+def long_motion(
+    estimator: "FlowEstimator",
+    image1: "np.ndarray",
+    image2: "np.ndarray",
+    *,
+    residual: bool = False,
+) -> float:
     """Return the 99th percentile of the lengths of a pair's motions."""
     import numpy as np
 
     shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
     flow = estimator(scale_image(image1, shrink), scale_image(image2, shrink))
-    return float(np.quantile(flow.length, QUANTILE)) / shrink
+    vectors = flow.camera().residual if residual else flow.array
+    return float(np.quantile(np.hypot(vectors[..., 0], vectors[..., 1]), QUANTILE)) / shrink
 
 
 def scale_of(flows: "Iterable[FlowArrays]") -> float:

@@ -19,6 +19,7 @@ from gmaflow.viz.maps import (
     confidence_map,
     error_legend,
     error_map,
+    moving_overlay,
     occlusion_layer,
     occlusion_overlay,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "flow_with_legend",
     "largest_length",
     "line_plot",
+    "moving_overlay",
     "occlusion_layer",
     "occlusion_overlay",
     "pair_panel",
