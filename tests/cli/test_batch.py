@@ -30,7 +30,7 @@ def test_it_reports_and_tells_what_failed(
 ) -> None:
     pytest.importorskip("fsspec")
     args = ("batch", frames, "-o", f"memory://cli-{tmp_path.name}")
-    options = ("--weights", weights["raft-small"], "--iters", "1")
+    options = ("--weights", weights["raft-small"], "--iters", "1", "--ignore-cuts")
     first = run(*args, *options)
     assert first.code == 1
     assert "1 clip, 2 pairs" in first.out
@@ -78,7 +78,12 @@ def test_it_runs_without_tyro_by_settings(
     done = subprocess.run(
         [
             *(sys.executable, "-m", "gmaflow", "batch", *settings.split()),
-            *(f"weights={weights['raft-small']}", "max_length=3.5", "json=true"),
+            *(
+                f"weights={weights['raft-small']}",
+                "max_length=3.5",
+                "ignore_cuts=true",
+                "json=true",
+            ),
         ],
         env=os.environ | without_tyro(tmp_path),
         capture_output=True,

@@ -160,6 +160,7 @@ class BatchJob:
 
     def run(self, watch: Watch) -> None:
         """Do what is missing."""
+        check_identifiers(self.clips)
         checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
         claim(self.destination, settings_of(self.config, checkpoint))
         finished = FinishedClips(self.destination)
@@ -189,17 +190,11 @@ class BatchJob:
         return islice(iter(self.clips), part - 1, None, parts)
 
     def _count(self, finished: FinishedClips, failed: HashSet) -> None:
-        """Look at all clips before the work.
+        """Count the clips before the work.
 
         Raises:
-            FlowError: Two clips have one identifier, or one of them was done from another source.
+            OutputError: The destination holds a clip of the same name from another source.
         """
-        identifiers = HashSet()
-        for clip in self.clips:
-            check_identifier(clip.identifier, clip.source)
-            identifiers.add(clip.identifier)
-        if repeated := identifiers.repeated():
-            refuse_repeated(self.clips, repeated)
         for clip in self._own_clips():
             self.progress.total += 1
             if clip in finished:
@@ -265,14 +260,20 @@ def table_row(data: bytes) -> dict[str, Any]:
     return row | {"cuts": len(record["cuts"])}
 
 
-def refuse_repeated(clips: Iterable[Clip], repeated: set[int]) -> None:
-    """Name two clips with one identifier.
+def check_identifiers(clips: Iterable[Clip]) -> None:
+    """Look at all clips, before anything is written.
 
     Raises:
-        FlowError: There are such clips, which would be written to the same files.
+        FlowError: An identifier cannot be a name, or two clips have the same, and would be written
+            to the same files.
     """
-    seen: dict[str, str] = {}
+    identifiers = HashSet()
     for clip in clips:
+        check_identifier(clip.identifier, clip.source)
+        identifiers.add(clip.identifier)
+    repeated = identifiers.repeated()
+    seen: dict[str, str] = {}
+    for clip in clips if repeated else ():
         if hash_of(clip.identifier) in repeated:
             if clip.identifier in seen:
                 raise FlowError(
