@@ -271,7 +271,7 @@ def measure_speed(options: argparse.Namespace) -> None:
     height, width = map(int, options.size.split("x"))
     with workplace() as folder:
         write_frames(folder / "clips", options.clips, options.frames, (height, width))
-        for turn in range(options.turns):
+        for turn, workers in enumerate(options.turns * options.counts.split(",")):
             output = folder / f"out{turn}"
             report, events, seconds = run(
                 f"inputs={folder / 'clips'}",
@@ -279,18 +279,20 @@ def measure_speed(options: argparse.Namespace) -> None:
                 f"format={options.format}",
                 f"iters={options.iters}",
                 f"device={options.device}",
+                f"workers={workers}",
             )
-            times = sorted(event["time"] for event in events)
-            warm = len(times) // 4
-            pairs = sum(event["pairs"] for event in sorted(events, key=lambda e: e["time"])[warm:])
+            events.sort(key=lambda event: event["time"])
+            times = [event["time"] for event in events]
+            warm = len(times) // 3  # the first calls compile, tune and record
+            pairs = sum(event["pairs"] for event in events[warm:])
             steady = pairs / (times[-1] - times[warm - 1])
             size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
             print(
-                f"{report['done']} clips, {report['pairs']} pairs of {options.size}, "
-                f"{options.iters} iterations, {options.format}: {steady:.0f} pairs/s after the "
-                f"first quarter, {report['pairs_per_second']:.0f} with the start of the workers, "
-                f"{report['pairs'] / seconds:.0f} for the whole command; "
-                f"{size / report['pairs'] / height / width:.3f} bytes per pixel",
+                f"{workers} workers, {report['done']} clips, {report['pairs']} pairs of "
+                f"{options.size}, {options.iters} iterations, {options.format}: "
+                f"{steady:.0f} pairs/s after the first third, {report['pairs_per_second']:.0f} "
+                f"with the start of the workers, {report['pairs'] / seconds:.0f} for the whole "
+                f"command; {size / report['pairs'] / height / width:.3f} bytes per pixel",
                 flush=True,
             )
 
@@ -347,7 +349,7 @@ def main() -> None:
         "resume": (10_000, 2),
         "memory": (1, 2),
         "workers": (8, 9),
-        "speed": (64, 150),
+        "speed": (96, 150),
         "picture": (120, 4),
     }
     clips, frames = usual[options.what]

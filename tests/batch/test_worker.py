@@ -84,6 +84,16 @@ def test_bytes_do_not_depend_on_when_or_where(
     assert bytes_of(tmp_path / "again") == first
 
 
+def test_threads_may_share_a_worker(worker: ClipWorker, clips: Path, tmp_path: Path) -> None:
+    some = [Clip(f"{number:02d}", str(clips / f"{number:02d}")) for number in range(4)]
+    for clip in some:
+        worker.run(clip)
+    worker.destination = Destination(str(tmp_path / "threads"))
+    with ThreadPoolExecutor(4) as threads:
+        assert all(result.error is None for result in threads.map(worker.run, some))
+    assert bytes_of(tmp_path / "threads") == bytes_of(tmp_path / "out")
+
+
 def test_videos_pairs_cuts_gaps_and_sizes(worker: ClipWorker, clips: Path, tmp_path: Path) -> None:
     scenes = moving(4, seed=1) + moving(4, seed=2)
     video = str(write_clip(tmp_path / "v.mp4", scenes))
