@@ -3,6 +3,7 @@
 import json
 import re
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
