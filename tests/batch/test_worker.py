@@ -4,7 +4,7 @@ import json
 import re
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,12 @@ import pytest
 
 from gmaflow import read_flow
 from gmaflow.batch import BatchConfig, Clip, ClipWorker
+from gmaflow.batch.clip_outputs import FLOW_FORMATS, ROWS
 from gmaflow.batch.destination import Destination, record_name
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_image, write_image
+from gmaflow.inference.scoring import score_motion
+from gmaflow.io import open_clip, read_image, write_image
 from tests.batch.conftest import SIZE, bytes_of
 from tests.io.clips import moving, write_clip
 
@@ -83,6 +85,36 @@ def test_bytes_do_not_depend_on_when_or_where(
     worker.destination = Destination(str(tmp_path / "again"))
     worker.run(clip)
     assert bytes_of(tmp_path / "again") == first
+
+
+@pytest.mark.parametrize("flow_format", FLOW_FORMATS)
+def test_every_format_holds_the_flow(worker: ClipWorker, clips: Path, flow_format: str) -> None:
+    if flow_format == "exr":
+        pytest.importorskip("OpenEXR")
+    if flow_format in ("h5", "flo5"):
+        pytest.importorskip("h5py")
+    with_options(worker, format=flow_format, bound=4.0)
+    clip = Clip("x/00", str(clips / "00"))
+    assert worker.run(clip).error is None
+    folder = Path(worker.destination.url) / "x"
+    whole = folder / f"00.{flow_format}"
+    stored = open_clip(whole if whole.is_file() else folder / "00")
+    frames = [clips / "00" / f"frame{number}.png" for number in range(3)]
+    tolerance = {"tar": 0.2, "xy": 0.2, "kitti": 0.01, "h5": 2e-3, "npz16": 2e-3}
+    for found, flow in zip(stored, worker.estimator.sequence(frames), strict=True):
+        difference = np.abs(found.array - flow.array).max()
+        assert difference <= tolerance.get(flow_format, 0.0)
+
+
+def test_the_score_is_that_of_the_flow(worker: ClipWorker, clips: Path) -> None:
+    with_options(worker, write="score,statistics")
+    clip = Clip("00", str(clips / "00"))
+    worker.run(clip)
+    frames = [clips / "00" / f"frame{number}.png" for number in range(3)]
+    wanted = asdict(score_motion(worker.estimator.sequence(frames)))
+    found = record_of(worker, clip)["score"]
+    assert isinstance(found, dict)
+    assert found == {name: wanted[name] for name in ROWS["score"]}
 
 
 def test_threads_may_share_a_worker(worker: ClipWorker, clips: Path, tmp_path: Path) -> None:
