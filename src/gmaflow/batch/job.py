@@ -156,6 +156,7 @@ class BatchJob:
             self._table = f"{SHARDS}/clips-{part}-of-{parts}.{config.table}"
             failures = f"{SHARDS}/failures-{part}-of-{parts}.jsonl"
         self._failures = FailureLog(destination, failures)
+        self._checked: set[str] = set()
         self.progress.failures = destination.path_of(failures)
 
     def run(self, watch: Watch) -> None:
@@ -229,8 +230,9 @@ class BatchJob:
 
     def _check_visible(self, result: ClipResult) -> None:
         """Refuse a machine whose folder is not the driver's, at its first result."""
-        if result.error is not None or result.node in self.progress.nodes:
+        if result.error is not None or result.node in self._checked:
             return
+        self._checked.add(result.node)
         if self.destination.read(record_name(result.clip)) is None:
             raise OutputError(
                 f"{result.node} wrote {result.clip.identifier!r} to {self.destination.url}, where "

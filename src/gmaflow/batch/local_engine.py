@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TypeAlias
 
+import torch
+
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.manifest import Clip
@@ -42,8 +44,6 @@ def devices_of(config: BatchConfig) -> list[str]:
     Raises:
         FlowError: There is no such device.
     """
-    import torch
-
     place = pick_device(config.device)
     if place.type == "cuda" and place.index is None:
         count = torch.cuda.device_count()
@@ -68,8 +68,12 @@ def run_here(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
 ) -> Iterator[ClipResult]:
     """Do clips in this process, one after the other; for places that other processes cannot see."""
-    worker = ClipWorker(config, destination, device=config.device, name="0")
-    yield from map(worker.run, clips)
+    threads = torch.get_num_threads()
+    try:
+        worker = ClipWorker(config, destination, device=config.device, name="0")
+        yield from map(worker.run, clips)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run_local(

@@ -83,10 +83,9 @@ class ClipWorker:
         self.config, self.destination = config, destination
         self.node, self.name = socket.gethostname(), name
         place = pick_device(device)
-        if place.type == "cpu":
-            # Rounding depends on the number of threads: with one, the bytes are the same on every
-            # machine with such cores, and a process for each core is faster than many threads.
-            torch.set_num_threads(1)
+        # Rounding on a CPU depends on the number of threads: with one, the bytes are the same on
+        # every machine with such cores, and a process for each core is faster than many threads.
+        torch.set_num_threads(1)
         limit: str | float | None = config.max_memory
         if limit is None and place.type == "cuda" and config.num_gpus < 1:
             limit = config.num_gpus * free_memory(place)

@@ -97,12 +97,12 @@ class _Disk(RawIOBase):
         if self._error is not None:
             raise self._error
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401
         data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
+        memoryview(buffer)[: len(data)] = data
         return len(data)
 
-    def write(self, data: memoryview) -> int:  # type: ignore[override]
+    def write(self, data: Any) -> int:  # noqa: ANN401
         self._try(lambda: self._file.write(data))
         return len(data)
 
