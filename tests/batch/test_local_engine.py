@@ -14,6 +14,7 @@ from gmaflow.batch import BatchConfig, local_engine, run_batch
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.local_engine import WorkerPool, cpu_workers, devices_of
 from gmaflow.batch.manifest import Clip, ClipList
+from gmaflow.batch.worker import ClipResult
 from tests.batch.conftest import Command, bytes_of
 
 
@@ -109,12 +110,12 @@ class Dying:
     def run(self, clip: Clip) -> Any:  # noqa: ANN401
         if clip.identifier == "bad":
             os.kill(os.getpid(), signal.SIGKILL)
-        return local_engine.ClipResult(clip, pairs=1)
+        return ClipResult(clip, pairs=1)
 
 
 def serve_dying(*args: Any) -> None:  # noqa: ANN401
     """What a process runs in place of a worker with a network."""
-    local_engine.ClipWorker = Dying  # type: ignore[misc, assignment]
+    vars(local_engine)["ClipWorker"] = Dying
     real_serve(*args)
 
 

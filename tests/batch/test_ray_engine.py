@@ -48,7 +48,7 @@ def test_a_killed_node_costs_nothing_but_time(
         assert len(bytes_of(tmp_path / "ray")) == 8 * 3 + 2
         assert_same(tmp_path / "ray", reference)
     finally:
-        cluster.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 def assert_same(folder: Path, reference: str) -> None:

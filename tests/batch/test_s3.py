@@ -129,5 +129,6 @@ def test_buckets_that_cannot_be_used_get_a_sentence(config: BatchConfig, clips: 
 
 def require_credentials(after: str) -> None:
     url = f"{os.environ['AWS_ENDPOINT_URL']}/moto-api/reset-auth"
-    with urlopen(Request(url, data=after.encode(), method="POST")):
+    plain = {"Content-Type": "text/plain"}
+    with urlopen(Request(url, data=after.encode(), headers=plain, method="POST")):
         pass

@@ -219,8 +219,8 @@ def test_remote_clips_are_downloaded(worker: ClipWorker, clips: Path, tmp_path: 
     out = tmp_path / "out"
     assert bytes_of(out / "local") == bytes_of(out / "remote")
     assert worker.run(Clip("video", f"{source.url}/v.mp4")).pairs == 2
-    pair = (f"{source.url}/00/frame{n}.png" for n in (0, 1))
-    assert worker.run(Clip("pair", *pair)).pairs == 1
+    first, second = (f"{source.url}/00/frame{n}.png" for n in (0, 1))
+    assert worker.run(Clip("pair", first, second)).pairs == 1
     assert not (out / "_partial").exists() or not any((out / "_partial").rglob("*.png"))
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -208,7 +208,7 @@ class BatchJob:
             elif clip.key in failed:
                 self.progress.failed_before += 1
 
-    def _results(self, todo: Iterator[Clip], checkpoint: Checkpoint) -> Iterator[ClipResult]:
+    def _results(self, todo: Iterator[Clip], checkpoint: Checkpoint) -> Generator[ClipResult]:
         if self.config.engine == "ray":
             from gmaflow.batch.ray_engine import run_on_ray
 

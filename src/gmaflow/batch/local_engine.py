@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ def clips_at_once(device: str) -> int:
 
 def run_here(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
-) -> Iterator[ClipResult]:
+) -> Generator[ClipResult]:
     """Do clips in this process, one after the other; for places that other processes cannot see."""
     threads = torch.get_num_threads()
     try:
@@ -78,7 +78,7 @@ def run_here(
 
 def run_local(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
-) -> Iterator[ClipResult]:
+) -> Generator[ClipResult]:
     """Do clips with all devices of this machine; gives results as they come.
 
     Raises:
@@ -247,6 +247,10 @@ def serve(
         send(str(err))
         return
     send(None)
+
+    def do(clip: Clip) -> None:
+        send(worker.run(clip))
+
     with ThreadPoolExecutor(clips_at_once(device)) as threads:
         while True:
             try:
@@ -255,4 +259,4 @@ def serve(
                 os._exit(1)  # killed without a chance to say so; clips that are begun are lost
             if clip is None:
                 return
-            threads.submit(lambda clip=clip: send(worker.run(clip)))
+            threads.submit(do, clip)

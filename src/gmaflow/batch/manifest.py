@@ -64,7 +64,7 @@ class Clip:
 
     def as_row(self) -> Row:
         """Return it as a row of a report."""
-        row = {"id": self.identifier, "source": self.source, "second": self.second}
+        row: Row = {"id": self.identifier, "source": self.source, "second": self.second}
         row |= {"start": self.start, "end": self.end}
         return {name: value for name, value in row.items() if value is not None}
 

@@ -8,7 +8,7 @@ where there is room. Actors that Ray cannot place yet, on a cluster that grows, 
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,7 +59,7 @@ class RayWorker:
         import ray
 
         context = ray.get_runtime_context()
-        name = context.get_actor_id()[:8]
+        name = str(context.get_actor_id())[:8]
         worker = ClipWorker(config, destination, device=device, checkpoint=checkpoint, name=name)
         worker.node = f"{worker.node} {context.get_node_id()[:6]}"
         self._worker = worker
@@ -86,7 +86,7 @@ class Actor:
 
 def run_on_ray(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
-) -> Iterator[ClipResult]:
+) -> Generator[ClipResult]:
     """Do clips on a Ray cluster; gives results as they come.
 
     Raises:

@@ -7,7 +7,7 @@ of a million. Only a destination that cannot be written to ends it (`ClipResult.
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -178,18 +178,19 @@ class ClipWorker:
 
     def _pairs(
         self, footage: "Footage", estimator: FlowEstimator
-    ) -> "Iterator[PairEstimate[TimedFrame]]":
+    ) -> "Generator[PairEstimate[TimedFrame]]":
         threshold = None if self.config.ignore_cuts else CUT_THRESHOLD
         both = self.config.both_ways
         if self.config.warm_start or estimator.device.type != "cuda" or both:
-            return estimate_pairs(
+            yield from estimate_pairs(
                 estimator,
                 footage,
                 backward=both,
                 warm_start=self.config.warm_start,
                 cut_threshold=threshold,
             )
-        return estimate_pairs_in_batches(
+            return
+        yield from estimate_pairs_in_batches(
             estimator,
             footage,
             batch=lambda height, width: min(MOST_PAIRS, PIXELS_AT_ONCE // (height * width)),
