@@ -20,10 +20,11 @@ from itertools import repeat
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, RunOptions, StepPlan, StepResult, TrainConfig, TrainStep
-from gmaflow.training.distributed import ALONE
+from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.recorded import RecordedStep
 from gmaflow.training.setup import prepare
 
@@ -32,9 +33,12 @@ STEP_ALONE = "folder:."
 WARM_UP = 5
 """Steps that are not measured."""
 EAGER, RECORDED = "the step alone, eager", "the step alone"
+EXCHANGED = "the step alone, gradients exchanged"
+"""As with several processes, by one."""
 ROWS = {
     EAGER: (STEP_ALONE, 8, 12),
     RECORDED: (STEP_ALONE, 8, 12),
+    EXCHANGED: (STEP_ALONE, 8, 12),
     "scenes rendered as it trains": ("scenes:mix", 16, 12),
     "the same, started again": ("scenes:mix", 16, 12),
 }
@@ -43,23 +47,30 @@ Learn = Callable[[Batch, StepPlan], StepResult]
 
 
 def begin(
-    config: TrainConfig, device: torch.device, *, eager: bool
+    config: TrainConfig, device: torch.device, *, eager: bool, world: World
 ) -> tuple[Learn, Iterator[Batch]]:
     """Return a step and its batches, as `gmaflow train` would use them."""
     if config.data != STEP_ALONE:
         with tempfile.TemporaryDirectory() as folder:
             run = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return run.learn, run.source.batches(0)
-    step = TrainStep(FlowNetwork(config.network).to(device), config)
+    step = TrainStep(FlowNetwork(config.network).to(device), config, world=world)
     batches = repeat(Batch.blank(config.batch, config.crop, device))
     return step if eager or device.type != "cuda" else RecordedStep(step), batches
 
 
+def join_alone(device: torch.device) -> World:
+    """Return a world of one process that exchanges gradients with itself."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    return World(grouped=True)
+
+
 def measure(
-    config: TrainConfig, device: torch.device, repeats: int, *, eager: bool
+    config: TrainConfig, device: torch.device, repeats: int, *, eager: bool, world: World
 ) -> dict[str, float]:
     """Train for a few steps; return the time of the first, the time per step, and the memory."""
-    learn, batches = begin(config, device, eager=eager)
+    learn, batches = begin(config, device, eager=eager, world=world)
     plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
     first = finish(learn, batches, plan, device, steps=1)
     begun = finish(learn, batches, plan, device, steps=WARM_UP)
@@ -106,6 +117,7 @@ def print_table(options: argparse.Namespace) -> None:
             )
             took[row] = found["step"]
     print(f"\nThe eager step takes {took[EAGER] / took[RECORDED]:.2f} times as long.")
+    print(f"Exchanging gradients adds {took[EXCHANGED] / took[RECORDED] - 1:.1%}.")
 
 
 def measure_in_process(row: str, cache: Path) -> dict[str, float]:
@@ -128,6 +140,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--textures", default="", help="folder of pictures for the scenes")
+    parser.add_argument("--batch", type=int, help="instead of that of the table")
+    parser.add_argument("--iters", type=int, help="instead of that of the table")
     parser.add_argument("--row", choices=ROWS, help="measure only this row, and print JSON")
     options = parser.parse_args()
     if options.row is None:
@@ -137,14 +151,17 @@ def main() -> None:
     config = TrainConfig(
         model=options.model,
         data=data,
-        batch=batch,
-        iters=iters,
+        batch=options.batch or batch,
+        iters=options.iters or iters,
         crop=tuple(options.crop),
         precision=options.precision,
         textures=options.textures,
     )
     device, eager = torch.device(options.device), options.row == EAGER
-    print(json.dumps(measure(config, device, options.repeats, eager=eager)))
+    world = join_alone(device) if options.row == EXCHANGED else ALONE
+    print(json.dumps(measure(config, device, options.repeats, eager=eager, world=world)))
+    if world.grouped:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

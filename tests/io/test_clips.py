@@ -88,8 +88,6 @@ def test_what_does_not_belong_into_a_clip_is_refused(tmp_path: Path, name: str) 
             clip.add(3, smooth())
         with pytest.raises(FlowFileError, match="a clip has one size"):
             clip.add(4, smooth(10, 10))
-        with pytest.raises(FlowFileError, match="flow is floating point"):
-            clip.add(4, np.zeros((3, 4, 2), int))  # type: ignore[arg-type]
     assert open_clip(tmp_path / name).frames == (3,)
 
 
@@ -137,7 +135,9 @@ def test_a_clip_cut_anywhere_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     write(path)
     raw = path.read_bytes()
-    for cut in range(0, len(raw), 511):
+    # A .tar is filled up with zeros, of which only the first 1024 count.
+    whole = len(raw) if name == "a.h5" else len(raw.rstrip(b"\0"))
+    for cut in range(0, whole, 511):
         path.write_bytes(raw[:cut])
         with pytest.raises(FlowFileError, match=str(path)):
             open_clip(path)

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Bound, Overwrite, check_length, parse, progress_bar
+from gmaflow.cli.options import Bound, Json, Overwrite, Quiet, check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -76,13 +76,9 @@ class ConvertOptions:
     """Length at which pictures reach full colour; by default the longest of a file, and for a
     folder one length from files spread over it."""
     bound: Bound = USUAL_BOUND
-    """8-bit flow: the longest motion in x and in y; longer ones are clipped."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    quiet: Quiet = False
+    json: Json = False
 
     @property
     def output(self) -> Path:
@@ -120,7 +116,8 @@ def main(args: list[str]) -> None:
     jobs = plan(options)
     scale = options.max_length
     if scale is None and jobs[0].draws and options.is_sequence:
-        scale = scale_of(readable(sample(jobs)))
+        some = spread(len(jobs), min(len(jobs), MOST_PAIRS))
+        scale = scale_of(readable(jobs[number] for number in some))
     skipped = convert(jobs, options, scale)
     report = {
         "input": str(options.input),
@@ -135,11 +132,7 @@ def main(args: list[str]) -> None:
 
 
 def plan(options: ConvertOptions) -> list[Conversion]:
-    """List the conversions, after everything that can be checked before the work.
-
-    Raises:
-        FlowError: An option or path cannot be used.
-    """
+    """List each flow file with its output, after everything that can be checked before the work."""
     check_length("--max-length", options.max_length)
     check_length("--bound", options.bound)
     check_output(options)
@@ -220,12 +213,7 @@ def plan_files(options: ConvertOptions) -> list[Conversion]:
     ]
 
 
-def sample(jobs: Sequence[Conversion]) -> list[Conversion]:
-    """Return a few conversions, spread evenly."""
-    return [jobs[number] for number in spread(len(jobs), min(len(jobs), MOST_PAIRS))]
-
-
-def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
+def readable(jobs: Iterable[Conversion]) -> Iterator[FlowArrays]:
     """Read flow files; those that cannot be read are skipped here and reported later."""
     for job in jobs:
         try:
@@ -235,11 +223,7 @@ def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
 
 
 def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
-    """Convert the files; returns the errors of files that were skipped.
-
-    Raises:
-        FlowFileError: No file could be converted.
-    """
+    """Convert the files; returns the errors of files that were skipped."""
     skipped: list[str] = []
     with (
         create_clip(options.output, bound=options.bound)

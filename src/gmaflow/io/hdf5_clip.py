@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float16, Float32, Int64
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.flow_files import BROKEN_HDF5, import_h5py, plain_dataset, to_half
-from gmaflow.io.images import check_header_size, check_length, check_ratio
+from gmaflow.io.flow_files import import_h5py, plain_dataset, to_half
+from gmaflow.io.images import BROKEN, check_header_size, check_length, check_ratio
 
 SUFFIX = ".h5"
 _LEVEL = 1  # 4 takes half as long again for 2 % less
@@ -170,7 +170,7 @@ def read_index(path: Path) -> Hdf5Index:
             chunks = _find_chunks(path, data, count)
     except FlowFileError:
         raise
-    except BROKEN_HDF5 as err:
+    except (MemoryError, *BROKEN) as err:
         raise FlowFileError(f"{path}: not a valid .h5 file ({err})") from err
     if numbers != sorted(set(numbers)) or numbers[0] < 0:
         raise FlowFileError(f"{path}: the numbers of its frames are not in order")

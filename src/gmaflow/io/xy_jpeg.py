@@ -46,7 +46,7 @@ def xy_stem(path: PathLike) -> str:
     """Return the name of a pair of JPEGs without flow_x or flow_y: 000012."""
     name = xy_paths(path)[0]
     start, _, rest = name.stem.rpartition("flow_x")
-    return (start + rest).strip("._-") or "flow"
+    return (start + rest.lstrip("._-")).strip("._-") or "flow"
 
 
 def check_bound(bound: float) -> None:

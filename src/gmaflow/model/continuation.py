@@ -5,7 +5,8 @@ hidden part moves differently from its visible part, and a copy is wrong. Here a
 fitted to the cells that a cell attends to, evaluated where the cell is, and a gate decides how far
 the flow moves towards it. From the third iteration on, after the update:
 
-    A_ij   = softmax_j(q_i . k_j / sqrt(128) - d |i - j|),  q, k = W [x; h],  d = softplus(d0)
+    A_ij   = softmax_j(q_i . k_j / sqrt(128) - d |i - j|),  d = softplus(d0)
+             q, k = W [x; h; relu(conv3x3([x; h]))]
     t, r, g = conv1x1(relu(conv3x3(h)));  c = sigmoid(t);  lambda = exp(clamp(l0 + r, -9, 3))
     s_ij   = A_ij c_j, plus 1e-4 for the cell itself;  m_i = sum_j A_ij c_j
     mu, phi: means of p and f weighted by s;  C, D: covariances of p with p, and of f with p
@@ -47,6 +48,8 @@ LIMIT = 32.0
 """The largest e - f of each component, in cells."""
 OWN_WEIGHT = 1e-4
 """Weight of a cell in its own fit: a cell that attends to nothing trustworthy keeps its flow."""
+LARGEST_PEAK = 50.0
+"""The largest gradient of a cell's fit, relative to the mean over the cells."""
 MOMENTS = 12
 """The products whose means a fit needs: 1, x, y, u, v, xx, xy, yy, ux, uy, vx, vy."""
 
@@ -67,9 +70,9 @@ class Continuation(nn.Module):
 
     def __init__(self, *, context_channels: int, hidden_channels: int) -> None:
         super().__init__()
-        self.query_key = nn.Conv2d(
-            context_channels + hidden_channels, 2 * COMPARED_CHANNELS, 1, bias=False
-        )
+        seen = context_channels + hidden_channels
+        self.surroundings = nn.Conv2d(seen, COMPARED_CHANNELS, 3, padding=1)
+        self.query_key = nn.Conv2d(seen + COMPARED_CHANNELS, 2 * COMPARED_CHANNELS, 1, bias=False)
         self.decay = nn.Parameter(torch.tensor([math.log(math.expm1(1 / 12))]))
         """d0"""
         self.head = nn.Conv2d(hidden_channels, HEAD_CHANNELS, 3, padding=1)
@@ -114,6 +117,12 @@ class Continuation(nn.Module):
     ) -> tuple[Float[Tensor, "b 1 p e"], Float[Tensor, "b 1 p e"]]:
         """Return q / sqrt(128) and k."""
         seen = torch.cat([context, hidden.to(context.dtype)], dim=1)
+        if self.training:
+            # The gradient of A reaches thousands where a fit is ill-conditioned. In half precision
+            # it would overflow, and the loss scale that avoids it would lose all small gradients.
+            seen = seen.float()
+        around = convolve(self.surroundings, seen).relu()
+        seen = torch.cat([seen, around], dim=1)
         both = convolve(self.query_key, seen).flatten(2).transpose(1, 2)[:, None]
         queries, keys = both.split(COMPARED_CHANNELS, dim=-1)
         return queries * COMPARED_CHANNELS**-0.5, keys
@@ -134,6 +143,8 @@ class Continuation(nn.Module):
             own, logits = self.terms(hidden, flow)
             trusted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
             sums = attention.aggregate(trusted[:, None])[:, 0]
+            if sums.requires_grad:
+                sums.register_hook(limit_peaks)
             moved, continued = self.blend(sums, own, logits, flow)
             return moved, Continued(continued, logits[:, :1], flow.detach())
 
@@ -187,6 +198,12 @@ def affine_change(
     a, b = (cyy * x - cxy * y) * over, (cxx * y - cxy * x) * over  # (C + ridge)^-1 (p - mu)
     change = torch.cat([mu + dux * a + duy * b - u, mv + dvx * a + dvy * b - v], dim=-1)
     return change.clamp(-LIMIT, LIMIT)
+
+
+def limit_peaks(gradient: Float32[Tensor, "b p m"]) -> Float32[Tensor, "b p m"]:
+    """Limit a gradient to multiples of its mean size, so that few bad fits do not rule a step."""
+    limit = LARGEST_PEAK * gradient.abs().mean(dim=1, keepdim=True)
+    return gradient.clamp(-limit, limit)
 
 
 def moments(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b p m"]:
