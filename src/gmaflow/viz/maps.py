@@ -1,5 +1,7 @@
 """Values per pixel drawn as pictures: errors, confidence, occlusion and attention."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Bool, Float, Float32, UInt8
 from PIL import Image, ImageDraw
