@@ -92,20 +92,20 @@ class Destination:
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a file, or None if there is no such file."""
-        try:
-            if not self.is_remote:
-                return Path(self.path_of(name)).read_bytes()
+        if self.is_remote:
             store, path = open_store(self.path_of(name))
-            data: bytes = store.cat_file(path)
+            with explaining(self.path_of(name), OutputError):
+                try:
+                    data: bytes = store.cat_file(path)
+                except FileNotFoundError:
+                    return None
+                return data
+        try:
+            return Path(self.path_of(name)).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as err:
-            reason = err.strerror or type(err).__name__
-            raise OutputError(f"{self.path_of(name)} cannot be read ({reason})") from err
-        except Exception:
-            with explaining(self.path_of(name), OutputError):
-                raise
-        return data
+            raise OutputError(f"{self.path_of(name)} cannot be read ({err.strerror})") from err
 
     def read_many(self, names: list[str]) -> list[bytes]:
         """Return the contents of files; those of a store are fetched at the same time."""
