@@ -12,10 +12,18 @@ import av
 import numpy as np
 import pytest
 
+from gmaflow import viz
 from gmaflow.cli.video import Show, draw_step, parse_fps, parse_time
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.io import VideoReader, open_clip, read_flow_arrays, read_image, write_image
+from gmaflow.io import (
+    MaskReader,
+    VideoReader,
+    open_clip,
+    read_flow_arrays,
+    read_image,
+    write_image,
+)
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
@@ -44,7 +52,15 @@ def report(run: Run, *args: str | Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("show", "width"), [("flow", 64), ("side-by-side", 128), ("arrows", 64), ("occlusion", 64)]
+    ("show", "width"),
+    [
+        ("flow", 64),
+        ("side-by-side", 128),
+        ("arrows", 64),
+        ("occlusion", 64),
+        ("residual", 64),
+        ("moving", 64),
+    ],
 )
 def test_every_way_to_show_it(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, show: str, width: int
@@ -56,7 +72,7 @@ def test_every_way_to_show_it(
     assert [frame.shape for frame in frames] == [(48, width, 3)] * 11
     assert frame_times(out) == frame_times(clip)[:-1]
     assert list(tmp_path.iterdir()) == [out]
-    assert (told["max_length"] is None) == (show == "occlusion")
+    assert (told["max_length"] is None) == (show in ("occlusion", "moving"))
 
 
 def test_before_a_cut_the_flow_is_black(
@@ -389,7 +405,60 @@ def test_occlusion_has_two_colours() -> None:
     np.testing.assert_array_equal(picture[50], IMAGE[50])
 
 
+def with_object() -> VideoStep:
+    """A step in which the camera moves to the right by 8 and a part moves down by 6."""
+    found = step(8)
+    assert found.flow is not None
+    found.flow.array[40:60, 30:70, 1] = 6
+    return found
+
+
+def test_what_the_camera_does_is_left_out() -> None:
+    colours = draw_step(with_object(), "residual", max_length=6.0)
+    assert (colours[:30] > 250).all()
+    still = np.zeros((96, 128, 2), np.float32)
+    still[40:60, 30:70, 1] = 6
+    wanted = viz.flow_to_image(still, max_length=6.0)
+    assert np.abs(colours.astype(int) - wanted).mean() < 1
+
+
+def test_what_moves_by_itself_is_lit_up() -> None:
+    light = draw_step(with_object(), "moving", max_length=1.0).mean(axis=2)
+    assert light[45:55, 35:65].min() > 2 * light[:35].max()
+
+
+def test_ignored_pixels_do_not_move_the_camera(tmp_path: Path) -> None:
+    write_image(tmp_path / "mask.png", np.uint8(255) * (np.indices((96, 128))[0] < 60))
+    found = step(8)
+    assert found.flow is not None
+    found.flow.array[:60] = (1, 3)
+    masks = MaskReader(tmp_path / "mask.png")
+    plain, masked = (
+        draw_step(found, "moving", max_length=1.0, masks=m).mean(axis=2) for m in (None, masks)
+    )
+    assert plain[80:].min() > plain[:50].max()  # most of the frame is taken for the backdrop
+    assert masked[80:].max() < masked[:50].min()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--ignore", "mask.png"], "--ignore leaves pixels out of the camera's motion"),
+        (["--show", "moving", "--ignore", "mask.png"], "mask.png"),
+    ],
+)
+def test_masks_that_cannot_be_used(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], told: str
+) -> None:
+    outcome = run("video", clip, "-o", tmp_path / "a.mp4", *args, *fast)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_before_a_cut_there_is_nothing_to_see_of_the_motion() -> None:
+    assert not draw_step(step(None), "residual", max_length=8.0).any()
+    np.testing.assert_array_equal(draw_step(step(None), "moving", max_length=8.0), IMAGE)
     assert not draw_step(step(None), "flow", max_length=8.0).any()
     assert not draw_step(step(None), "side-by-side", max_length=8.0)[:, 128:].any()
     np.testing.assert_array_equal(draw_step(step(None), "occlusion", max_length=8.0), IMAGE)

@@ -63,6 +63,8 @@ PaddingChoice = Annotated[
         help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
     ),
 ]
+Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
+"""Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""

@@ -326,12 +326,14 @@ def choose_scale(
     looks: Sequence[Look],
     *,
     cut_threshold: float | None = None,
+    residual: bool = False,
     quiet: bool = False,
 ) -> float:
     """Return a length in pixels that nearly all motions stay below.
 
     It is a little more than the largest 99th percentile over a few pairs, from `looks_at_video` or
-    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored.
+    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored. With
+    `residual` it is for the motions that are not the camera's.
     """
     from gmaflow.inference import cut_score
 
@@ -343,19 +345,27 @@ def choose_scale(
             if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
                 continue
             try:
-                longest = max(longest, HEADROOM * long_motion(estimator, *images))
+                motion = long_motion(estimator, *images, residual=residual)
+                longest = max(longest, HEADROOM * motion)
             except ImageError:  # reported when this pair is estimated
                 continue
     return longest
 
 
-def long_motion(estimator: "FlowEstimator", image1: "np.ndarray", image2: "np.ndarray") -> float:
+def long_motion(
+    estimator: "FlowEstimator",
+    image1: "np.ndarray",
+    image2: "np.ndarray",
+    *,
+    residual: bool = False,
+) -> float:
     """Return the 99th percentile of the lengths of a pair's motions."""
     import numpy as np
 
     shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
     flow = estimator(scale_image(image1, shrink), scale_image(image2, shrink))
-    return float(np.quantile(flow.length, QUANTILE)) / shrink
+    vectors = flow.camera().residual if residual else flow.array
+    return float(np.quantile(np.hypot(vectors[..., 0], vectors[..., 1]), QUANTILE)) / shrink
 
 
 def scale_of(flows: "Iterable[FlowArrays]") -> float:

@@ -19,6 +19,7 @@ from gmaflow.cli.options import (
     Bound,
     Estimator,
     EstimatorOptions,
+    Ignore,
     Json,
     check_length,
     parse,
@@ -53,6 +54,7 @@ from gmaflow.io import (
     USUAL_BOUND,
     VIDEO_OUTPUTS,
     ClipWriter,
+    MaskReader,
     Sound,
     VideoReader,
     VideoWriter,
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
 
 Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
 Output: TypeAlias = "VideoFile | ClipFile | FrameFolder"
-Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
+Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
 
 USUAL_FPS = "25"
 SILENT = (".gif",)
@@ -91,11 +93,12 @@ class VideoOptions:
     folder and gets a file for each frame. The flow of all frames also fits into one small file: .h5
     (float16) or .tar (8 bits).
 
-    --show picks colours, arrows, or occlusion, which needs flow in both directions. Every frame but
-    the last is shown with its motion to the next one, at its own time, so speed and sound stay the
-    same. Before a cut there is no flow: colours are black, arrows and occlusion are left out, and
-    no flow file is written. Ctrl-C ends the video early; the result can be played. A damaged video,
-    or one that changes its size, is used as far as possible; the exit code is then 1.
+    --show picks colours, arrows, occlusion, or what moves other than by the camera (residual,
+    moving); these three need flow in both directions. Every frame but the last is shown with its
+    motion to the next one, at its own time, so speed and sound stay the same. Before a cut there is
+    no flow: colours are black, nothing is drawn over the frame, and no flow file is written. Ctrl-C
+    ends the video early; the result can be played. A damaged video, or one that changes its size,
+    is used as far as possible; the exit code is then 1.
 
     For a folder, the same command with --resume continues: finished frames are not estimated again,
     and the scale of the colours is kept. A warm start continues from the last flow and gives the
@@ -105,6 +108,7 @@ class VideoOptions:
       gmaflow video in.mp4 -o flow.mp4
       gmaflow video in.mp4 -o both.mp4 --show side-by-side --legend
       gmaflow video in.mov -o hidden.webm --show occlusion --start 1:05 --end 1:20 --scale 0.5
+      gmaflow video in.mp4 -o moving.mp4 --show moving --ignore logo.png
       gmaflow video frames/ -o arrows.gif --show arrows --fps 12 --every 2
       gmaflow video in.mp4 -o flow/ --format npz --warm-start
       gmaflow video in.mp4 -o flow/ --format npz --warm-start --resume
@@ -117,8 +121,9 @@ class VideoOptions:
     """A video, a folder that gets a file for each frame, or a clip of flow (.h5, .tar)."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
-    """Colours, with or without the source next to them; arrows; or occlusion: hidden in the next
-    frame (orange), out of it (blue)."""
+    """Colours, with or without the source next to them; arrows; occlusion: hidden in the next
+    frame (orange), out of it (blue); residual: colours of the flow without the camera's motion; or
+    moving: what moves by itself, lit up."""
     format: FileFormat = "flo"
     """Folders: the format of flow files, or png for the pictures that --show picks."""
     backward: bool = False
@@ -137,6 +142,9 @@ class VideoOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
     bound: Bound = USUAL_BOUND
+    ignore: Ignore = None
+    """--show residual and moving: pixels that are not used to find the camera's motion, white in a
+    mask: an image for all frames, or a folder or video with a mask for each frame."""
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
@@ -176,7 +184,12 @@ class VideoOptions:
     @property
     def draws_colours(self) -> bool:
         """Whether lengths are drawn, for which a scale is needed."""
-        return not self.writes_numbers and self.show != "occlusion"
+        return not self.writes_numbers and self.show not in ("occlusion", "moving")
+
+    @property
+    def fits_camera(self) -> bool:
+        """Whether the camera's motion is needed."""
+        return not self.writes_numbers and self.show in ("residual", "moving")
 
     @property
     def threshold(self) -> float | None:
@@ -186,7 +199,7 @@ class VideoOptions:
     @property
     def both_ways(self) -> bool:
         """Whether backward flow is needed."""
-        return self.backward or self.show == "occlusion"
+        return self.backward or self.show == "occlusion" or self.fits_camera
 
     @property
     def endings(self) -> tuple[str, ...]:
@@ -208,6 +221,7 @@ class VideoOptions:
             "cut_threshold": self.threshold,
             # Earlier versions did not know it.
             **({"bound": self.bound} if self.format == "xy" else {}),
+            **({} if self.ignore is None else {"ignore": str(self.ignore)}),
         }
 
     @property
@@ -221,11 +235,21 @@ class VideoOptions:
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
         check_length("--max-length", self.max_length)
         check_length("--bound", self.bound)
-        if not 0 < self.cut_threshold <= 2:
+        check_cut_threshold(self.cut_threshold)
+        if self.ignore is not None and not self.fits_camera:
             raise FlowError(
-                f"--cut-threshold {self.cut_threshold:g} is out of range; give a number such as "
-                "0.4, or --no-cuts"
+                "--ignore leaves pixels out of the camera's motion; it needs --show residual or "
+                "--show moving"
             )
+
+
+def check_cut_threshold(threshold: float) -> None:
+    """Refuse a threshold of cuts that is out of range."""
+    if not 0 < threshold <= 2:
+        raise FlowError(
+            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
+            "--no-cuts"
+        )
 
 
 @dataclass
@@ -260,13 +284,14 @@ def run(options: VideoOptions) -> dict[str, object]:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
     reader = open_input(options)
+    masks = options.ignore and MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
     with open_output(options, reader, sound=silence is None) as video:
         estimator = options.estimator.make()
         output = video or FrameFolder(options, estimator)
         output.scale = find_scale(estimator, reader, output, options)
-        tally = work_through(estimator, reader, output, options)
+        tally = work_through(estimator, reader, output, options, masks)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
@@ -312,7 +337,13 @@ def find_scale(
     if scale is not None:
         return scale
     looks = looks_at_video(reader)
-    return choose_scale(estimator, looks, cut_threshold=options.threshold, quiet=options.quiet)
+    return choose_scale(
+        estimator,
+        looks,
+        cut_threshold=options.threshold,
+        residual=options.fits_camera,
+        quiet=options.quiet,
+    )
 
 
 def work_through(
@@ -320,6 +351,7 @@ def work_through(
     reader: VideoReader,
     output: Output,
     options: VideoOptions,
+    masks: MaskReader | None,
 ) -> Tally:
     """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest."""
     from gmaflow.inference import estimate_video
@@ -328,7 +360,11 @@ def work_through(
     total = None if reader.num_frames is None else reader.num_frames - 1
 
     draw = partial(
-        draw_step, show=options.show, max_length=output.scale or 1.0, legend=options.legend
+        draw_step,
+        show=options.show,
+        max_length=output.scale or 1.0,
+        legend=options.legend,
+        masks=masks,
     )
 
     def finish(step: "VideoStep") -> None:
@@ -625,41 +661,35 @@ def step_of(stem: str, ending: str) -> str | None:
 
 
 def draw_step(
-    step: "VideoStep", show: Show, *, max_length: float, legend: bool = False
+    step: "VideoStep",
+    show: Show,
+    *,
+    max_length: float,
+    legend: bool = False,
+    masks: MaskReader | None = None,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
 
     from gmaflow import viz
 
-    match show:
-        case "flow":
-            return draw_flow(step, max_length=max_length, legend=legend)
-        case "side-by-side":
-            colours = draw_flow(step, max_length=max_length, legend=legend)
-            return np.concatenate([step.image, colours], axis=1)
-        case "arrows":
-            height, width, _ = step.image.shape
-            flow = (
-                np.zeros((height, width, 2), np.float32) if step.flow is None else step.flow.array
-            )
-            known = np.full((height, width), step.flow is not None)
-            picture = viz.flow_arrows(step.image, flow, max_length=max_length, valid=known)
-            return viz.add_legend(picture, max_length) if legend else picture
-        case "occlusion":
-            if step.both is None:
-                return step.image
-            return viz.occlusion_overlay(step.image, step.both.occluded_in, step.both.occluded_out)
-
-
-def draw_flow(step: "VideoStep", *, max_length: float, legend: bool) -> "np.ndarray":
-    """Draw the flow as colours; black if there is none."""
-    import numpy as np
-
-    from gmaflow import viz
-
-    if step.flow is None:
-        colours = np.zeros_like(step.image)
-    else:
-        colours = viz.flow_to_image(step.flow.array, max_length=max_length)
-    return viz.add_legend(colours, max_length) if legend else colours
+    image, both, camera = step.image, step.both, None
+    if show in ("residual", "moving") and both is not None:
+        camera = both.camera(ignore=masks and masks.mask(step.number, image.shape))
+    flow = None if step.flow is None else step.flow.array
+    if show in ("flow", "side-by-side", "residual"):
+        vectors = camera.residual if camera else flow
+        black = np.zeros_like(image)
+        colours = black if vectors is None else viz.flow_to_image(vectors, max_length=max_length)
+        colours = viz.add_legend(colours, max_length) if legend else colours
+        return np.concatenate([image, colours], axis=1) if show == "side-by-side" else colours
+    if show == "arrows":
+        known = np.full(image.shape[:2], flow is not None)
+        vectors = np.zeros((*image.shape[:2], 2), np.float32) if flow is None else flow
+        picture = viz.flow_arrows(image, vectors, max_length=max_length, valid=known)
+        return viz.add_legend(picture, max_length) if legend else picture
+    if camera is not None:
+        return viz.moving_overlay(image, camera.moving)
+    if both is not None:
+        return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
+    return image

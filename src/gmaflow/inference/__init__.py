@@ -3,13 +3,16 @@
 - `estimator`: `FlowEstimator`, which most callers use.
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
 - `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
+- `sequence`: consecutive frames; `camera`: the camera's motion; `scoring`: a clip in a few numbers.
 """
 
 from gmaflow.inference.attention import FrameAttention
+from gmaflow.inference.camera import CameraMotion, fit_camera
 from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
+from gmaflow.inference.scoring import MotionScore, MotionScorer, score_motion
 from gmaflow.inference.sequence import (
     CUT_THRESHOLD,
     PairEstimate,
@@ -27,6 +30,7 @@ __all__ = [
     "Backend",
     "BatchEstimate",
     "BidirectionalFlow",
+    "CameraMotion",
     "Flow",
     "FlowEstimator",
     "FlowStatistics",
@@ -34,6 +38,8 @@ __all__ = [
     "FrameAttention",
     "ImageLike",
     "LastFlows",
+    "MotionScore",
+    "MotionScorer",
     "Padding",
     "PaddingKind",
     "PairEstimate",
@@ -48,6 +54,8 @@ __all__ = [
     "estimate",
     "estimate_pairs",
     "estimate_video",
+    "fit_camera",
     "load_image",
     "read_flow",
+    "score_motion",
 ]

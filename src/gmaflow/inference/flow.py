@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
+from gmaflow.inference.camera import CameraMotion, fit_camera
 from gmaflow.io import (
     USUAL_BOUND,
     encode_png,
@@ -146,6 +147,17 @@ class Flow:
             raise FlowError("the truth has no valid pixels; use another")
         return float(known.mean())
 
+    def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
+        """Find the motion of the camera, what it leaves of the flow, and what moves by itself.
+
+        Args:
+            ignore: Pixels that are not used to find it.
+
+        Raises:
+            FlowError: The mask has another size, or leaves too few pixels.
+        """
+        return fit_camera(self.array, _pixel_weights(self, None, ignore))
+
     def statistics(self) -> FlowStatistics:
         """Return statistics of the flow."""
         known = np.isfinite(self.array).all(axis=2)
@@ -196,6 +208,10 @@ class BidirectionalFlow:
         """Not visible in the second frame, for either reason."""
         return self.occluded_in | self.occluded_out
 
+    def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
+        """Find the motion of the camera as `Flow.camera` does; pixels count by confidence."""
+        return fit_camera(self.forward.array, _pixel_weights(self.forward, self.confidence, ignore))
+
     def __repr__(self) -> str:
         return f"<Flow both ways, {self.occluded.mean():.1%} occluded; forward {self.forward!r}>"
 
@@ -220,3 +236,16 @@ class BidirectionalFlow:
         """
         beside = {name: getattr(self, name) for name in BESIDE_FLOW}
         write_flow(path, self.forward.array, self.forward.valid, beside=beside)
+
+
+def _pixel_weights(
+    flow: Flow,
+    confidence: Float32[np.ndarray, "h w"] | None,
+    ignore: Bool[np.ndarray, "h w"] | None,
+) -> Float32[np.ndarray, "h w"]:
+    """Return how much each pixel counts: not at all if it is ignored or not valid."""
+    check_same_size({"the flow": flow.array, "the mask": ignore}, remedy="give a mask of its size")
+    weight = np.ones(flow.shape[:2], np.float32) if confidence is None else confidence
+    for unused in (ignore, None if flow.valid is None else ~flow.valid):
+        weight = weight if unused is None else weight * ~unused
+    return weight

@@ -2,8 +2,9 @@
 
 Images and their sizes (`images`), flow files (`flow_files`, `png16`, `xy_jpeg`), OpenEXR (`exr`,
 `exr_header`), the flow of whole clips (`clips`, `hdf5_clip`, `tar_shard`), video (`video_reader`,
-`video_writer`), folders in natural order (`folders`), paths and atomic writes (`paths`), reading
-and writing in threads (`overlap`), and folders of results that can be resumed (`resumable`).
+`video_writer`), masks of pixels to ignore (`masks`), folders in natural order (`folders`), paths
+and atomic writes (`paths`), remote files (`remote`), reading and writing in threads (`overlap`),
+and folders of results that can be resumed (`resumable`).
 """
 
 from gmaflow.io.clips import (
@@ -39,6 +40,7 @@ from gmaflow.io.images import (
     scale_image,
     write_image,
 )
+from gmaflow.io.masks import MaskReader, read_mask
 from gmaflow.io.overlap import read_ahead, write_behind
 from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write
 from gmaflow.io.video_reader import (
@@ -64,6 +66,7 @@ __all__ = [
     "ClipReader",
     "ClipWriter",
     "FlowArrays",
+    "MaskReader",
     "Sound",
     "TimedFrame",
     "VideoInfo",
@@ -93,6 +96,7 @@ __all__ = [
     "read_flow_arrays",
     "read_frames",
     "read_image",
+    "read_mask",
     "scale_image",
     "stem_in",
     "stem_of",
