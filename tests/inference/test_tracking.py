@@ -113,7 +113,8 @@ def test_a_link_is_judged_by_the_way_back() -> None:
 
 def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:
     images = moving(5)
-    points = grid_points(*SIZE, 16)
+    height, width = images[0].shape[:2]
+    points = grid_points(height, width, 16)
     from_middle = list(estimator.track(iter(images), points, reference=2))
     assert [frame.number for frame in from_middle] == [2, 1, 0, 3, 4]
     np.testing.assert_array_equal(from_middle[0].positions, points)

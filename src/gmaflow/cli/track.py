@@ -355,8 +355,8 @@ def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, li
     for frame in tracked:
         seen.append((frame.number, frame.cut))
         if not frame.cut:
-            with atomic_write(folder / f"{frame.number:06d}.exr") as temporary:
-                write_exr_map(temporary, st_map(frame))
+            with atomic_write(folder / f"{frame.number:06d}.exr") as file:
+                write_exr_map(file, st_map(frame))
     return len(seen), find_cuts(seen)
 
 

@@ -4,13 +4,16 @@
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
 - `tracking`: points followed through a shot; `tracks`: what comes out of it.
 - `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
+- `sequence`: consecutive frames; `camera`: the camera's motion; `scoring`: a clip in a few numbers.
 """
 
 from gmaflow.inference.attention import FrameAttention
+from gmaflow.inference.camera import CameraMotion, fit_camera
 from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
+from gmaflow.inference.scoring import MotionScore, MotionScorer, score_motion
 from gmaflow.inference.sequence import (
     CUT_THRESHOLD,
     PairEstimate,
@@ -29,6 +32,7 @@ __all__ = [
     "Backend",
     "BatchEstimate",
     "BidirectionalFlow",
+    "CameraMotion",
     "Flow",
     "FlowEstimator",
     "FlowStatistics",
@@ -36,6 +40,8 @@ __all__ = [
     "FrameAttention",
     "ImageLike",
     "LastFlows",
+    "MotionScore",
+    "MotionScorer",
     "Padding",
     "PaddingKind",
     "PairEstimate",
@@ -52,9 +58,11 @@ __all__ = [
     "estimate",
     "estimate_pairs",
     "estimate_video",
+    "fit_camera",
     "grid_points",
     "load_image",
     "read_flow",
     "read_tracks",
+    "score_motion",
     "st_map",
 ]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError
+from gmaflow.errors import FlowError, WeightsError, counted
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import (
     Backend,
@@ -38,14 +38,21 @@ from gmaflow.inference.images import (
     each_image,
     load_image,
     to_tensor,
+    to_tensors,
 )
 from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
 from gmaflow.inference.tracking import track
 from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
-from gmaflow.model import MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import Precision, as_bytes, pick_device, pick_dtype
+from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
+from gmaflow.runtime.device import (
+    Precision,
+    as_bytes,
+    memory_budget,
+    pick_device,
+    pick_dtype,
+)
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -186,6 +193,13 @@ class FlowEstimator:
             commit_message=commit_message,
         )
 
+    def __repr__(self) -> str:
+        precision = str(self.dtype).removeprefix("torch.")
+        return (
+            f"<FlowEstimator of {describe(self.config)}: {counted(self.iters, 'iteration')}, "
+            f"{precision} on {self.device}>"
+        )
+
     @property
     def config(self) -> NetworkConfig:
         """The config of the network."""
@@ -285,6 +299,39 @@ class FlowEstimator:
             yield pair.flow
 
     @torch.inference_mode()
+    def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
+        """Estimate the flow between consecutive images at once, as one batch on the device.
+
+        For small images on a GPU, which is faster with many at a time. `sequence` needs less memory
+        and takes any number of images.
+
+        Args:
+            images: Two or more images of one size.
+
+        Raises:
+            FlowError: An image cannot be read or used, or they differ in size.
+        """
+        arrays = [load_image(image) for image in images]
+        for array in arrays[1:]:
+            check_pair(arrays[0], array)
+        padding = self._padding(arrays[0])
+        if all(array.dtype == np.uint8 for array in arrays):
+            stacked = to_tensors(np.stack(arrays), self.device)
+        else:
+            stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
+        padded = padding.pad(stacked)
+        encoded = self._engine.encode(padded)
+        both = None
+        if encoded is not None:
+            first, second = (
+                EncodedFrame(*(part[some] for part in encoded))
+                for some in (slice(None, -1), slice(1, None))
+            )
+            both = first, second
+        pairs = Pairs(padded[:-1], padded[1:], both)
+        return self._engine.estimate(pairs, padding).to_flows()
+
+    @torch.inference_mode()
     def encode(self, image: ImageLike) -> Frame:
         """Encode an image once, for all the pairs it will be part of.
 
@@ -350,6 +397,13 @@ class FlowEstimator:
         """Return an estimator with the same network and another number of refinements."""
         twin = copy(self)
         twin._engine = replace(self._engine, iters=check_iters(iters))
+        return twin
+
+    def with_less_memory(self) -> "FlowEstimator":
+        """Return an estimator with the same network that plans with half as much memory."""
+        twin = copy(self)
+        now = memory_budget(self.device, self._engine.max_memory)
+        twin._engine = replace(self._engine, plan=None, max_memory=now / 2)
         return twin
 
     @torch.inference_mode()

@@ -7,7 +7,9 @@ import csv
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -85,10 +87,10 @@ class Tracks:
         suffix = Path(path).suffix.lower()
         if suffix not in SUFFIXES:
             raise OutputError(f"{path}: tracks are written as .npz or .csv")
-        with atomic_write(path) as temporary:
+        with atomic_write(path) as file:
             if suffix == ".npz":
                 np.savez_compressed(
-                    temporary,
+                    file,
                     points=self.points,
                     reference=np.int64(self.reference),
                     positions=self.positions,
@@ -96,10 +98,10 @@ class Tracks:
                     confidence=self.confidence,
                 )
             else:
-                self._write_csv(temporary)
+                self._write_csv(file)
 
-    def _write_csv(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
+    def _write_csv(self, raw: IO[bytes]) -> None:
+        with TextIOWrapper(raw, "utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("frame", "point", "x", "y", "visible", "confidence"))
             for frame, values in enumerate(

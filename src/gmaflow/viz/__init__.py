@@ -19,6 +19,7 @@ from gmaflow.viz.maps import (
     attention_pictures,
     confidence_map,
     error_map,
+    moving_overlay,
     occlusion_layer,
     occlusion_overlay,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "flow_with_legend",
     "largest_length",
     "line_plot",
+    "moving_overlay",
     "occlusion_layer",
     "occlusion_overlay",
     "pair_panel",
