@@ -24,6 +24,7 @@ LAYERS = (
     "training",
     "bench",
     "export",
+    "batch",
     "serving",
     "cli",
 )

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -40,6 +40,13 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
 Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
 Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+Bound = Annotated[
+    float,
+    tyro.conf.arg(
+        metavar="PX",
+        help="8-bit flow: the longest motion in x and in y; longer ones are clipped.",
+    ),
+]
 OutputFolder = Annotated[
     Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
 ]
@@ -56,6 +63,8 @@ PaddingChoice = Annotated[
         help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
     ),
 ]
+Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
+"""Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
@@ -188,6 +197,31 @@ def check_length(option: str, length: float | None) -> None:
     """Refuse a length in pixels that is not positive and finite."""
     if length is not None and not 0 < length < float("inf"):
         raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
+
+
+def check_cut_threshold(threshold: float) -> None:
+    """Refuse a threshold of cuts that is out of range."""
+    if not 0 < threshold <= 2:
+        raise FlowError(
+            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
+            "--no-cuts"
+        )
+
+
+def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
+    """Read points such as 120,80.
+
+    Raises:
+        FlowError: One of them is not x,y.
+    """
+    points = []
+    for text in texts:
+        try:
+            x, y = map(float, text.split(","))
+        except ValueError:
+            raise FlowError(f"{option} {text!r} is not a point; give x,y such as 120,80") from None
+        points.append((x, y))
+    return tuple(points)
 
 
 def parse(

@@ -12,6 +12,7 @@ from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
+from gmaflow.io import MaskReader, list_images
 from gmaflow.io.paths import PathLike
 from gmaflow.runtime.device import pick_device
 from gmaflow.scenes import SceneRenderer, TextureBank
@@ -117,6 +118,28 @@ class RenderedPair:
         return json.dumps([SCENES, __version__, *self.scenes.identity, self.number, self.final])
 
 
+@dataclass(frozen=True)
+class MaskedPair:
+    """A pair of which some pixels are ignored."""
+
+    pair: FlowPair | RenderedPair
+    masks: MaskReader
+    number: int
+    """Of its mask."""
+
+    def load(self) -> FlowSample:
+        """Load the pair; its ground truth is not valid where it is ignored."""
+        sample = self.pair.load()
+        if sample.valid is None:
+            return sample
+        mask = self.masks.mask(self.number, sample.valid.shape)
+        return replace(sample, valid=sample.valid & ~mask)
+
+    def identity(self) -> str:
+        """Return a text that changes with the pair and with its mask."""
+        return json.dumps([identify_pair(self.pair), identify_masks(self.masks), self.number])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One pair to evaluate: a frame of a scene."""
@@ -125,7 +148,7 @@ class Example:
     """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
-    source: FlowPair | RenderedPair
+    source: FlowPair | RenderedPair | MaskedPair
     follows: bool = False
     """Whether its first frame is the previous example's second, so that it can start warm."""
 
@@ -141,9 +164,7 @@ class Example:
         Files are identified by path, size and modification time, rendered pairs by their settings
         and the version of the renderer.
         """
-        if isinstance(self.source, RenderedPair):
-            return self.source.identity()
-        return identify_files(self.source.files)
+        return identify_pair(self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +180,17 @@ class ExampleSet:
     def has_sequences(self) -> bool:
         """Whether a warm start can make a difference."""
         return any(example.follows for example in self.examples)
+
+
+def identify_pair(pair: FlowPair | RenderedPair | MaskedPair) -> str:
+    """Return a text that changes when the pair changes."""
+    return identify_files(pair.files) if isinstance(pair, FlowPair) else pair.identity()
+
+
+def identify_masks(masks: MaskReader) -> str:
+    """Return a text that changes when one of the masks is rewritten."""
+    path = masks.path
+    return identify_files(list_images(path) if path.is_dir() else [path])
 
 
 def identify_files(paths: Iterable[Path]) -> str:
@@ -205,6 +237,23 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
     if len(kept) == len(data.examples):
         return data
     note = f"{len(kept)} of {counted(len(data.examples), 'pair')}, evenly spaced in each pass"
+    return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+
+
+def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
+    """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass.
+
+    Raises:
+        FlowError: The masks cannot be read, or their number is not that of the pairs.
+    """
+    kept: list[Example] = []
+    for _, group in groupby(data.examples, lambda example: example.group):
+        some = list(group)
+        masks = MaskReader(path, count=len(some))
+        for number, example in enumerate(some):
+            assert not isinstance(example.source, MaskedPair)
+            kept.append(replace(example, source=MaskedPair(example.source, masks, number)))
+    note = f"ignored: the white pixels of {Path(path).name}"
     return replace(data, examples=tuple(kept), notes=(*data.notes, note))
 
 

@@ -129,6 +129,16 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
     return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
 
+def to_tensors(
+    arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
+) -> Float[Tensor, "b 3 h w"]:
+    """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
+    images = torch.from_numpy(arrays)
+    if device.type == "cuda":
+        images = images.pin_memory().to(device, non_blocking=True)
+    return images.to(device).permute(0, 3, 1, 2).float().div_(255)
+
+
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
     for image in (image1, image2):
