@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,12 +34,9 @@ STEP_ALONE = "folder:."
 WARM_UP = 5
 """Steps that are not measured."""
 EAGER, RECORDED = "the step alone, eager", "the step alone"
-EXCHANGED = "the step alone, gradients exchanged"
-"""As with several processes, by one."""
 ROWS = {
     EAGER: (STEP_ALONE, 8, 12),
     RECORDED: (STEP_ALONE, 8, 12),
-    EXCHANGED: (STEP_ALONE, 8, 12),
     "scenes rendered as it trains": ("scenes:mix", 16, 12),
     "the same, started again": ("scenes:mix", 16, 12),
 }
@@ -47,7 +45,7 @@ Learn = Callable[[Batch, StepPlan], StepResult]
 
 
 def begin(
-    config: TrainConfig, device: torch.device, *, eager: bool, world: World
+    config: TrainConfig, device: torch.device, *, eager: bool, world: World = ALONE
 ) -> tuple[Learn, Iterator[Batch]]:
     """Return a step and its batches, as `gmaflow train` would use them."""
     if config.data != STEP_ALONE:
@@ -59,18 +57,32 @@ def begin(
     return step if eager or device.type != "cuda" else RecordedStep(step), batches
 
 
-def join_alone(device: torch.device) -> World:
-    """Return a world of one process that exchanges gradients with itself."""
+def measure_exchange(config: TrainConfig, device: torch.device, repeats: int) -> None:
+    """Compare a step with one that exchanges gradients as several processes do, by turns."""
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    return World(grouped=True)
+    steps = [begin(config, device, eager=False, world=w) for w in (ALONE, World(grouped=True))]
+    plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
+    took: list[list[float]] = [[], []]
+    for number in range(WARM_UP + repeats):
+        for seconds, (learn, batches) in zip(took, steps, strict=True):
+            started = time.time()
+            ended = finish(learn, batches, plan, device, steps=1)
+            if number >= WARM_UP:
+                seconds.append(ended - started)
+    dist.destroy_process_group()
+    plain, exchanged = (1000 * statistics.median(seconds) for seconds in took)
+    print(f"{plain:.2f} ms a step, {exchanged:.2f} ms with exchange: {exchanged / plain - 1:+.2%}")
+    both = sorted(b / a - 1 for a, b in zip(*took, strict=True))
+    low, high = both[len(both) // 4], both[-len(both) // 4]
+    print(f"pair by pair, median {statistics.median(both):+.2%}, quartiles {low:+.2%} {high:+.2%}")
 
 
 def measure(
-    config: TrainConfig, device: torch.device, repeats: int, *, eager: bool, world: World
+    config: TrainConfig, device: torch.device, repeats: int, *, eager: bool
 ) -> dict[str, float]:
     """Train for a few steps; return the time of the first, the time per step, and the memory."""
-    learn, batches = begin(config, device, eager=eager, world=world)
+    learn, batches = begin(config, device, eager=eager)
     plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
     first = finish(learn, batches, plan, device, steps=1)
     begun = finish(learn, batches, plan, device, steps=WARM_UP)
@@ -117,7 +129,6 @@ def print_table(options: argparse.Namespace) -> None:
             )
             took[row] = found["step"]
     print(f"\nThe eager step takes {took[EAGER] / took[RECORDED]:.2f} times as long.")
-    print(f"Exchanging gradients adds {took[EXCHANGED] / took[RECORDED] - 1:.1%}.")
 
 
 def measure_in_process(row: str, cache: Path) -> dict[str, float]:
@@ -142,12 +153,15 @@ def main() -> None:
     parser.add_argument("--textures", default="", help="folder of pictures for the scenes")
     parser.add_argument("--batch", type=int, help="instead of that of the table")
     parser.add_argument("--iters", type=int, help="instead of that of the table")
+    parser.add_argument(
+        "--exchange", action="store_true", help="measure what exchanging gradients costs"
+    )
     parser.add_argument("--row", choices=ROWS, help="measure only this row, and print JSON")
     options = parser.parse_args()
-    if options.row is None:
+    if options.row is None and not options.exchange:
         print_table(options)
         return
-    data, batch, iters = ROWS[options.row]
+    data, batch, iters = ROWS[options.row or RECORDED]
     config = TrainConfig(
         model=options.model,
         data=data,
@@ -158,10 +172,10 @@ def main() -> None:
         textures=options.textures,
     )
     device, eager = torch.device(options.device), options.row == EAGER
-    world = join_alone(device) if options.row == EXCHANGED else ALONE
-    print(json.dumps(measure(config, device, options.repeats, eager=eager, world=world)))
-    if world.grouped:
-        dist.destroy_process_group()
+    if options.exchange:
+        measure_exchange(config, device, options.repeats)
+        return
+    print(json.dumps(measure(config, device, options.repeats, eager=eager)))
 
 
 if __name__ == "__main__":

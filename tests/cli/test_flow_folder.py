@@ -235,9 +235,8 @@ def test_resume_never_mixes_two_ways(
     folder = tmp_path / ("other" if change == "frames" else "in")
     outcome = run("flow", folder, "-o", out, *fast, *changed[change], "--resume")
     assert outcome.code == 2
-    assert f"was started with {'model' if change == 'weights' else change.replace('-', '_')}" in (
-        outcome.err
-    )
+    how = {"weights": "with model", "warm-start": "without --warm-start"}
+    assert f"was started {how.get(change, f'with {change}')}" in outcome.err
     assert not (out / "frame1.flo").exists()
 
 

@@ -213,7 +213,7 @@ def test_an_open_batch_and_a_warm_start_by_torch(
     assert [found.batch for found in report.differences] == [1, 3]
     assert report.inputs[2].name == "previous"
     assert report.inputs[2].shape == ("batch", 2, 40, 57)
-    run = FORMATS[".pt2"].load(path)
+    run = FORMATS[".pt2"].load(path.read_bytes())
     for batch in (1, 2, 3):
         images = byte_images(batch, 40, 57)
         found = run((*images, no_flow(batch, 40, 57)))

@@ -101,8 +101,8 @@ def test_unknown_pixels_are_kept_where_the_format_can(tmp_path: Path) -> None:
     assert not got.valid[3, 4]
     for name in ("a.tar", "a"):
         with (
-            create_clip(tmp_path / name) as clip,
             pytest.raises(FlowFileError, match=r"a.*cannot mark unknown"),
+            create_clip(tmp_path / name) as clip,
         ):
             clip.add(0, flow)
     assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]

@@ -64,6 +64,7 @@ NODES = 2
 def test_a_lost_process_costs_only_the_steps_since_the_last_checkpoint(tmp_path: Path) -> None:
     data = f"folder:{write_pairs(tmp_path / 'pairs')}"
     settings = {**SETTINGS, "steps": "8", "validate_every": "0", "data": data}
+    settings |= {"crop": "48x64", "iters": "8"}  # slow enough to be interrupted
     run, port = tmp_path / "run", free_port()
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", f"{NODES}"]
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}"]
@@ -83,10 +84,11 @@ def test_a_lost_process_costs_only_the_steps_since_the_last_checkpoint(tmp_path:
         for node in nodes:
             node.kill()
     assert [node.returncode for node in nodes] == [0, 0], output
+    assert "exitcode: -9" in output[1]
     found = Checkpoints(run / "checkpoints").newest()
     assert found.step == 8
 
-    config = tiny_config(data=data, workers=0, batch=4, steps=8, lr=2e-5)
+    config = tiny_config(data=data, workers=0, batch=4, steps=8, lr=2e-5, crop=(48, 64), iters=8)
     train(config, RunOptions(output=tmp_path / "one", device="cpu", quiet=True))
     assert_same_training(
         Checkpoints(tmp_path / "one" / "checkpoints").newest().tensors, found.tensors

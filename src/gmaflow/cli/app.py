@@ -45,7 +45,10 @@ examples:
   gmaflow video in.mp4 -o flow.mp4              flow of a video
   gmaflow batch videos/ -o flow/                flow of every video, on all GPUs
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
-  gmaflow serve                                 drop images on a page in the browser"""
+  gmaflow serve                                 drop images on a page in the browser
+
+Tab completes verbs, options and files after
+  source <(gmaflow --print-completion bash)     or zsh; put it into ~/.bashrc or ~/.zshrc"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -64,6 +67,11 @@ def run(args: list[str]) -> None:
     """Run the verb that the arguments name."""
     if args and args[0] in ("-V", "--version"):
         print(f"gmaflow {__version__}")
+        return
+    if args and args[0] == "--print-completion":
+        from gmaflow.cli.completion import make_script
+
+        print(make_script(*args[1:2]))
         return
     verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
     if verb is None:

@@ -21,7 +21,7 @@ from gmaflow.cli.options import (
     step_bar,
 )
 from gmaflow.cli.scenes import parse_size
-from gmaflow.errors import DatasetError, FlowError, counted, suggest
+from gmaflow.errors import DatasetError, FlowError, counted, printable, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,8 +195,10 @@ def print_table(table: "Table", *, title: str) -> None:
     """Print a table to the terminal."""
     from rich.console import Console
     from rich.table import Table as RichTable
+    from rich.text import Text
 
-    shown = RichTable(title=title, title_justify="left")
+    # Names of files are not trusted: no markup, no control characters.
+    shown = RichTable(title=Text(printable(title), "table.title"), title_justify="left")
     for i, name in enumerate(table.header):
         last = i == len(table.header) - 1
         is_text = i in table.text_columns
@@ -204,7 +206,7 @@ def print_table(table: "Table", *, title: str) -> None:
             name, justify="left" if is_text else "right", style="dim" if is_text and last else ""
         )
     for row in table.rows:
-        shown.add_row(*(str(getattr(cell, "text", cell)) for cell in row))
+        shown.add_row(*(Text(printable(str(getattr(cell, "text", cell)))) for cell in row))
     Console().print(shown)
 
 
@@ -214,7 +216,7 @@ def print_notes(notes: "Sequence[str]", page: Path) -> None:
 
     console = Console()
     for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        console.print(printable(f"note: {note}"), highlight=False, markup=False)
     console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)
 
 

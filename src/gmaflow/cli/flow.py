@@ -72,7 +72,7 @@ class FlowOptions:
       gmaflow flow a.png b.png -o flow.png
       gmaflow flow a.png b.png -o out.flo -o out.png --weights gma-sintel.pth --iters 32
       gmaflow flow a.png b.png -o out --backward --attention 120,80
-      gmaflow flow frames/ -o flow/ --warm-start --resume
+      gmaflow flow frames/ -o flow/ --resume
       gmaflow flow frames/*.png -o flow/ --format npz
       gmaflow flow frames/ -o clip.h5
     """
@@ -94,7 +94,7 @@ class FlowOptions:
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair."""
+    """Folders: start each pair from the flow of the previous pair; shipped weights get worse."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import FlowError, OutputError, say
+from gmaflow.errors import FlowError, OutputError, printable, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -94,23 +94,31 @@ def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     )
 
 
+class NotANumberError(FlowError):
+    """A text is not the number that an option wants; `parse` adds the option's name."""
+
+
 @_TYPES.primitive_rule
-def _int_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Whole numbers, and those that may be left out, with an error in words."""
-    if info.type is not int and info.type != int | None:
+def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
+    """Numbers, and those that may be left out, with an error in words."""
+    kinds: dict[object, type[int] | type[float]] = {int: int, int | None: int}
+    kinds |= {float: float, float | None: float}
+    kind = next((kinds[known] for known in kinds if info.type == known), None)
+    if kind is None:
         return None
 
-    def read(texts: list[str]) -> int:
+    def read(texts: list[str]) -> int | float:
         try:
-            return int(texts[0])
+            return kind(texts[0])
         except ValueError:
-            raise FlowError(f"{texts[0]!r} is not a whole number") from None
+            wanted = "a whole number" if kind is int else "a number"
+            raise NotANumberError(f"{texts[0]} is not {wanted}") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
+        metavar=kind.__name__.upper(),
         instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, int),
+        is_instance=lambda value: value is None or isinstance(value, int | kind),
         str_from_instance=lambda value: [str(value)],
     )
 
@@ -199,7 +207,7 @@ def parse(
     Prints help, or what is wrong with the options, and exits. `default` replaces the defaults of
     the fields.
     """
-    named = pairwise(part for arg in args for part in arg.split("=", 1))
+    named = list(pairwise(part for arg in args for part in arg.split("=", 1)))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
     if "" in outputs:
         # As a path it would be the working folder.
@@ -233,6 +241,10 @@ def parse(
             raise
         refused: BaseException | None = end
         while refused is not None:
+            if isinstance(refused, NotANumberError):
+                value = str(refused).partition(" is not ")[0]
+                flags = [flag for flag, given in named if given == value and flag[0] == "-"]
+                raise FlowError(" ".join([*flags[:1], str(refused)])) from None
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
@@ -318,8 +330,11 @@ class Progress:
             return
         what = what or self._what
         if sys.stderr.isatty():
-            self._bar = self._bar or start_bar(what)
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=what)
+            from rich.markup import escape
+
+            self._bar = self._bar or start_bar()
+            shown = escape(printable(what))  # names of files are no markup
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
             say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
             self._next = now + LINE_EVERY
@@ -330,7 +345,7 @@ class Progress:
             self._bar.stop()
 
 
-def start_bar(what: str) -> "RichProgress":
+def start_bar() -> "RichProgress":
     """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
@@ -342,6 +357,6 @@ def start_bar(what: str) -> "RichProgress":
         TimeRemainingColumn(),
     )
     bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(what, total=None)
+    bar.add_task("", total=None)
     bar.start()
     return bar

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, Json, Overwrite, progress_bar, run_action
+from gmaflow.cli.options import (
+    CONTINUES_WITH_RESUME,
+    Json,
+    Overwrite,
+    Quiet,
+    progress_bar,
+    run_action,
+)
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -51,6 +58,7 @@ class RenderingOptions:
     """Each seed gives other pairs."""
     start: int = 0
     """Number of the first pair."""
+    quiet: Quiet = False
 
     def pick_device(self) -> "torch.device":
         """Return the device to render on."""
@@ -193,7 +201,9 @@ def render(options: RenderOptions) -> None:
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress:
+    with progress_bar(
+        "rendering", quiet=options.rendering.quiet or options.json, kept=CONTINUES_WITH_RESUME
+    ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
         written = write_dataset(
@@ -241,7 +251,7 @@ def show(options: ShowOptions) -> None:
     from gmaflow.scenes.renderer import pair_arrays
 
     pairs, names = [], []
-    with progress_bar("rendering") as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet) as show_progress:
         bank = options.rendering.load_textures()
         for preset in presets:
             frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
@@ -275,7 +285,7 @@ def stats(options: StatsOptions) -> None:
         check_picture(options.output, overwrite=options.overwrite)
     for root in options.against:
         find_truths(root)
-    with progress_bar("reading", quiet=options.json) as show_progress:
+    with progress_bar("reading", quiet=options.rendering.quiet or options.json) as show_progress:
         real = [real_statistics(root, progress=show_progress) for root in options.against]
     rendered = measure_rendered(options, sizes)
     if options.output is not None:
@@ -318,7 +328,7 @@ def measure_rendered(
 
     device = options.rendering.pick_device()
     found: list[MotionStatistics] = []
-    with progress_bar("rendering", quiet=options.json) as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet or options.json) as show_progress:
         bank = options.rendering.load_textures()
         for preset, (height, width) in sizes.items():
             small = round(height / options.shrink), round(width / options.shrink)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
+from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
 from gmaflow.io import MaskReader, list_images
@@ -280,6 +281,8 @@ def open_examples(
         without += len(dataset) - len(known)
         examples += as_examples(known, group=pass_name or name)
     chosen = split or info.splits[0]
+    if not examples and name == "folder":
+        raise no_flow_files(dataset[0].image1.parent)
     if not examples:
         raise DatasetError(
             f"{info.title} {chosen} has no ground truth, so it cannot be evaluated; use `gmaflow "

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +174,7 @@ def write_unsupervised(
     repeated run does not estimate it again.
     """
     path = folder / "unsupervised.csv"
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(path) as raw, TextIOWrapper(raw, "utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["scene", "frame", *NAMES])
         for one in checked:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError
+from gmaflow.errors import FlowError, WeightsError, counted
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import (
     Backend,
@@ -188,6 +188,13 @@ class FlowEstimator:
             token=token,
             revision=revision,
             commit_message=commit_message,
+        )
+
+    def __repr__(self) -> str:
+        precision = str(self.dtype).removeprefix("torch.")
+        return (
+            f"<FlowEstimator of {describe(self.config)}: {counted(self.iters, 'iteration')}, "
+            f"{precision} on {self.device}>"
         )
 
     @property

@@ -76,7 +76,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
         raise ImageError(f"{name} is a tensor; for tensors use `FlowEstimator.batch`")
     else:
         raise ImageError(
-            f"{name} is a {type(image).__name__}; use a path, a numpy array or a PIL image"
+            f"{name} is of type {type(image).__name__}; use a path, a numpy array or a PIL image"
         )
     height, width = array.shape[:2]
     if min(height, width) < MIN_SIDE:
@@ -177,8 +177,12 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
 
 def each_image(frames: Footage) -> Iterator[ImageLike]:
     """Return the images of a sequence one by one; those of a folder in natural order."""
-    if not isinstance(frames, str | Path):
+    if isinstance(frames, Iterable) and not isinstance(frames, str):
         yield from frames
+    elif not isinstance(frames, str | Path):
+        raise ImageError(
+            f"the frames are of type {type(frames).__name__}; use a list of images or a folder"
+        )
     elif Path(frames).is_dir():
         yield from list_images(frames)
     else:

@@ -243,8 +243,7 @@ class _Hdf5Writer(ClipWriter):
         import_h5py("writing", ".h5")
 
     def _open(self, stack: ExitStack) -> None:
-        self._file = stack.enter_context(atomic_write(self.path)).open("wb+")
-        stack.callback(self._file.close)
+        self._file = stack.enter_context(atomic_write(self.path))
         self._output = Hdf5Output(self._file)
         stack.callback(self._output.close)
 
@@ -275,8 +274,7 @@ class _TarWriter(ClipWriter):
         self._bound, self._key = bound, key
 
     def _open(self, stack: ExitStack) -> None:
-        self._file = stack.enter_context(atomic_write(self.path)).open("wb")
-        stack.callback(self._file.close)
+        self._file = stack.enter_context(atomic_write(self.path))
         self._tar = tarfile.TarFile(fileobj=self._file, mode="w", format=tarfile.PAX_FORMAT)
 
     def _write(self, frame: int, flow: FlowArrays) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
@@ -91,7 +91,7 @@ def read_exr_flow(
 
 
 def write_exr_flow(
-    path: Path,
+    file: IO[bytes],
     array: Float32[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"],
     *,
@@ -115,7 +115,7 @@ def write_exr_flow(
     channels = {name: np.ascontiguousarray(plane) for name, plane in channels.items()}
     packed = BytesIO()
     openexr.File(header, channels).write(packed)
-    path.write_bytes(packed.getbuffer())
+    file.write(packed.getbuffer())
 
 
 def decode_exr(

@@ -12,7 +12,7 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Float32
@@ -146,9 +146,9 @@ def write_flow(
     if is_xy(path):
         _write_xy(path, flow, bound)
         return
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         try:
-            writer(temporary, flow)
+            writer(file, flow)
         except FlowFileError as err:  # the writer does not know the final name
             raise FlowFileError(f"{path}: {err}") from err
 
@@ -213,12 +213,11 @@ def _read_flo(path: Path) -> FlowArrays:
     return known_part(array, limit=_FLO_UNKNOWN_ABOVE)
 
 
-def _write_flo(path: Path, flow: FlowArrays) -> None:
+def _write_flo(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = flow.marked(_FLO_UNKNOWN).astype("<f4")
-    with path.open("wb") as file:
-        file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
-        file.write(array.tobytes())
+    file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
+    file.write(array.tobytes())
 
 
 # --- KITTI's .png: red and green are 64 * flow + 2^15 in 16 bits, blue says where it is known -----
@@ -236,7 +235,7 @@ def _read_kitti(path: Path) -> FlowArrays:
     return known_part(flow, valid)
 
 
-def _write_kitti(path: Path, flow: FlowArrays) -> None:
+def _write_kitti(file: IO[bytes], flow: FlowArrays) -> None:
     codes = np.rint(flow.array.astype(np.float64) * _KITTI_STEPS_PER_PIXEL + _KITTI_ZERO)
     if ((codes < 1) | (codes > 65535)).any():  # unknown pixels are zero, hence inside
         largest = float(np.abs(flow.array).max())
@@ -247,7 +246,7 @@ def _write_kitti(path: Path, flow: FlowArrays) -> None:
     image = np.ones((*flow.valid.shape, 3), np.uint16)
     image[..., :2] = codes
     image[~flow.valid] = 0
-    path.write_bytes(encode_png16(image))
+    file.write(encode_png16(image))
 
 
 # --- Portable float maps, .pfm: x, y and an unused third value; rows from the bottom up -----------
@@ -281,13 +280,12 @@ def _read_pfm(path: Path) -> FlowArrays:
     return known_part(array[::-1, :, :2])
 
 
-def _write_pfm(path: Path, flow: FlowArrays) -> None:
+def _write_pfm(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = np.zeros((height, width, 3), "<f4")
     array[..., :2] = flow.marked()
-    with path.open("wb") as file:
-        file.write(f"PF\n{width} {height}\n-1.0\n".encode())
-        file.write(array[::-1].tobytes())
+    file.write(f"PF\n{width} {height}\n-1.0\n".encode())
+    file.write(array[::-1].tobytes())
 
 
 def _pfm_byte_order(path: Path, scale: bytes) -> str:
@@ -326,11 +324,11 @@ def _read_npy(path: Path) -> FlowArrays:
         return known_part(_read_flow_array(path, file.read, path.stat().st_size))
 
 
-def _write_npy(path: Path, flow: FlowArrays) -> None:
+def _write_npy(file: IO[bytes], flow: FlowArrays) -> None:
     # By way of memory: numpy's error does not say that the disk is full.
     buffer = BytesIO()
     np.save(buffer, flow.marked(), allow_pickle=False)
-    path.write_bytes(buffer.getbuffer())
+    file.write(buffer.getbuffer())
 
 
 def _read_npz(path: Path) -> FlowArrays:
@@ -352,7 +350,7 @@ def _read_npz(path: Path) -> FlowArrays:
 
 
 def _write_npz(
-    path: Path,
+    file: IO[bytes],
     flow: FlowArrays,
     beside: Mapping[str, np.ndarray] | None = None,
     *,
@@ -361,8 +359,7 @@ def _write_npz(
     arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
     if half:
         arrays = {name: _halved(array) for name, array in arrays.items()}
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:
@@ -470,15 +467,15 @@ def _read_flo5(path: Path) -> FlowArrays:
         raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
 
 
-def _write_flo5(path: Path, flow: FlowArrays) -> None:
+def _write_flo5(file: IO[bytes], flow: FlowArrays) -> None:
     h5py = import_h5py("writing")
     # In memory: on a full disk the HDF5 library fails again when it closes the file, and crashes.
-    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
+    with h5py.File("flow.flo5", "w", driver="core", backing_store=False) as made:
         # Compressed as Spring's files are.
-        file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
-        file.flush()
-        content: bytes = file.id.get_file_image()
-    path.write_bytes(content)
+        made.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
+        made.flush()
+        content: bytes = made.id.get_file_image()
+    file.write(content)
 
 
 def plain_dataset(path: Path, file: Any, name: str, h5py: ModuleType) -> Any:  # noqa: ANN401
@@ -522,8 +519,8 @@ def _write_xy(path: Path, flow: FlowArrays, bound: float) -> None:
         raise FlowFileError(f"{path}: {err}") from err
     # x comes last: where it is, the pair is complete.
     for target, image in reversed(list(zip(xy_paths(path), images, strict=True))):
-        with atomic_write(target) as temporary:
-            temporary.write_bytes(image)
+        with atomic_write(target) as file:
+            file.write(image)
 
 
 # --- OpenEXR: see exr.py --------------------------------------------------------------------------
@@ -534,13 +531,13 @@ def _read_exr(path: Path) -> FlowArrays:
     return known_part(array, valid)._replace(backward=backward)
 
 
-def _write_exr(path: Path, flow: FlowArrays) -> None:
-    exr.write_exr_flow(path, flow.array, flow.valid, backward=flow.backward)
+def _write_exr(file: IO[bytes], flow: FlowArrays) -> None:
+    exr.write_exr_flow(file, flow.array, flow.valid, backward=flow.backward)
 
 
 class _Format(NamedTuple):
     read: Callable[[Path], FlowArrays]
-    write: Callable[[Path, FlowArrays], None]
+    write: Callable[[IO[bytes], FlowArrays], None]
     require: Callable[[], object] = lambda: None
     """Imports the package that writing needs, or says how to install it."""
 

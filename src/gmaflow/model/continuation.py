@@ -5,8 +5,7 @@ hidden part moves differently from its visible part, and a copy is wrong. Here a
 fitted to the cells that a cell attends to, evaluated where the cell is, and a gate decides how far
 the flow moves towards it. From the third iteration on, after the update:
 
-    A_ij   = softmax_j(q_i . k_j / sqrt(128) - d |i - j|),  d = softplus(d0)
-             q, k = W [x; h; relu(conv3x3([x; h]))]
+    A_ij   = softmax_j(q_i . k_j / sqrt(128) - d |i - j|),  q, k = W [x; h],  d = softplus(d0)
     t, r, g = conv1x1(relu(conv3x3(h)));  c = sigmoid(t);  lambda = exp(clamp(l0 + r, -9, 3))
     s_ij   = A_ij c_j, plus 1e-4 for the cell itself;  m_i = sum_j A_ij c_j
     mu, phi: means of p and f weighted by s;  C, D: covariances of p with p, and of f with p
@@ -70,9 +69,9 @@ class Continuation(nn.Module):
 
     def __init__(self, *, context_channels: int, hidden_channels: int) -> None:
         super().__init__()
-        seen = context_channels + hidden_channels
-        self.surroundings = nn.Conv2d(seen, COMPARED_CHANNELS, 3, padding=1)
-        self.query_key = nn.Conv2d(seen + COMPARED_CHANNELS, 2 * COMPARED_CHANNELS, 1, bias=False)
+        self.query_key = nn.Conv2d(
+            context_channels + hidden_channels, 2 * COMPARED_CHANNELS, 1, bias=False
+        )
         self.decay = nn.Parameter(torch.tensor([math.log(math.expm1(1 / 12))]))
         """d0"""
         self.head = nn.Conv2d(hidden_channels, HEAD_CHANNELS, 3, padding=1)
@@ -121,8 +120,6 @@ class Continuation(nn.Module):
             # The gradient of A reaches thousands where a fit is ill-conditioned. In half precision
             # it would overflow, and the loss scale that avoids it would lose all small gradients.
             seen = seen.float()
-        around = convolve(self.surroundings, seen).relu()
-        seen = torch.cat([seen, around], dim=1)
         both = convolve(self.query_key, seen).flatten(2).transpose(1, 2)[:, None]
         queries, keys = both.split(COMPARED_CHANNELS, dim=-1)
         return queries * COMPARED_CHANNELS**-0.5, keys
