@@ -128,8 +128,8 @@ class Destination:
             with explaining(self.path_of(name), OutputError):
                 store.pipe_file(path, data)
             return
-        with atomic_write(self.path_of(name)) as temporary:
-            temporary.write_bytes(data)
+        with atomic_write(self.path_of(name)) as file:
+            file.write(data)
 
     def put(self, file: Path, name: str) -> None:
         """Move a file from `scratch` to its final name; it appears there as a whole.
