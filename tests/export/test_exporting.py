@@ -190,12 +190,9 @@ def test_attention_of_an_open_size_by_onnx_runtime(
     traced = torch.export.export(borrowing, (torch.rand(2, 128, 5, 7),), dynamic_shapes=(sides,))
     seen = Port("context", "float32", ("batch", 128, "height", "width"), "what pixels look like")
     given = Port("flow", "float32", ("batch", 1, "pixels", 128), "what they borrow")
-    path = tmp_path / "attention.onnx"
     onnx_format = FORMATS[".onnx"]
-    path.write_bytes(
-        onnx_format.encode(traced, Contract([seen], [given], {"model": "gma-p", "use": "a test"}))
-    )
-    run = onnx_format.load(path)
+    about = {"model": "gma-p", "use": "a test"}
+    run = onnx_format.load(onnx_format.encode(traced, Contract([seen], [given], about)))
     for shape in ((1, 128, 4, 6), (3, 128, 9, 5)):
         context = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         found = run([context.numpy()])

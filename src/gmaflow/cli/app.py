@@ -13,6 +13,7 @@ VERBS = {
     "video": "estimate the flow of a video, as a video or as files",
     "batch": "estimate the flow of many clips, on many GPUs or machines",
     "score": "measure how much moves in videos, one row for each",
+    "track": "find where points of one frame are in every other frame of a video",
     "convert": "draw flow files, or write them in another format",
     "demo": "try it on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and intact",
@@ -44,6 +45,7 @@ examples:
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
   gmaflow video in.mp4 -o flow.mp4              flow of a video
   gmaflow batch videos/ -o flow/                flow of every video, on all GPUs
+  gmaflow track in.mp4 -o trails.mp4            where every point goes
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
   gmaflow serve                                 drop images on a page in the browser
 

@@ -20,6 +20,7 @@ from gmaflow.cli.options import (
     Overwrite,
     check_length,
     parse,
+    parse_points,
     progress_bar,
 )
 from gmaflow.cli.outputs import (
@@ -150,16 +151,7 @@ class FlowOptions:
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
         """The points of --attention."""
-        points = []
-        for text in self.attention:
-            try:
-                x, y = map(float, text.split(","))
-            except ValueError:
-                raise FlowError(
-                    f"--attention {text!r} is not a point; give x,y such as 120,80"
-                ) from None
-            points.append((x, y))
-        return tuple(points)
+        return parse_points("--attention", self.attention)
 
 
 def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -197,6 +197,31 @@ def check_length(option: str, length: float | None) -> None:
     """Refuse a length in pixels that is not positive and finite."""
     if length is not None and not 0 < length < float("inf"):
         raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
+
+
+def check_cut_threshold(threshold: float) -> None:
+    """Refuse a threshold of cuts that is out of range."""
+    if not 0 < threshold <= 2:
+        raise FlowError(
+            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
+            "--no-cuts"
+        )
+
+
+def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
+    """Read points such as 120,80.
+
+    Raises:
+        FlowError: One of them is not x,y.
+    """
+    points = []
+    for text in texts:
+        try:
+            x, y = map(float, text.split(","))
+        except ValueError:
+            raise FlowError(f"{option} {text!r} is not a point; give x,y such as 120,80") from None
+        points.append((x, y))
+    return tuple(points)
 
 
 def parse(

@@ -1,4 +1,4 @@
-"""`gmaflow scenes`: render training pairs with exact flow, draw them, and measure their motion."""
+"""`gmaflow scenes`: render pairs and clips with exact flow, draw them, and measure their motion."""
 
 import json
 import time
@@ -89,18 +89,21 @@ Rendering = Annotated[RenderingOptions, tyro.conf.OmitArgPrefixes]
 
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions:
-    """Render pairs with exact flow into a data set in Sintel's layout.
+    """Render pairs, or clips, with exact flow into a data set in Sintel's layout.
 
     Examples:
       gmaflow scenes render --count 1000 -o scenes
       gmaflow scenes render --preset drive --size 375x1242 --count 200 --seed 7 -o drive
       gmaflow scenes render --count 1000 --textures photos/ -o scenes --resume
+      gmaflow scenes render --count 50 --frames 24 -o clips
     """
 
     output: Output
     """Folder to write to."""
     count: int
     """Number of pairs."""
+    frames: int = 2
+    """With more than two, each pair goes on as a clip of so many frames, with tracks."""
     preset: Preset = "mix"
     """A preset listed by `gmaflow scenes list`."""
     size: Size = "368x496"
@@ -197,6 +200,8 @@ def render(options: RenderOptions) -> None:
     check_preset(options.preset)
     size = parse_size(options.size)
     check_numbers(options.rendering.start, options.count)
+    if options.frames < 2:
+        raise FlowError(f"--frames is {options.frames}; give 2 for pairs, or more for clips")
     device = options.rendering.pick_device()
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
@@ -211,6 +216,7 @@ def render(options: RenderOptions) -> None:
             options.output,
             start=options.rendering.start,
             count=options.count,
+            frames=options.frames,
             resume=options.resume,
             overwrite=options.overwrite,
             progress=lambda done: show_progress(done, options.count),
@@ -222,6 +228,7 @@ def render(options: RenderOptions) -> None:
         "size": list(size),
         "start": options.rendering.start,
         "count": options.count,
+        "frames": options.frames,
         "rendered": written.rendered,
         "kept": written.kept,
         "skipped_textures": list(bank.skipped),
@@ -232,8 +239,9 @@ def render(options: RenderOptions) -> None:
         print(json.dumps(report, indent=2))
         return
     kept = f", {written.kept} kept" if written.kept else ""
+    what = "pair" if options.frames == 2 else f"{options.frames}-frame clip"
     print(
-        f"wrote {options.output}: {counted(written.rendered, 'pair')} of {options.preset} at "
+        f"wrote {options.output}: {counted(written.rendered, what)} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
 

@@ -17,16 +17,12 @@ from gmaflow.cli.options import (
     Ignore,
     Overwrite,
     Progress,
+    check_cut_threshold,
     parse,
     progress_bar,
 )
 from gmaflow.cli.outputs import refuse_existing, refuse_inputs
-from gmaflow.cli.video import (
-    USUAL_FPS,
-    check_cut_threshold,
-    parse_fps,
-    parse_time,
-)
+from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
 from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
 from gmaflow.io import MaskReader, VideoReader, read_ahead
 from gmaflow.io.images import MIN_SIDE

@@ -21,6 +21,7 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Ignore,
     Json,
+    check_cut_threshold,
     check_length,
     parse,
     progress_bar,
@@ -243,15 +244,6 @@ class VideoOptions:
             )
 
 
-def check_cut_threshold(threshold: float) -> None:
-    """Refuse a threshold of cuts that is out of range."""
-    if not 0 < threshold <= 2:
-        raise FlowError(
-            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
-            "--no-cuts"
-        )
-
-
 @dataclass
 class Tally:
     """What was done so far."""
@@ -284,7 +276,7 @@ def run(options: VideoOptions) -> dict[str, object]:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
     reader = open_input(options)
-    masks = options.ignore and MaskReader(options.ignore, clip=reader)
+    masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
     with open_output(options, reader, sound=silence is None) as video:
@@ -675,7 +667,8 @@ def draw_step(
 
     image, both, camera = step.image, step.both, None
     if show in ("residual", "moving") and both is not None:
-        camera = both.camera(ignore=masks and masks.mask(step.number, image.shape))
+        ignored = None if masks is None else masks.mask(step.number, image.shape)
+        camera = both.camera(ignore=ignored)
     flow = None if step.flow is None else step.flow.array
     if show in ("flow", "side-by-side", "residual"):
         vectors = camera.residual if camera else flow

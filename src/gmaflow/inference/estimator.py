@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError, counted
@@ -39,7 +40,9 @@ from gmaflow.inference.images import (
     to_tensor,
     to_tensors,
 )
-from gmaflow.inference.sequence import SequenceFrame, estimate_pairs
+from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
+from gmaflow.inference.tracking import track
+from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
@@ -250,6 +253,36 @@ class FlowEstimator:
         seen = check_visibility(both.flow[:1], both.flow[1:])
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
+
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        """Estimate flow both ways between encoded frames, and leave it on the device."""
+        return self._pair(first, second, None, None, both_ways=True)
+
+    def track(
+        self,
+        frames: Footage,
+        points: ArrayLike | None = None,
+        *,
+        reference: int = 0,
+        cut_threshold: float | None = CUT_THRESHOLD,
+    ) -> Iterator[TrackedFrame]:
+        """Find where points of one frame are in every other frame, and whether they are visible.
+
+        The reference frame comes first, then those before it, from late to early, then those after
+        it. Only the frames that are still needed are kept.
+
+        Args:
+            frames: At least two images of one size, or a folder of them, read as they are needed.
+            points: Points (x, y) of the reference frame; by default every pixel of it, and then
+                results have the shape of the image.
+            reference: The number of the frame with the points, from 0.
+            cut_threshold: Tracks end between frames that differ more (see `cut_score`); None tracks
+                across cuts.
+
+        Raises:
+            FlowError: A frame cannot be used, a point lies outside, or there is no such reference.
+        """
+        return track(self, frames, points, reference=reference, cut_threshold=cut_threshold)
 
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.

@@ -111,6 +111,22 @@ def write_exr_flow(
         # Always there: the frames of a sequence must have the same channels.
         _VALID: valid.astype(np.float32),
     }
+    _write_channels(openexr, file, header, channels)
+
+
+def write_exr_map(file: IO[bytes], values: Float32[np.ndarray, "h w 3"]) -> None:
+    """Write three maps as the channels R, G and B, in 32-bit floats without loss."""
+    openexr = import_openexr("writing", FlowFileError)
+    header = {"type": openexr.scanlineimage, "compression": openexr.ZIP_COMPRESSION}
+    _write_channels(openexr, file, header, {name: values[..., i] for i, name in enumerate("RGB")})
+
+
+def _write_channels(
+    openexr: ModuleType,
+    file: IO[bytes],
+    header: dict[str, Any],
+    channels: Mapping[str, np.ndarray],
+) -> None:
     # The library ignores strides.
     channels = {name: np.ascontiguousarray(plane) for name, plane in channels.items()}
     packed = BytesIO()
