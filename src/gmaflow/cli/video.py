@@ -271,7 +271,7 @@ def run(options: VideoOptions) -> dict[str, object]:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
     reader = open_input(options)
-    masks = options.ignore and MaskReader(options.ignore, clip=reader)
+    masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
     with open_output(options, reader, sound=silence is None) as video:
@@ -673,7 +673,8 @@ def draw_step(
 
     image, both, camera = step.image, step.both, None
     if show in ("residual", "moving") and both is not None:
-        camera = both.camera(ignore=masks and masks.mask(step.number, image.shape))
+        ignore = None if masks is None else masks.mask(step.number, image.shape)
+        camera = both.camera(ignore=ignore)
     flow = None if step.flow is None else step.flow.array
     if show in ("flow", "side-by-side", "residual"):
         vectors = camera.residual if camera else flow
