@@ -16,7 +16,14 @@ from gmaflow import viz
 from gmaflow.cli.video import Show, draw_step, parse_fps, parse_time
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.io import MaskReader, VideoReader, read_flow_arrays, read_image, write_image
+from gmaflow.io import (
+    MaskReader,
+    VideoReader,
+    open_clip,
+    read_flow_arrays,
+    read_image,
+    write_image,
+)
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
@@ -99,6 +106,22 @@ def test_a_folder_gets_the_flow_of_every_frame(
     for number, flow in enumerate(warm):
         found = read_flow_arrays(out / f"{number:06d}{suffix}").array
         np.testing.assert_allclose(found, flow.array, atol=1 / 64 if ending == "kitti" else 1e-4)
+
+
+@pytest.mark.parametrize("name", ["flow.h5", "flow.tar", "flow/"])
+def test_small_flow_of_every_frame_but_before_a_cut(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    options = ["--format", "xy"] if name == "flow/" else []
+    told = report(run, clip, "-o", f"{tmp_path}/{name}", "--bound", "40", *options, *fast)
+    assert (told["frames"], told["show"], told["max_length"]) == (11, "flow", None)
+    flows = open_clip(out)
+    assert flows.frames == (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)
+    first, second = images(clip)[7:9]
+    flow = FlowEstimator(fast[1], iters=1, device="cpu")(first, second)
+    difference = np.abs(flows.at_frame(7).array - flow.array.clip(-40, 40))
+    assert difference.mean() < (0.01 if name == "flow.h5" else 0.5)
 
 
 def test_a_folder_of_pictures_in_and_out(run: Run, fast: list[str], tmp_path: Path) -> None:
@@ -240,6 +263,11 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "new", "--resume", "--overwrite"), "give only one"),
         ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
         ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),
+        ((tmp_path / "one.mp4", "-o", tmp_path / "new.h5"), "gives one frame"),
+        ((source, "-o", tmp_path / "new.tar", "--resume"), "which cannot be resumed"),
+        ((source, "-o", tmp_path / "new.h5", "--backward"), "--backward is for flow files"),
+        ((source, "-o", tmp_path / "new.h5", "--show", "arrows"), "gets flow, not arrows"),
+        ((source, "-o", out, "--bound", "nan"), "--bound nan is not a length"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
         ((source, "-o", out, "--start", "soon"), "is not a time"),
         ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),

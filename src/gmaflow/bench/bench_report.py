@@ -11,7 +11,8 @@ from jaxtyping import UInt8
 from gmaflow.bench.cases import BenchConfig, Distance
 from gmaflow.bench.measuring import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured, Peak
 from gmaflow.errors import OutputError, counted
-from gmaflow.io import atomic_write, ensure_can_write, write_image
+from gmaflow.io import ensure_can_write, write_image
+from gmaflow.io.paths import write_text
 from gmaflow.viz.plots import Series, line_plot, require_matplotlib
 
 GB = 1e9
@@ -196,12 +197,7 @@ def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[n
 
 
 def output_files(config: BenchConfig, output: Path | None, *, overwrite: bool) -> list[Path]:
-    """Return the files that a run will write, and check them before anything is measured.
-
-    Raises:
-        FlowError: a file exists and must not be replaced, its name is not suitable, or matplotlib
-            is missing.
-    """
+    """Return the files that a run will write, and check them before anything is measured."""
     if output is None:
         if config.sweep:
             raise OutputError("a sweep needs an output for its plot; add -o sweep.json")
@@ -222,8 +218,7 @@ def write_files(result: BenchResult, files: Sequence[Path]) -> list[Path]:
     written = [file for file in files if file.suffix == ".json" or not result.interrupted]
     for file in written:
         if file.suffix == ".json":
-            with atomic_write(file) as temporary:
-                temporary.write_text(as_json(result))
+            write_text(file, as_json(result))
         else:
             write_image(file, plot(result))
     return written

@@ -13,12 +13,15 @@ from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
     Ignore,
+    Json,
+    OutputFolder,
+    PaddingChoice,
     parse,
     progress_bar,
     step_bar,
 )
 from gmaflow.cli.scenes import parse_size
-from gmaflow.errors import DatasetError, FlowError, counted, suggest
+from gmaflow.errors import DatasetError, FlowError, counted, printable, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,16 +144,13 @@ class EvaluateOptions:
     """
 
     data: Data
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """Where the results go."""
+    output: OutputFolder
     warm_start: bool = False
     """Evaluate sequences a second time, each pair initialized with the previous flow."""
     unsupervised: bool = False
     """Evaluate without ground truth, from the frames themselves."""
-    padding: Literal["auto", "sintel", "kitti"] = "auto"
-    """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
-    json: bool = False
-    """Print what results.json contains instead of tables."""
+    padding: PaddingChoice = "auto"
+    json: Json = False
     estimator: Estimator = field(default_factory=EstimatorOptions)
 
 
@@ -160,7 +160,8 @@ def main(args: list[str]) -> None:
     if options.unsupervised:
         evaluate_footage(options)
         return
-    from gmaflow.evaluation import JSON, evaluate, write_report
+    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation.evaluating import JSON
     from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 
@@ -194,8 +195,10 @@ def print_table(table: "Table", *, title: str) -> None:
     """Print a table to the terminal."""
     from rich.console import Console
     from rich.table import Table as RichTable
+    from rich.text import Text
 
-    shown = RichTable(title=title, title_justify="left")
+    # Names of files are not trusted: no markup, no control characters.
+    shown = RichTable(title=Text(printable(title), "table.title"), title_justify="left")
     for i, name in enumerate(table.header):
         last = i == len(table.header) - 1
         is_text = i in table.text_columns
@@ -203,7 +206,7 @@ def print_table(table: "Table", *, title: str) -> None:
             name, justify="left" if is_text else "right", style="dim" if is_text and last else ""
         )
     for row in table.rows:
-        shown.add_row(*(str(getattr(cell, "text", cell)) for cell in row))
+        shown.add_row(*(Text(printable(str(getattr(cell, "text", cell)))) for cell in row))
     Console().print(shown)
 
 
@@ -213,7 +216,7 @@ def print_notes(notes: "Sequence[str]", page: Path) -> None:
 
     console = Console()
     for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        console.print(printable(f"note: {note}"), highlight=False, markup=False)
     console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 
 import tyro
 
-from gmaflow.errors import FlowError, OutputError, say
+from gmaflow.cli.app import pick
+from gmaflow.errors import FlowError, OutputError, printable, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -35,7 +36,33 @@ CONTINUES_WITH_RESUME = "the same command with --resume continues"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 """Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
 
-Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
+# Options of several verbs, with their help.
+Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
+Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+Bound = Annotated[
+    float,
+    tyro.conf.arg(
+        metavar="PX",
+        help="8-bit flow: the longest motion in x and in y; longer ones are clipped.",
+    ),
+]
+OutputFolder = Annotated[
+    Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
+]
+Models = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(
+        metavar="NAME",
+        help="The model of each network, if the files do not say: gma, gma-affine, gma-p ...",
+    ),
+]
+PaddingChoice = Annotated[
+    Literal["auto", "sintel", "kitti"],
+    tyro.conf.arg(
+        help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
+    ),
+]
 Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
 """Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
@@ -43,10 +70,11 @@ _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
 
+Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
+
+
 @_TYPES.primitive_rule
-def _size_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[tuple[int, int]] | None:
+def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Two whole numbers are a height and width, written as 368x496."""
     # tyro uses typing's old spelling of the type, which only equals itself.
     if info.type_origin is not tuple or get_args(info.type) != (int, int):
@@ -66,25 +94,31 @@ def _size_rule(
     )
 
 
+class NotANumberError(FlowError):
+    """A text is not the number that an option wants; `parse` adds the option's name."""
+
+
 @_TYPES.primitive_rule
-def _int_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
-    """Whole numbers, and those that may be left out, with an error in words."""
-    if info.type is not int and info.type != int | None:
+def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
+    """Numbers, and those that may be left out, with an error in words."""
+    kinds: dict[object, type[int] | type[float]] = {int: int, int | None: int}
+    kinds |= {float: float, float | None: float}
+    kind = next((kinds[known] for known in kinds if info.type == known), None)
+    if kind is None:
         return None
 
-    def read(texts: list[str]) -> int:
+    def read(texts: list[str]) -> int | float:
         try:
-            return int(texts[0])
+            return kind(texts[0])
         except ValueError:
-            raise FlowError(f"{texts[0]!r} is not a whole number") from None
+            wanted = "a whole number" if kind is int else "a number"
+            raise NotANumberError(f"{texts[0]} is not {wanted}") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
+        metavar=kind.__name__.upper(),
         instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, int),
+        is_instance=lambda value: value is None or isinstance(value, int | kind),
         str_from_instance=lambda value: [str(value)],
     )
 
@@ -101,10 +135,10 @@ class PlaceOptions:
     """auto, fast, or reference (the network in plain PyTorch)."""
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
     """Limit on memory; larger images are estimated in tiles. By default the free memory."""
+
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
-    quiet: bool = False
-    """Show no progress."""
+    quiet: Quiet = False
 
     def load(
         self,
@@ -144,16 +178,11 @@ class WeightsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(WeightsOptions):
-    """Which network."""
+class EstimatorOptions(PlaceOptions, WeightsOptions):
+    """Which network, and where it runs."""
 
     iters: int | None = None
     """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimatorOptions(PlaceOptions, NetworkOptions):
-    """Which network, and where it runs."""
 
     def make(self, *, padding: Literal["sintel", "kitti"] = "sintel") -> "FlowEstimator":
         """Load the estimator that these options describe."""
@@ -170,21 +199,40 @@ def check_length(option: str, length: float | None) -> None:
         raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
 
 
+def check_cut_threshold(threshold: float) -> None:
+    """Refuse a threshold of cuts that is out of range."""
+    if not 0 < threshold <= 2:
+        raise FlowError(
+            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
+            "--no-cuts"
+        )
+
+
+def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
+    """Read points such as 120,80.
+
+    Raises:
+        FlowError: One of them is not x,y.
+    """
+    points = []
+    for text in texts:
+        try:
+            x, y = map(float, text.split(","))
+        except ValueError:
+            raise FlowError(f"{option} {text!r} is not a point; give x,y such as 120,80") from None
+        points.append((x, y))
+    return tuple(points)
+
+
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
-    """Read a verb's options. Prints help, or what is wrong with the options, and exits.
+    """Read the options of a verb from a command line, into a dataclass.
 
-    Args:
-        options: The dataclass of options.
-        args: The command line after the verb.
-        verb: The verb, for the usage line.
-        default: Defaults instead of those of the fields.
-
-    Raises:
-        FlowError: An option is unknown, or refuses its value.
+    Prints help, or what is wrong with the options, and exits. `default` replaces the defaults of
+    the fields.
     """
-    named = pairwise(part for arg in args for part in arg.split("=", 1))
+    named = list(pairwise(part for arg in args for part in arg.split("=", 1)))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
     if "" in outputs:
         # As a path it would be the working folder.
@@ -218,6 +266,10 @@ def parse(
             raise
         refused: BaseException | None = end
         while refused is not None:
+            if isinstance(refused, NotANumberError):
+                value = str(refused).partition(" is not ")[0]
+                flags = [flag for flag, given in named if given == value and flag[0] == "-"]
+                raise FlowError(" ".join([*flags[:1], str(refused)])) from None
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
@@ -241,6 +293,21 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+
+
+def run_action(
+    args: list[str], verb: str, actions: Mapping[str, tuple[type[Any], Callable[[Any], None]]]
+) -> None:
+    """Run the action of a verb that the arguments name; each has options and a function."""
+    summaries = {
+        name: inspect.cleandoc(options.__doc__ or "").splitlines()[0].rstrip(".")
+        for name, (options, _) in actions.items()
+    }
+    choices = {name: summary[0].lower() + summary[1:] for name, summary in summaries.items()}
+    action, rest = pick(args, choices, command=f"gmaflow {verb}", what="verb")
+    if action is not None:
+        options, run = actions[action]
+        run(parse(options, rest, verb=f"{verb} {action}"))
 
 
 # --- Progress ------------------------------------------------------------------------------------
@@ -288,8 +355,11 @@ class Progress:
             return
         what = what or self._what
         if sys.stderr.isatty():
-            self._bar = self._bar or start_bar(what)
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=what)
+            from rich.markup import escape
+
+            self._bar = self._bar or start_bar()
+            shown = escape(printable(what))  # names of files are no markup
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
             say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
             self._next = now + LINE_EVERY
@@ -300,7 +370,7 @@ class Progress:
             self._bar.stop()
 
 
-def start_bar(what: str) -> "RichProgress":
+def start_bar() -> "RichProgress":
     """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
@@ -312,6 +382,6 @@ def start_bar(what: str) -> "RichProgress":
         TimeRemainingColumn(),
     )
     bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(what, total=None)
+    bar.add_task("", total=None)
     bar.start()
     return bar

@@ -17,19 +17,16 @@ from gmaflow.cli.options import (
     Ignore,
     Overwrite,
     Progress,
+    check_cut_threshold,
     parse,
     progress_bar,
 )
 from gmaflow.cli.outputs import refuse_existing, refuse_inputs
-from gmaflow.cli.video import (
-    USUAL_FPS,
-    check_cut_threshold,
-    parse_fps,
-    parse_time,
-)
+from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
 from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
-from gmaflow.io import MaskReader, VideoReader, atomic_write, read_ahead
+from gmaflow.io import MaskReader, VideoReader, read_ahead
 from gmaflow.io.images import MIN_SIDE
+from gmaflow.io.paths import write_text
 
 if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator
@@ -194,7 +191,6 @@ def write(rows: list[Row], options: ScoreOptions) -> None:
     if options.output is None:
         print(text, end="")
         return
-    with atomic_write(options.output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(options.output, text)
     if not options.estimator.quiet:
         print(f"wrote {options.output}: the motion of {counted(len(rows), 'video')}")

@@ -16,18 +16,19 @@ import tyro
 
 from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
+    Bound,
     Estimator,
     EstimatorOptions,
     Ignore,
-    Overwrite,
+    Json,
+    check_cut_threshold,
     check_length,
     parse,
     progress_bar,
 )
 from gmaflow.cli.outputs import (
-    FOLDER_NAMES,
     FileFormat,
-    Part,
+    backward_ending,
     choose_scale,
     ending_of,
     full_scale,
@@ -50,15 +51,22 @@ from gmaflow.cli.result_folder import (
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
+    CLIP_SUFFIXES,
+    USUAL_BOUND,
     VIDEO_OUTPUTS,
+    ClipWriter,
     MaskReader,
     Sound,
     VideoReader,
     VideoWriter,
+    create_clip,
     ensure_can_encode,
     has_sound,
+    is_clip,
     list_images,
+    name_file,
     read_ahead,
+    stem_in,
     write_behind,
     write_image,
 )
@@ -70,6 +78,7 @@ if TYPE_CHECKING:
     from gmaflow.io import TimedFrame
 
 Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
+Output: TypeAlias = "VideoFile | ClipFile | FrameFolder"
 Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
 
 USUAL_FPS = "25"
@@ -82,7 +91,8 @@ class VideoOptions:
 
     The input is a video (.mp4 .mov .webm .gif and more) or a folder of frames; the output is a
     video: .mp4 .mov .mkv .webm .gif. An output without suffix, or with a slash at its end, is a
-    folder and gets a file for each frame.
+    folder and gets a file for each frame. The flow of all frames also fits into one small file: .h5
+    (float16) or .tar (8 bits).
 
     --show picks colours, arrows, occlusion, or what moves other than by the camera (residual,
     moving); these three need flow in both directions. Every frame but the last is shown with its
@@ -103,12 +113,13 @@ class VideoOptions:
       gmaflow video frames/ -o arrows.gif --show arrows --fps 12 --every 2
       gmaflow video in.mp4 -o flow/ --format npz --warm-start
       gmaflow video in.mp4 -o flow/ --format npz --warm-start --resume
+      gmaflow video in.mp4 -o clip.h5
     """
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
     """A video, or a folder of frames in natural order."""
     target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
-    """A video, or a folder that gets a file for each frame."""
+    """A video, a folder that gets a file for each frame, or a clip of flow (.h5, .tar)."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
     """Colours, with or without the source next to them; arrows; occlusion: hidden in the next
@@ -131,13 +142,14 @@ class VideoOptions:
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
+    bound: Bound = USUAL_BOUND
     ignore: Ignore = None
     """--show residual and moving: pixels that are not used to find the camera's motion, white in a
     mask: an image for all frames, or a folder or video with a mask for each frame."""
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
-    """Start each pair from the flow of the previous pair."""
+    """Start each pair from the flow of the previous pair; shipped weights get worse."""
     cut_threshold: float = 0.4
     """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
     no_cuts: bool = False
@@ -146,10 +158,9 @@ class VideoOptions:
     """Leave the sound out."""
     resume: bool = False
     """Folders: skip finished frames; refused if flow.json has other settings."""
-    overwrite: Overwrite = False
+    overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
     """Replace outputs that exist; in a folder, all numbered files of the format."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:
@@ -168,8 +179,8 @@ class VideoOptions:
 
     @property
     def writes_numbers(self) -> bool:
-        """Whether flow files are written, for which nothing is drawn."""
-        return self.into_folder and holds_numbers(self.format)
+        """Whether flow is written, for which nothing is drawn."""
+        return is_clip(self.output) or (self.into_folder and holds_numbers(self.format))
 
     @property
     def draws_colours(self) -> bool:
@@ -195,7 +206,7 @@ class VideoOptions:
     def endings(self) -> tuple[str, ...]:
         """How the names of a folder's files end, the flow last."""
         ending = ending_of(self.format)
-        return (f"{FOLDER_NAMES[Part.BACKWARD]}{ending}", ending) if self.backward else (ending,)
+        return (backward_ending(ending), ending) if self.backward else (ending,)
 
     @property
     def file_settings(self) -> dict[str, object]:
@@ -209,6 +220,8 @@ class VideoOptions:
             "scale": self.scale,
             "fps": None if self.fps is None else float(parse_fps(self.fps)),
             "cut_threshold": self.threshold,
+            # Earlier versions did not know it.
+            **({"bound": self.bound} if self.format == "xy" else {}),
             **({} if self.ignore is None else {"ignore": str(self.ignore)}),
         }
 
@@ -222,21 +235,13 @@ class VideoOptions:
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
         check_length("--max-length", self.max_length)
+        check_length("--bound", self.bound)
         check_cut_threshold(self.cut_threshold)
         if self.ignore is not None and not self.fits_camera:
             raise FlowError(
                 "--ignore leaves pixels out of the camera's motion; it needs --show residual or "
                 "--show moving"
             )
-
-
-def check_cut_threshold(threshold: float) -> None:
-    """Refuse a threshold of cuts that is out of range."""
-    if not 0 < threshold <= 2:
-        raise FlowError(
-            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
-            "--no-cuts"
-        )
 
 
 @dataclass
@@ -314,7 +319,7 @@ def open_input(options: VideoOptions) -> VideoReader:
 def find_scale(
     estimator: "FlowEstimator",
     reader: VideoReader,
-    output: "VideoFile | FrameFolder",
+    output: Output,
     options: VideoOptions,
 ) -> float | None:
     """Return the length at full colour: as given, as kept, or chosen; None if not needed."""
@@ -336,15 +341,11 @@ def find_scale(
 def work_through(
     estimator: "FlowEstimator",
     reader: VideoReader,
-    output: "VideoFile | FrameFolder",
+    output: Output,
     options: VideoOptions,
     masks: MaskReader | None,
 ) -> Tally:
-    """Read, estimate and write at the same time; an interrupt ends it early and keeps the result.
-
-    Raises:
-        ImageError: There are no two frames.
-    """
+    """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest."""
     from gmaflow.inference import estimate_video
 
     tally = Tally()
@@ -394,7 +395,7 @@ def work_through(
 
 def count_frames(
     frames: "Iterable[TimedFrame | None]",
-    output: "VideoFile | FrameFolder",
+    output: Output,
     tally: Tally,
     show: Callable[[int], None],
 ) -> "Iterator[TimedFrame]":
@@ -432,11 +433,7 @@ def sentence(report: dict[str, object]) -> str:
 
 
 def parse_fps(text: str) -> Fraction:
-    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television.
-
-    Raises:
-        FlowError: It is not a number, or out of range.
-    """
+    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television."""
     try:
         rate = Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -449,11 +446,7 @@ def parse_fps(text: str) -> Fraction:
 
 
 def parse_time(text: str) -> Fraction:
-    """Read a time: seconds, m:s or h:m:s.
-
-    Raises:
-        FlowError: It is not a time.
-    """
+    """Read a time: seconds, m:s or h:m:s."""
     parts = text.split(":")
     try:
         numbers = [Fraction(part) for part in parts]
@@ -473,49 +466,39 @@ def parse_time(text: str) -> Fraction:
 
 
 def check_output(options: VideoOptions) -> None:
-    """Refuse outputs that cannot be written, or contradict the options.
-
-    Raises:
-        OutputError: The output is refused.
-    """
+    """Refuse outputs that cannot be written, or contradict the options."""
     output = options.output
     refuse_inputs([output], [options.input])
-    if options.backward and not options.writes_numbers:
+    if options.backward and not (options.into_folder and options.writes_numbers):
         raise OutputError(
             "--backward is for flow files in a folder; --show occlusion draws its result"
         )
+    if options.writes_numbers and options.show != "flow":
+        remedy = "add --format png for pictures, or give a video"
+        raise OutputError(f"{output}: gets flow, not {options.show}; {remedy}")
     if options.into_folder:
         check_output_folder(options)
         return
-    if output.suffix.lower() not in VIDEO_OUTPUTS:
+    what = "a clip of flow" if is_clip(output) else "a video"
+    if output.suffix.lower() not in VIDEO_OUTPUTS | CLIP_SUFFIXES:
         known = ", ".join(sorted(VIDEO_OUTPUTS))
         raise OutputError(
             f"{output}: {output.suffix} cannot be written; use {known}, or a folder for flow files"
         )
     if options.format != "flo":
-        raise OutputError(f"{output} is a video; --format is for folders: drop the suffix")
+        raise OutputError(f"{output} is {what}; --format is for folders: drop the suffix")
     if options.resume:
         raise OutputError(
-            f"{output} is a video, which cannot be resumed; --resume is for folders: drop the "
-            "suffix"
+            f"{output} is {what}, which cannot be resumed; --resume is for folders: drop the suffix"
         )
     refuse_existing([output], overwrite=options.overwrite)
 
 
 def check_output_folder(options: VideoOptions) -> None:
-    """Refuse an output folder that cannot be written, or contradicts the options.
-
-    Raises:
-        OutputError: The folder is refused.
-    """
+    """Refuse an output folder that cannot be written, or contradicts the options."""
     output = options.output
     if options.writes_numbers:
-        if options.show != "flow":
-            raise OutputError(
-                f"{output}: a folder gets flow files, not {options.show}; add --format png for "
-                "pictures, or give a video"
-            )
-        ensure_can_encode(f"flow{ending_of(options.format)}")
+        ensure_can_encode(name_file("flow", ending_of(options.format)))
     record = record_of(output)
     record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
     resumes = options.resume and record.exists()
@@ -526,15 +509,12 @@ def check_output_folder(options: VideoOptions) -> None:
 
 
 def refuse_foreign_files(folder: Path, endings: Sequence[str]) -> None:
-    """Refuse to replace numbered files that gmaflow did not write, such as frames of a video.
-
-    Raises:
-        OutputError: There are such files.
-    """
+    """Refuse to replace numbered files that gmaflow did not write, such as frames of a video."""
     before = endings_before(folder, "video")
     for ending in (ending for ending in endings if ending not in before):
-        for path in sorted(folder.glob(f"*{ending}")):
-            if step_of(path.name.removesuffix(ending), ending) is not None:
+        for path in sorted(folder.glob("*")):
+            stem = stem_in(path.name, ending)
+            if stem is not None and step_of(stem, ending) is not None:
                 raise OutputError(
                     f"{folder} holds {path.name}, which gmaflow video did not write according to "
                     f"{RECORD}; remove such files, or choose another folder"
@@ -545,7 +525,7 @@ def why_silent(options: VideoOptions) -> str | None:
     """Return why the result has no sound, or None if it has sound."""
     if not has_sound(options.input):
         return "none in the source"
-    if options.into_folder:
+    if options.into_folder or is_clip(options.output):
         return "left out: files have none"
     if options.output.suffix.lower() in SILENT:
         return f"left out: {options.output.suffix} cannot hold sound"
@@ -555,14 +535,14 @@ def why_silent(options: VideoOptions) -> str | None:
 @contextmanager
 def open_output(
     options: VideoOptions, reader: VideoReader, *, sound: bool
-) -> Iterator["VideoFile | None"]:
-    """Give a video to write to, which appears when the block ends without error; None for a folder.
-
-    Raises:
-        OutputError: The place cannot be written to.
-    """
+) -> Iterator["VideoFile | ClipFile | None"]:
+    """Give a file to write to, which appears when the block ends well; None for a folder."""
     if options.into_folder:
         yield None
+        return
+    if is_clip(options.output):
+        with create_clip(options.output, bound=options.bound) as clip:
+            yield ClipFile(clip)
         return
     with ExitStack() as stack:
         track = stack.enter_context(Sound(options.input, start=reader.start)) if sound else None
@@ -598,15 +578,27 @@ class VideoFile:
         self._video.write(draw(step), time=begin - self._start, seconds=seconds)
 
 
+class ClipFile:
+    """A clip that gets the flow of each step."""
+
+    def __init__(self, clip: ClipWriter) -> None:
+        self.done: dict[int, Flow | None] = {}
+        """Empty: a clip cannot be resumed."""
+        self.scale: float | None = None
+        self._clip = clip
+
+    def write(self, step: "VideoStep", draw: Draw) -> None:
+        """Write the flow of a step, if it has any."""
+        del draw
+        if step.flow is not None:
+            self._clip.add(step.number, step.flow.array)
+
+
 class FrameFolder(ResultFolder):
     """A folder that gets a numbered file for each step."""
 
     def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
-        """Look at the folder.
-
-        Raises:
-            OutputError: It is to be resumed, but has other settings.
-        """
+        """Look at the folder."""
         how = make_settings(
             estimator,
             verb="video",
@@ -626,6 +618,7 @@ class FrameFolder(ResultFolder):
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are finished, with their flow if it is known."""
         self._numbers = holds_numbers(options.format)
+        self._bound = options.bound
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
         """Write the flow or the picture of a step; without flow there is no flow file."""
@@ -640,8 +633,9 @@ class FrameFolder(ResultFolder):
             write_image(self.folder / f"{name}{ending}", draw(step))
             return
         if extra and step.both is not None:
-            step.both.backward.save(self.folder / f"{step.number + 1:06d}{extra[0]}")
-        step.flow.save(self.folder / f"{name}{ending}")
+            backward = self.folder / name_file(f"{step.number + 1:06d}", extra[0])
+            step.both.backward.save(backward, bound=self._bound)
+        step.flow.save(self.folder / name_file(name, ending), bound=self._bound)
 
 
 def step_of(stem: str, ending: str) -> str | None:
@@ -673,8 +667,8 @@ def draw_step(
 
     image, both, camera = step.image, step.both, None
     if show in ("residual", "moving") and both is not None:
-        ignore = None if masks is None else masks.mask(step.number, image.shape)
-        camera = both.camera(ignore=ignore)
+        ignored = None if masks is None else masks.mask(step.number, image.shape)
+        camera = both.camera(ignore=ignored)
     flow = None if step.flow is None else step.flow.array
     if show in ("flow", "side-by-side", "residual"):
         vectors = camera.residual if camera else flow

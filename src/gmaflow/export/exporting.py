@@ -20,10 +20,9 @@ from gmaflow.export.formats import (
     Contract,
     ExportPrecision,
     FlowMap,
-    Format,
     Images,
     Run,
-    format_of,
+    check_output,
     quiet_exporters,
 )
 from gmaflow.export.program import FlowProgram, trace
@@ -31,7 +30,7 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
-from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.io import atomic_write
 from gmaflow.io.images import read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import DTYPES, as_gigabytes, memory_budget
@@ -114,13 +113,14 @@ def export(
     inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
     contract = Contract(inputs, outputs, about(checkpoint, config))
 
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         network = checkpoint.build().to(DTYPES[config.precision])
         program = FlowProgram(network, iters=config.iters)
         with quiet_exporters():
             traced = trace(program, batch=batch, size=size, warm_start=config.warm_start)
-        temporary.write_bytes(wanted.encode(traced, contract))
-        run = wanted.load(temporary)
+        content = wanted.encode(traced, contract)
+        file.write(content)
+        run = wanted.load(content)
         estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
         differences = tuple(
             check_flow(
@@ -145,18 +145,6 @@ def export(
         checked_with=f"{wanted.runtime} {version(wanted.runtime)}",
         differences=differences,
     )
-
-
-def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
-    """Refuse a file that cannot be written, before any work is done.
-
-    Raises:
-        FlowError: its format is unknown, not installed or does not support the precision, or it
-            exists.
-    """
-    wanted = format_of(path, precision)
-    ensure_can_write(path, overwrite)
-    return wanted
 
 
 def runs_to_check(
@@ -190,11 +178,7 @@ def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
 def check_memory(
     config: NetworkConfig, *, batch: int, size: tuple[int, int], warm_start: bool = False
 ) -> None:
-    """Refuse a size that cannot be checked here: exported programs keep everything in memory.
-
-    Raises:
-        FlowError: a run needs more memory than is free.
-    """
+    """Refuse a size that cannot be checked here: exported programs keep everything in memory."""
     padding = Padding.to_stride(*size)
     height = size[0] + padding.top + padding.bottom
     width = size[1] + padding.left + padding.right
@@ -220,17 +204,7 @@ def check_flow(
 ) -> Difference:
     """Compare a file's flow with the estimator's, on the built-in example.
 
-    Args:
-        run: Runs the file.
-        estimator: The estimator, in float32.
-        batch: Number of pairs.
-        size: Their height and width.
-        precision: The precision of the file.
-        warm_start: Whether the file takes the flow of the previous pair. The first pair then has a
-            warm start, and the others have none.
-
-    Raises:
-        FlowError: they differ by more than rounding.
+    With a warm start, the first pair has one, and the others have none.
     """
     images1, images2 = example_batch(batch, size)
     inputs: list[Images | FlowMap] = [images1, images2]

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.export.export_report import Port
+from gmaflow.io import ensure_can_write
 from gmaflow.version import __version__
 
 OPSET = 18
@@ -48,7 +49,7 @@ class Format:
 
     name: str
     encode: Callable[[ExportedProgram, Contract], bytes]
-    load: Callable[[Path], Run]
+    load: Callable[[bytes], Run]
     runtime: str
     """The package that runs it."""
     needs: tuple[str, ...] = ()
@@ -91,14 +92,14 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
     return model.SerializeToString()
 
 
-def load_onnx(path: Path) -> Run:
-    """Load a file with ONNX Runtime."""
+def load_onnx(content: bytes) -> Run:
+    """Load a file's content with ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     # Only errors: with half precision it warns that a CPU computes parts in float32.
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
 
     def run(inputs: Inputs) -> FlowMap:
@@ -119,10 +120,10 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
     return content.getvalue()
 
 
-def load_torch(path: Path) -> Run:
-    """Load a file with torch."""
+def load_torch(content: bytes) -> Run:
+    """Load a file's content with torch."""
     with quiet_exporters():
-        module = torch.export.load(path).module()
+        module = torch.export.load(io.BytesIO(content)).module()
 
     def run(inputs: Inputs) -> FlowMap:
         with torch.inference_mode():
@@ -145,16 +146,16 @@ FORMATS = {
 """Formats by file suffix."""
 
 
-def format_of(path: Path, precision: ExportPrecision) -> Format:
-    """Return the format of a file by its name.
+def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
+    """Return the format of a file by its name; refuse what cannot be written, before any work.
 
     Raises:
-        FlowError: the suffix is unknown, the format does not support the precision, or packages are
-            missing.
+        FlowError: its format is unknown, not installed or does not support the precision, or it
+            exists.
     """
-    if path.suffix.lower() not in FORMATS:
+    wanted = FORMATS.get(path.suffix.lower())
+    if wanted is None:
         raise OutputError(f"{path}: unknown format; give a name that ends in .onnx or .pt2")
-    wanted = FORMATS[path.suffix.lower()]
     if precision not in wanted.precisions:
         # torch has no fast half convolutions for CPUs: a check would take minutes to hours.
         raise FlowError(
@@ -169,6 +170,7 @@ def format_of(path: Path, precision: ExportPrecision) -> Format:
                 f"exporting {wanted.name} needs {err.name}, which is not installed: "
                 "pip install 'gmaflow[export]'"
             ) from err
+    ensure_can_write(path, overwrite)
     return wanted
 
 

@@ -2,6 +2,7 @@
 
 - `estimator`: `FlowEstimator`, which most callers use.
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
+- `tracking`: points followed through a shot; `tracks`: what comes out of it.
 - `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
 - `sequence`: consecutive frames; `camera`: the camera's motion; `scoring`: a clip in a few numbers.
 """
@@ -22,6 +23,7 @@ from gmaflow.inference.sequence import (
     estimate_pairs,
     estimate_video,
 )
+from gmaflow.inference.tracks import TrackedFrame, Tracks, grid_points, read_tracks, st_map
 from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
 
@@ -46,6 +48,8 @@ __all__ = [
     "Precision",
     "Refinement",
     "SequenceFrame",
+    "TrackedFrame",
+    "Tracks",
     "VideoStep",
     "Watcher",
     "as_backend",
@@ -55,7 +59,10 @@ __all__ = [
     "estimate_pairs",
     "estimate_video",
     "fit_camera",
+    "grid_points",
     "load_image",
     "read_flow",
+    "read_tracks",
     "score_motion",
+    "st_map",
 ]

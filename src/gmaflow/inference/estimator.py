@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError
+from gmaflow.errors import FlowError, WeightsError, counted
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import (
     Backend,
@@ -34,14 +35,24 @@ from gmaflow.inference.images import (
     as_padding_kind,
     check_pair,
     check_tensors,
+    each_image,
     load_image,
     to_tensor,
+    to_tensors,
 )
-from gmaflow.inference.sequence import estimate_sequence
+from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
+from gmaflow.inference.tracking import track
+from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
-from gmaflow.model import MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import Precision, as_bytes, pick_device, pick_dtype
+from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
+from gmaflow.runtime.device import (
+    Precision,
+    as_bytes,
+    memory_budget,
+    pick_device,
+    pick_dtype,
+)
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -182,6 +193,13 @@ class FlowEstimator:
             commit_message=commit_message,
         )
 
+    def __repr__(self) -> str:
+        precision = str(self.dtype).removeprefix("torch.")
+        return (
+            f"<FlowEstimator of {describe(self.config)}: {counted(self.iters, 'iteration')}, "
+            f"{precision} on {self.device}>"
+        )
+
     @property
     def config(self) -> NetworkConfig:
         """The config of the network."""
@@ -236,6 +254,36 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        """Estimate flow both ways between encoded frames, and leave it on the device."""
+        return self._pair(first, second, None, None, both_ways=True)
+
+    def track(
+        self,
+        frames: Footage,
+        points: ArrayLike | None = None,
+        *,
+        reference: int = 0,
+        cut_threshold: float | None = CUT_THRESHOLD,
+    ) -> Iterator[TrackedFrame]:
+        """Find where points of one frame are in every other frame, and whether they are visible.
+
+        The reference frame comes first, then those before it, from late to early, then those after
+        it. Only the frames that are still needed are kept.
+
+        Args:
+            frames: At least two images of one size, or a folder of them, read as they are needed.
+            points: Points (x, y) of the reference frame; by default every pixel of it, and then
+                results have the shape of the image.
+            reference: The number of the frame with the points, from 0.
+            cut_threshold: Tracks end between frames that differ more (see `cut_score`); None tracks
+                across cuts.
+
+        Raises:
+            FlowError: A frame cannot be used, a point lies outside, or there is no such reference.
+        """
+        return track(self, frames, points, reference=reference, cut_threshold=cut_threshold)
+
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
 
@@ -243,7 +291,45 @@ class FlowEstimator:
             frames: Any number of images, or a folder of them, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
-        return estimate_sequence(self, frames, warm_start=warm_start)
+        # Encoded at once: the caller may reuse the memory of an image for the next one.
+        encoded = enumerate(map(self.encode, each_image(frames)))
+        numbered = (SequenceFrame(number, frame) for number, frame in encoded)
+        for pair in estimate_pairs(self, numbered, warm_start=warm_start):
+            assert pair.flow is not None  # there are neither cuts nor errors
+            yield pair.flow
+
+    @torch.inference_mode()
+    def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
+        """Estimate the flow between consecutive images at once, as one batch on the device.
+
+        For small images on a GPU, which is faster with many at a time. `sequence` needs less memory
+        and takes any number of images.
+
+        Args:
+            images: Two or more images of one size.
+
+        Raises:
+            FlowError: An image cannot be read or used, or they differ in size.
+        """
+        arrays = [load_image(image) for image in images]
+        for array in arrays[1:]:
+            check_pair(arrays[0], array)
+        padding = self._padding(arrays[0])
+        if all(array.dtype == np.uint8 for array in arrays):
+            stacked = to_tensors(np.stack(arrays), self.device)
+        else:
+            stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
+        padded = padding.pad(stacked)
+        encoded = self._engine.encode(padded)
+        both = None
+        if encoded is not None:
+            first, second = (
+                EncodedFrame(*(part[some] for part in encoded))
+                for some in (slice(None, -1), slice(1, None))
+            )
+            both = first, second
+        pairs = Pairs(padded[:-1], padded[1:], both)
+        return self._engine.estimate(pairs, padding).to_flows()
 
     @torch.inference_mode()
     def encode(self, image: ImageLike) -> Frame:
@@ -313,6 +399,13 @@ class FlowEstimator:
         twin._engine = replace(self._engine, iters=check_iters(iters))
         return twin
 
+    def with_less_memory(self) -> "FlowEstimator":
+        """Return an estimator with the same network that plans with half as much memory."""
+        twin = copy(self)
+        now = memory_budget(self.device, self._engine.max_memory)
+        twin._engine = replace(self._engine, plan=None, max_memory=now / 2)
+        return twin
+
     @torch.inference_mode()
     def _pair(
         self,
@@ -329,7 +422,11 @@ class FlowEstimator:
         second = self._as_frame(image2, name="the second image", encode=encode)
         check_pair(first.image, second.image)
         padding = self._padding(first.image)
-        start = self._start_from(previous, first, padding, both_ways=both_ways)
+        start = None
+        if previous is not None:
+            start = start_from(previous, first.image.shape, padding, self.device)
+            start = check_start(start, first.padded)
+            start = torch.cat([start, torch.zeros_like(start)]) if both_ways else start
         encoded = None
         if first.encoded is not None and second.encoded is not None:
             encoded = first.encoded, second.encoded
@@ -354,15 +451,6 @@ class FlowEstimator:
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
-
-    def _start_from(
-        self, previous: Flow | None, first: Frame, padding: Padding, *, both_ways: bool
-    ) -> Float[Tensor, "b 2 h w"] | None:
-        if previous is None:
-            return None
-        ahead = start_from(previous, first.image.shape, padding, self.device)
-        ahead = check_start(ahead, first.padded)
-        return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
 
 
 def estimate(

@@ -76,7 +76,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
         raise ImageError(f"{name} is a tensor; for tensors use `FlowEstimator.batch`")
     else:
         raise ImageError(
-            f"{name} is a {type(image).__name__}; use a path, a numpy array or a PIL image"
+            f"{name} is of type {type(image).__name__}; use a path, a numpy array or a PIL image"
         )
     height, width = array.shape[:2]
     if min(height, width) < MIN_SIDE:
@@ -129,12 +129,18 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
     return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
 
-def check_tensors(image1: Tensor, image2: Tensor) -> None:
-    """Refuse batches of images on which flow cannot be estimated.
+def to_tensors(
+    arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
+) -> Float[Tensor, "b 3 h w"]:
+    """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
+    images = torch.from_numpy(arrays)
+    if device.type == "cuda":
+        images = images.pin_memory().to(device, non_blocking=True)
+    return images.to(device).permute(0, 3, 1, 2).float().div_(255)
 
-    Raises:
-        ImageError: A batch has the wrong type, shape, device or values.
-    """
+
+def check_tensors(image1: Tensor, image2: Tensor) -> None:
+    """Refuse batches of images on which flow cannot be estimated."""
     for image in (image1, image2):
         if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
             what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
@@ -170,13 +176,13 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
 
 
 def each_image(frames: Footage) -> Iterator[ImageLike]:
-    """Return the images of a sequence one by one; those of a folder in natural order.
-
-    Raises:
-        ImageError: It is a file, or a folder without images.
-    """
-    if not isinstance(frames, str | Path):
+    """Return the images of a sequence one by one; those of a folder in natural order."""
+    if isinstance(frames, Iterable) and not isinstance(frames, str):
         yield from frames
+    elif not isinstance(frames, str | Path):
+        raise ImageError(
+            f"the frames are of type {type(frames).__name__}; use a list of images or a folder"
+        )
     elif Path(frames).is_dir():
         yield from list_images(frames)
     else:
@@ -197,21 +203,15 @@ class Padding:
 
     @classmethod
     def to_stride(cls, height: int, width: int) -> "Padding":
-        """Pad to multiples of 8 on both sides, as published for Sintel."""
-        rows, columns = -height % STRIDE, -width % STRIDE
-        return cls(columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
-
-    @classmethod
-    def to_stride_below(cls, height: int, width: int) -> "Padding":
-        """Pad columns on both sides, but rows at the bottom only, as published for KITTI."""
-        rows, columns = -height % STRIDE, -width % STRIDE
-        return cls(columns // 2, columns - columns // 2, 0, rows)
+        """Pad to multiples of 8, as published for Sintel."""
+        return cls.of_kind("sintel", height, width)
 
     @classmethod
     def of_kind(cls, kind: PaddingKind, height: int, width: int) -> "Padding":
-        """Pad as published for Sintel or for KITTI."""
-        make = cls.to_stride_below if kind == "kitti" else cls.to_stride
-        return make(height, width)
+        """Pad to multiples of 8 on both sides; as published for KITTI, rows at the bottom only."""
+        rows, columns = -height % STRIDE, -width % STRIDE
+        top = 0 if kind == "kitti" else rows // 2
+        return cls(columns // 2, columns - columns // 2, top, rows - top)
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
         """Repeat the border outwards; images that fit are returned as they are."""

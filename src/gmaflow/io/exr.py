@@ -13,7 +13,7 @@ from functools import cache
 from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
@@ -91,7 +91,7 @@ def read_exr_flow(
 
 
 def write_exr_flow(
-    path: Path,
+    file: IO[bytes],
     array: Float32[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"],
     *,
@@ -111,11 +111,27 @@ def write_exr_flow(
         # Always there: the frames of a sequence must have the same channels.
         _VALID: valid.astype(np.float32),
     }
+    _write_channels(openexr, file, header, channels)
+
+
+def write_exr_map(file: IO[bytes], values: Float32[np.ndarray, "h w 3"]) -> None:
+    """Write three maps as the channels R, G and B, in 32-bit floats without loss."""
+    openexr = import_openexr("writing", FlowFileError)
+    header = {"type": openexr.scanlineimage, "compression": openexr.ZIP_COMPRESSION}
+    _write_channels(openexr, file, header, {name: values[..., i] for i, name in enumerate("RGB")})
+
+
+def _write_channels(
+    openexr: ModuleType,
+    file: IO[bytes],
+    header: dict[str, Any],
+    channels: Mapping[str, np.ndarray],
+) -> None:
     # The library ignores strides.
     channels = {name: np.ascontiguousarray(plane) for name, plane in channels.items()}
     packed = BytesIO()
     openexr.File(header, channels).write(packed)
-    path.write_bytes(packed.getbuffer())
+    file.write(packed.getbuffer())
 
 
 def decode_exr(
@@ -124,16 +140,8 @@ def decode_exr(
     """Read an open OpenEXR file as a screen would show it.
 
     Values go through the sRGB curve and are clipped to 0..1; no exposure or tone curve is applied.
-    NaN is black. The result is the display window, black where nothing is stored.
-
-    Args:
-        file: The open file.
-        name: Its name in errors.
-        max_pixels: Refuse larger images before they are unpacked; Pillow's own limit also applies.
-
-    Raises:
-        ImageTooLargeError: It has more pixels or channels than is safe.
-        ImageError: It is damaged, or has no colours.
+    NaN is black. The result is the display window, black where nothing is stored. Images above
+    `max_pixels` are refused before they are unpacked; Pillow's own limit also applies.
     """
     openexr = import_openexr("reading", ImageError)
     try:
@@ -157,11 +165,7 @@ def count_values(parts: list[Part]) -> int:
 
 
 def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
-    """Read the channels of one part, each over the part's data window.
-
-    Raises:
-        DamagedError: The pixels cannot be unpacked.
-    """
+    """Read the channels of one part, each over the part's data window."""
     file.seek(0)
     # The library prints what it cannot unpack, and leaves the part out.
     with _one_at_a_time, redirect_stdout(cast(TextIO, _Muted())):
@@ -329,10 +333,7 @@ def flatten(planes: Planes, colors: tuple[str, ...]) -> dict[str, Float32[np.nda
 
     Colours count as multiplied by alpha already, as the format defines. Without alpha the nearest
     value hides all others; without depth the stored order is kept. Pixels without values are black.
-
-    Args:
-        planes: The channels of a deep part.
-        colors: The channels that are wanted; alpha and depth are found by name.
+    Alpha and depth are found by name.
     """
     layer = colors[0].rpartition(".")[0]
     shape = planes[colors[0]].shape

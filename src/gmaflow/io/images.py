@@ -1,11 +1,12 @@
 """Images: files <-> uint8 arrays, their sizes, and limits on what is decoded."""
 
 import logging
+import math
 import re
 import struct
 import zlib
 from collections.abc import Mapping
-from io import SEEK_END, BytesIO, IOBase
+from io import SEEK_CUR, SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -58,8 +59,8 @@ BROKEN = (
     zlib.error,
     Warning,
 )
-"""What Pillow raises on damaged files, found by trying some. Warnings are raised if the filters of
-the program say so."""
+"""What Pillow, zipfile and h5py raise on damaged files, found by trying some. Warnings are raised
+if the filters of the program say so."""
 
 Sized = npt.NDArray[Any] | tuple[int, ...] | None
 """An array, or its shape; None is ignored."""
@@ -80,7 +81,10 @@ TOO_LARGE = (
 
 _ORIENTATION = 0x0112  # the EXIF tag
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
-_LONGEST_PPM_HEADER = 2**16
+_LONGEST_PPM_HEADER = _LONGEST_COMMENT = 2**16
+# What Pillow's image, its conversion to RGB and the array take at once; libwebp keeps canvases too.
+_BYTES_OF_A_PIXEL, _BYTES_OF_A_WEBP_PIXEL = 18, 26
+_MOST_DECODED = 10**9
 _LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _warned_folders: set[Path] = set()
@@ -129,9 +133,13 @@ def decode_image(
 
         return decode_exr(file, name=name, max_pixels=max_pixels)
     _check_ppm_header(file, name)
+    _check_gif_comments(file, name)
+    packed = file.seek(0, SEEK_END)
+    file.seek(0)
     try:
         with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
             check_pixels(image.width, image.height, name, max_pixels)
+            _check_ratio(image, packed, name)
             _check_tiles(image, name)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
@@ -162,6 +170,31 @@ def _check_ppm_header(file: IOBase, name: str) -> None:
         raise ImageError(f"{name} begins with a comment that is too long; save it again")
 
 
+def _check_gif_comments(file: IOBase, name: str) -> None:
+    """Refuse a GIF with megabytes of comments, which Pillow copies at every 255 bytes."""
+    head: bytes = file.read(13)
+    if head.startswith(b"GIF8") and len(head) == 13:
+        palette = 3 << (head[10] & 7) + 1 if head[10] & 128 else 0
+        file.seek(palette, SEEK_CUR)
+        length = 0
+        while file.read(1) == b"!":
+            is_comment = file.read(1) == b"\xfe"
+            while size := ord(file.read(1) or b"\0"):
+                file.seek(size, SEEK_CUR)
+                length += size * is_comment
+        if length > _LONGEST_COMMENT:
+            raise ImageError(f"{name} begins with a comment that is too long; save it again")
+    file.seek(0)
+
+
+def _check_ratio(image: "PIL.Image.Image", packed: int, name: str) -> None:
+    """Refuse a file of few bytes that takes more than a gigabyte while it is decoded."""
+    pixels = image.width * image.height
+    cost = _BYTES_OF_A_WEBP_PIXEL if image.format == "WEBP" else _BYTES_OF_A_PIXEL
+    if cost * pixels > _MOST_DECODED and 4 * pixels > SAFE_RATIO * packed:
+        raise ImageTooLargeError(TOO_LARGE.format(name=name))
+
+
 def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
     """Refuse a TIFF of tiles larger than itself: libtiff unpacks whole tiles."""
     tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
@@ -176,11 +209,7 @@ def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
 def image_to_array(
     image: "PIL.Image.Image", *, name: str = "the image"
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a PIL image as upright 8-bit RGB, as `read_image` would.
-
-    Raises:
-        ImageError: It holds values that are not colours.
-    """
+    """Return a PIL image as upright 8-bit RGB, as `read_image` would."""
     try:
         return _upright(_to_rgb(image, Path(name)), _orientation(image))
     except ImageError:
@@ -224,9 +253,9 @@ def write_image(
             f"{path}: {path.suffix!r} is not an image format; use one of {', '.join(_ENCODERS)}"
         )
     check_picture(path, image, alpha=encoder == "PNG")
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         try:
-            Image.fromarray(np.ascontiguousarray(image)).save(temporary, encoder, **options)
+            Image.fromarray(np.ascontiguousarray(image)).save(file, encoder, **options)
         except (ValueError, struct.error) as err:
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
         except OSError as err:
@@ -313,11 +342,7 @@ def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.
 
 
 def read_size(text: str, *, smallest: int = MIN_SIDE, largest: int = MAX_SIDE) -> tuple[int, int]:
-    """Read a height and width such as 440x1024, both within limits.
-
-    Raises:
-        FlowError: The text is not a size, or a side is out of range.
-    """
+    """Read a height and width such as 440x1024, both within limits."""
     found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
     if found is None:
         raise FlowError(f"{text!r} is not a size; give height x width such as 440x1024")
@@ -340,16 +365,7 @@ def check_same_size(
     error: type[FlowError] = FlowError,
     remedy: str = "crop or resize one of them so that they match",
 ) -> None:
-    """Refuse arrays that differ in height or width.
-
-    Args:
-        things: Arrays or shapes by name; height and width come first.
-        error: The class of error to raise.
-        remedy: What to do about it, for the message.
-
-    Raises:
-        FlowError: Two of them differ in size.
-    """
+    """Refuse arrays that differ in height or width, which come first; `remedy` says what to do."""
     sizes = {
         name: (thing if isinstance(thing, tuple) else thing.shape)[:2]
         for name, thing in things.items()
@@ -364,12 +380,31 @@ def check_same_size(
             )
 
 
-def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
-    """Refuse images of more than `max_pixels`, or more than Pillow considers safe.
+def check_image(image: npt.NDArray[Any]) -> None:
+    """Refuse anything but a (height, width, 3) image of uint8."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ImageError(
+            f"got an image of {image.dtype} {image.shape}; "
+            "give an RGB image as uint8 (height, width, 3)"
+        )
 
-    Raises:
-        ImageTooLargeError: The image is larger.
-    """
+
+def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
+    """Refuse anything but (height, width, 2), such as a flow with its channels first."""
+    if flow.ndim != 3 or flow.shape[2] != 2:
+        raise FlowError(
+            f"got a {name} of shape {flow.shape}; give it as (height, width, 2), x before y"
+        )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a scale that is zero, negative or not a number."""
+    if not (math.isfinite(value) and value > 0):
+        raise FlowError(f"{name} is {value}; give a number above 0, or omit it")
+
+
+def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
+    """Refuse images of more than `max_pixels`, or more than Pillow considers safe."""
     from PIL import Image
 
     if max_pixels is not None and width * height > max_pixels:

@@ -2,9 +2,11 @@
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
 
 from gmaflow.errors import FlowError, OutputError
@@ -17,17 +19,9 @@ they are."""
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
-    """Refuse what is not a regular file.
+    """Refuse what is not a regular file; `what` is wanted, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
-
-    Args:
-        path: The file to read.
-        error: The class of error to raise.
-        what: What is wanted, with its article, such as "an image".
-
-    Returns:
-        The path as a `Path`.
     """
     text = os.fspath(path)
     path = Path(path)
@@ -41,17 +35,14 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     except OSError as err:
         raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
     if text.startswith(("http://", "https://", "http:/", "https:/")):
-        raise error(f"{text}: URLs are not supported; download the file first")
+        # As a Path it has lost a slash.
+        url = re.sub(":/+", "://", text, count=1)
+        raise error(f"{url}: URLs are not supported; download the file first")
     raise error(f"{path} does not exist; give {what}")
 
 
 def ensure_can_write(path: PathLike, overwrite: bool) -> None:
-    """Refuse an output that must not be replaced, before any work is done for it.
-
-    Raises:
-        OutputError: `path` exists and `overwrite` is false, it is not a file, or its folder is not
-            writable.
-    """
+    """Refuse an output that must not be replaced, before any work is done for it."""
     path = Path(path)
     _refuse_non_file(path)
     if path.exists() and not overwrite:
@@ -61,11 +52,7 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
 
 
 def ensure_can_fill(folder: Path) -> None:
-    """Refuse a folder that cannot be written to; it need not exist yet.
-
-    Raises:
-        OutputError: It or its nearest existing parent is a file, or not writable.
-    """
+    """Refuse a folder that cannot be written to; it need not exist yet."""
     if reason := why_unwritable(folder):
         raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
 
@@ -84,18 +71,13 @@ def why_unwritable(folder: Path) -> str | None:
 
 
 @contextmanager
-def atomic_write(path: PathLike) -> Iterator[Path]:
-    """Give a temporary path in the same folder, and rename it to `path` on success.
+def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
+    """Open a new file in the same folder, and rename it to `path` on success.
 
-    A half-written file is never seen under the final name. The temporary name is hidden and keeps
-    the suffix, by which many encoders choose their format. Missing parent folders are made. On any
-    error, including an interrupt, the temporary file is removed.
-
-    Args:
-        path: The final name. An existing file is replaced.
-
-    Yields:
-        The path to write to; an empty file of that name exists already.
+    A half-written file is never seen under the final name. The file is opened once, for writing
+    and reading, and never again by its name, so that nobody can put another one in its place.
+    Missing parent folders are made, an existing file is replaced. On any error, including an
+    interrupt, the new file is removed.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -106,13 +88,14 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not tempfile: its files are readable by their owner only, and would stay so.
-        temporary.open("xb").close()
+        file = temporary.open("x+b")
     except OSError as err:
         raise OutputError(
             f"{path} cannot be written: {_reason(err)}; choose another place"
         ) from err
     try:
-        yield temporary
+        with file:
+            yield file
         temporary.replace(path)
     except OSError as err:
         if err.errno in NO_ROOM:
@@ -120,6 +103,12 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file with `atomic_write`, as UTF-8."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _refuse_non_file(path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.errors import FlowError
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
@@ -136,11 +137,7 @@ class FlowNetwork(nn.Module):
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`.
 
-        Args:
-            image1: First images, RGB in 0..1; height and width multiples of 8.
-            image2: Second images, of the same shape.
-            all_iterations: See `match`.
-            **options: See `match`.
+        Images are RGB in 0..1, and their sides multiples of 8. Options are those of `match`.
         """
         check_images(image1, image2)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
@@ -154,6 +151,7 @@ class FlowNetwork(nn.Module):
         *,
         all_iterations: bool = False,
         iters: int = 12,
+        ahead: int = 0,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
@@ -166,6 +164,8 @@ class FlowNetwork(nn.Module):
             all_iterations: Upsample the flow of every iteration, as training needs, rather than
                 only the last.
             iters: Number of refinements.
+            ahead: Refinements before those. They give no result, and training does not go back
+                through them: so it reaches late iterations in the memory of few.
             flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
             plan: Where to spend memory for speed.
             on_iteration: Watches the iterations; an exception that it raises stops them.
@@ -190,8 +190,11 @@ class FlowNetwork(nn.Module):
             flow = flow + flow_init
         flows, continued = [], []
         continuing: AttentionWeights | None = None
-        for iteration in range(iters):
+        for iteration in range(ahead + iters):
             flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
+            if 0 < iteration <= ahead:
+                # Its flag stays as it is: another would have the compiler start again.
+                hidden = hidden.detach().requires_grad_(hidden.requires_grad)
             seen = correlation.lookup(grid + flow)
             hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
             if self.continuation is not None and iteration >= FIRST_ITERATION:
@@ -200,11 +203,11 @@ class FlowNetwork(nn.Module):
                     continuing = self.continuation.attend(context, hidden, store=store)
                 flow, found = self.continuation(hidden, flow, continuing)
                 continued.append(found)
-            if all_iterations or iteration == iters - 1:
+            if (all_iterations and iteration >= ahead) or iteration == ahead + iters - 1:
                 flows.append(self.upsample(flow, hidden))
             if on_iteration is not None:
                 on_iteration(iteration + 1, flow, hidden)
-        return Prediction(flows, flow, tuple(continued))
+        return Prediction(flows, flow, tuple(continued[-iters:]))
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""
@@ -289,15 +292,17 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 
 def check_images(image1: Tensor, image2: Tensor) -> None:
-    """Raise a ValueError for images that the network does not accept."""
+    """Raise a `FlowError` for images that the network does not accept."""
     if image1.shape != image2.shape:
-        raise ValueError(
+        raise FlowError(
             f"the two images must have the same shape, not {tuple(image1.shape)} and "
             f"{tuple(image2.shape)}"
         )
+    if image1.ndim != 4 or image1.shape[1] != 3:
+        raise FlowError(f"images are [b, 3, height, width], not {tuple(image1.shape)}")
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
-        raise ValueError(
+        raise FlowError(
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )

@@ -15,6 +15,7 @@ parameters, so that a GPU renders the same scene as the CPU.
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from gmaflow.scenes.scene_layout import (
     draw_setting,
 )
 from gmaflow.scenes.scene_presets import draw_traits
-from gmaflow.scenes.sheet_geometry import across, homographies, inverse
+from gmaflow.scenes.sheet_geometry import Camera, Sheets, across, homographies, inverse
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TextureBank
 
@@ -65,70 +66,54 @@ class Scenes:
     # Position and deformation of the layers.
     to_canvas: Float[Tensor, "b frame=2 9 l"]
     """Inverse of H_t; its third row gives the inverse depth."""
-    to_frame: Float[Tensor, "b frame=2 9 l"]
-    """H_t."""
+    to_frame: Float[Tensor, "b frame=2 9 l"]  # H_t
     across: Float[Tensor, "b frame=2 9 l"]
     """From pixels of frame t to pixels of the other frame, for an unbent sheet."""
-    wave: Float[Tensor, "b bend=2 3 l"]
-    """Wave vector (x, y) and phase of two bends."""
+    wave: Float[Tensor, "b bend=2 3 l"]  # wave vector (x, y) and phase of two bends
     push: Float[Tensor, "b frame=2 bend=2 xy=2 l"]
     """Amplitude of each bend in frame t; zero for a rigid sheet."""
 
     # Appearance of the layers.
-    silhouette: Float[Tensor, "b l"]
-    """Number in the texture bank."""
+    silhouette: Float[Tensor, "b l"]  # number in the texture bank
     edge_width: Float[Tensor, "b l"]
     """Width in pixels of the transition at the edge of the silhouette."""
-    identity: Float[Tensor, "b l"]
-    """The object that the layer is part of."""
-    texture: Float[Tensor, "b l"]
-    """Number in the texture bank."""
+    identity: Float[Tensor, "b l"]  # the object that the layer is part of
+    texture: Float[Tensor, "b l"]  # number in the texture bank
     mirrored: Float[Tensor, "b l"]
     """1 if every other copy of the texture is mirrored, 0 if the texture tiles."""
-    texture_map: Float[Tensor, "b 6 l"]
-    """Canvas to texture coordinates in 0..1 (2 x 3)."""
-    paint: Float[Tensor, "b rgb=3 l"]
-    """A plain colour."""
-    texture_share: Float[Tensor, "b l"]
-    """How much of the texture shows through the paint."""
+    texture_map: Float[Tensor, "b 6 l"]  # canvas to texture coordinates in 0..1 (2 x 3)
+    paint: Float[Tensor, "b rgb=3 l"]  # a plain colour
+    texture_share: Float[Tensor, "b l"]  # how much of the texture shows through the paint
 
     # Light on the layers.
     gain: Float[Tensor, "b frame=2 l"]
-    highlight: Float[Tensor, "b frame=2 xy=2 l"]
-    """Centre on the canvas."""
+    highlight: Float[Tensor, "b frame=2 xy=2 l"]  # centre on the canvas
     highlight_width: Float[Tensor, "b l"]
     highlight_strength: Float[Tensor, "b l"]
-    to_shadow: Float[Tensor, "b frame=2 6"]
-    """Pixel to the canvas of the shadow (2 x 3)."""
+    to_shadow: Float[Tensor, "b frame=2 6"]  # pixel to the canvas of the shadow (2 x 3)
     shadow_silhouette: Float[Tensor, " b"]
     shadow_strength: Float[Tensor, " b"]
-    shadow_softness: Float[Tensor, " b"]
-    """Texels from the outline of the silhouette to full shadow."""
+    shadow_softness: Float[Tensor, " b"]  # texels from the outline of the silhouette to full shadow
 
     # Air, lens and sensor. Zero strength disables an effect.
-    fog: Float[Tensor, " b"]
-    """Density: the exponent of the light lost over a depth of 1."""
+    fog: Float[Tensor, " b"]  # density: the exponent of the light lost over a depth of 1
     fog_colour: Float[Tensor, "b rgb=3"]
-    focus: Float[Tensor, " b"]
-    """Inverse of the depth in focus."""
+    focus: Float[Tensor, " b"]  # inverse of the depth in focus
     aperture: Float[Tensor, " b"]
     """Blur radius in pixels for each unit of difference in inverse depth."""
-    lens_blur: Float[Tensor, " b"]
-    """Blur radius of the whole frame in pixels."""
+    lens_blur: Float[Tensor, " b"]  # blur radius of the whole frame in pixels
     shutter: Float[Tensor, " b"]
     """Share of the time between the frames during which the shutter is open."""
     brightness: Float[Tensor, "b frame=2"]
     contrast: Float[Tensor, "b frame=2"]
     saturation: Float[Tensor, "b frame=2"]
-    colour_balance: Float[Tensor, "b frame=2 rgb=3"]
-    """A factor for each colour."""
+    colour_balance: Float[Tensor, "b frame=2 rgb=3"]  # a factor for each colour
     slope: Float[Tensor, "b frame=2 xy=2"]
     """How much brighter the right and bottom edges are than the left and top ones."""
     noise: Float[Tensor, " b"]
     compression: Float[Tensor, " b"]
 
-    number: Float[Tensor, "b half=2"]
-    """A random number for noise: its high and low 16 bits."""
+    number: Float[Tensor, "b half=2"]  # a random number for noise: its high and low 16 bits
 
     def reversed(self) -> "Scenes":
         """The same scenes backward in time: frame 2 comes first.
@@ -170,13 +155,31 @@ def draw_scenes(
     preset: str, seed: int, pairs: Array, size: tuple[int, int], bank: TextureBank
 ) -> dict[str, Array]:
     """Draw the parameters of the pairs with the given numbers, by the names of `Scenes`."""
+    appearance, motion = draw_motion(preset, seed, pairs, size, bank)
+    return appearance | geometry(*homographies(motion.sheets, motion.camera))
+
+
+class Motion(NamedTuple):
+    """How the layers of a batch of scenes and their cameras move."""
+
+    sheets: Sheets
+    limb: Array
+    """Which layers `[b, l]` are attached to the layer before."""
+    camera: Camera
+    kind: Array
+    """The setting of each scene."""
+
+
+def draw_motion(
+    preset: str, seed: int, pairs: Array, size: tuple[int, int], bank: TextureBank
+) -> tuple[dict[str, Array], Motion]:
+    """Draw everything but the homographies, and the motion that gives them."""
     rng = StatelessRandom(seed, pairs)
     traits = draw_traits(preset, rng)
     setting = draw_setting(traits, rng, size)
     background, background_present = draw_background(traits, rng, setting, size)
     objects = draw_objects(traits, rng, setting, size)
     sheets = background.followed_by(objects.sheets)
-    first, second = homographies(sheets, setting.camera)
 
     silhouettes = draw_shapes(traits, rng, setting.kind, background_present, objects, bank)
     textures, repeated = draw_textures(traits, rng, setting.kind, objects, silhouettes, bank)
@@ -188,10 +191,7 @@ def draw_scenes(
     edge_width = np.where(soft, rng.between(2.0, 6.0, LAYERS), 1.0)
     nearest = np.where(setting.kind == OPEN, 2.0, 5.0)
     # The entries below draw random numbers too: another order would change the scenes.
-    return {
-        "to_canvas": _rows(inverse(first), inverse(second)),
-        "to_frame": _rows(first, second),
-        "across": _rows(across(first, second), across(second, first)),
+    appearance = {
         "wave": wave,
         "push": push,
         "silhouette": silhouettes,
@@ -206,6 +206,17 @@ def draw_scenes(
         **draw_light(traits, rng),
         **draw_air(traits, rng, size, (nearest, setting.far)),
         "number": rng.index(65536, 2),
+    }
+    limb = np.pad(objects.limb, ((0, 0), (BACKGROUND_LAYERS, 0)))
+    return appearance, Motion(sheets, limb, setting.camera, setting.kind)
+
+
+def geometry(first: Array, second: Array) -> dict[str, Array]:
+    """The parameters that follow from the homographies of both frames, `[b, l, 3, 3]`."""
+    return {
+        "to_canvas": _rows(inverse(first), inverse(second)),
+        "to_frame": _rows(first, second),
+        "across": _rows(across(first, second), across(second, first)),
     }
 
 

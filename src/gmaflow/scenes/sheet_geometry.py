@@ -39,23 +39,14 @@ class Sheets:
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole camera in both frames. Arrays `[b]`, `[b, 3]` and `[b, 3, 3]`.
+    """A pinhole camera in both frames. Arrays `[b]`, `[b, 3]` and `[b, 3, 3]`."""
 
-    Attributes:
-        focal: Focal length in pixels in the first frame.
-        zoom: Focal length of the second frame divided by that of the first.
-        centre: The principal point.
-        view: Orientation in the first frame.
-        turn: Rotation from the first frame to the second.
-        shift: Position of the first camera relative to the second, before `turn`.
-    """
-
-    focal: Array
-    zoom: Array
-    centre: Array
-    view: Array
-    turn: Array
-    shift: Array
+    focal: Array  # focal length in pixels in the first frame
+    zoom: Array  # focal length of the second frame divided by that of the first
+    centre: Array  # the principal point
+    view: Array  # orientation in the first frame
+    turn: Array  # rotation from the first frame to the second
+    shift: Array  # position of the first camera relative to the second, before `turn`
 
 
 def rotation(x: Array, y: Array, z: Array) -> Array:
@@ -67,6 +58,17 @@ def rotation(x: Array, y: Array, z: Array) -> Array:
     about_z = np.stack([cz, -sz, zero, sz, cz, zero, zero, zero, one], axis=-1)
     x_matrix, y_matrix, z_matrix = (m.reshape(*x.shape, 3, 3) for m in (about_x, about_y, about_z))
     return x_matrix @ y_matrix @ z_matrix
+
+
+def power(turn: Array, times: Array) -> Array:
+    """Rotations `[..., 3, 3]` applied `times [...]` times, by the formula of Rodrigues."""
+    # The part of the matrix that is not symmetric is the axis times the sine of the angle.
+    half = (turn - np.swapaxes(turn, -1, -2)) / 2
+    sine = np.sqrt((half * half).sum(axis=(-2, -1)) / 2)
+    cosine = (np.trace(turn, axis1=-2, axis2=-1) - 1) / 2
+    angle = (np.arctan2(sine, cosine) * times)[..., None, None]
+    axis = half / np.maximum(sine, 1e-12)[..., None, None]
+    return np.eye(3) + np.sin(angle) * axis + (1 - np.cos(angle)) * (axis @ axis)
 
 
 def rotate(matrix: Array, vector: Array) -> Array:

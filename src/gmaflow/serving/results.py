@@ -31,8 +31,8 @@ class ResultFolder:
         # Clients request iterations while the job runs, so files must never be seen half-written.
         buffer = BytesIO()  # numpy itself would not say that the disk is full
         np.save(buffer, array)
-        with atomic_write(self.path / f"{name}.npy") as temporary:
-            temporary.write_bytes(buffer.getbuffer())
+        with atomic_write(self.path / f"{name}.npy") as file:
+            file.write(buffer.getbuffer())
         self._count(array.nbytes)
 
     def load(self, name: str) -> np.ndarray:
@@ -48,11 +48,7 @@ class ResultFolder:
         return (self.path / f"{name}.npy").exists()
 
     def make_once(self, name: str, write: Callable[[Path], None]) -> Path:
-        """Return the path of a file, which `write` makes on the first request.
-
-        Raises:
-            FileNotFoundError: The folder was deleted.
-        """
+        """Return the path of a file, which `write` makes on the first request."""
         path = self.path / name
         if not path.exists():
             self.path.stat()

@@ -1,8 +1,9 @@
 """Pictures of flow: numpy arrays in, `uint8` RGB pictures out. All functions are pure.
 
-`flow_colors` draws flow in the usual colour code, `arrows` as arrows, and `warp` warps frames back.
+`flow_colors` draws flow in the usual colour code, `arrows` as arrows, `trails`
+draws tracks, and `warp` warps frames back.
 `maps` draws errors, confidence, occlusion and attention; `panels` arranges pictures in a grid.
-`plots` draws curves with matplotlib; `drawing` holds what the others share.
+`plots` draws curves with matplotlib.
 """
 
 from gmaflow.viz.arrows import flow_arrows
@@ -17,7 +18,6 @@ from gmaflow.viz.maps import (
     attention_overlay,
     attention_pictures,
     confidence_map,
-    error_legend,
     error_map,
     moving_overlay,
     occlusion_layer,
@@ -25,6 +25,7 @@ from gmaflow.viz.maps import (
 )
 from gmaflow.viz.panels import attention_panel, pair_panel, panel
 from gmaflow.viz.plots import Series, line_plot, save_plot
+from gmaflow.viz.trails import draw_trails, position_colors
 from gmaflow.viz.warp import sample_bilinear, warp_back
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "attention_pictures",
     "color_wheel",
     "confidence_map",
-    "error_legend",
+    "draw_trails",
     "error_map",
     "flow_arrows",
     "flow_to_image",
@@ -47,6 +48,7 @@ __all__ = [
     "occlusion_overlay",
     "pair_panel",
     "panel",
+    "position_colors",
     "sample_bilinear",
     "save_plot",
     "warp_back",

@@ -293,13 +293,9 @@ class FastRefinement:
             del gates, candidate  # before the next ones are made
         decided = self.operations.convolve(state.hidden, self.decide, relu=True)
         assert self.change.bias is not None
-        change = self.operations.convolve(decided, without_bias(self.change))
+        # `advance` adds the bias, in float32.
+        change = self.operations.convolve(decided, replace(self.change, bias=None))
         self._advance(state, change, self.change.bias)
-
-
-def without_bias(layer: Convolution) -> Convolution:
-    """Return the layer without its bias, which a later step adds."""
-    return replace(layer, bias=None)
 
 
 def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
@@ -362,10 +358,7 @@ class FastNetwork:
         self.weigh: list[Convolution] = []
         if isinstance(network.upsample, ConvexUpsampler):
             first, last = (cast(nn.Conv2d, network.upsample.weights[i]) for i in (0, 2))
-            self.weigh = [
-                Convolution.of(first, working),
-                Convolution.of(last, working),
-            ]
+            self.weigh = [Convolution.of(first, working), Convolution.of(last, working)]
 
     def __call__(
         self,
