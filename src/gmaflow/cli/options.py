@@ -357,8 +357,8 @@ class Progress:
         if sys.stderr.isatty():
             from rich.markup import escape
 
-            self._bar = self._bar or start_bar()
             shown = escape(printable(what))  # names of files are no markup
+            self._bar = self._bar or start_bar(shown)
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
             say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
@@ -370,7 +370,7 @@ class Progress:
             self._bar.stop()
 
 
-def start_bar() -> "RichProgress":
+def start_bar(what: str) -> "RichProgress":
     """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
@@ -382,6 +382,6 @@ def start_bar() -> "RichProgress":
         TimeRemainingColumn(),
     )
     bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("", total=None)
+    bar.add_task(what, total=None)
     bar.start()
     return bar

@@ -19,15 +19,16 @@ from jaxtyping import Bool, Float, Float32, Float64
 
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_same_size
+from gmaflow.viz.drawing import strips
 
 Points = Float64[np.ndarray, "n 2"]
 Homogeneous = Float64[np.ndarray, "n 3"]
 Matrix = Float64[np.ndarray, "3 3"]
 
-GRID_POINTS, FEW_POINTS = 4096, 1024
+GRID_POINTS, FEW_POINTS = 4096, 512
 """About as many points of the frame are used, and fewer to choose among samples."""
 FEWEST_POINTS = 16
-SAMPLES, REFINED = 300, 6
+SAMPLES, REFINED = 300, 4
 """Samples that are tried, and how many of the best are refined."""
 ROUNDS = 12
 """Of reweighted least squares."""
@@ -39,11 +40,13 @@ STRONG_PARALLAX = 0.1
 """Share of the points that the epipole must explain and the homography does not."""
 OF_OUTLIERS = 0.4
 """Share of the points beyond the homography that the epipole must explain."""
-SPREAD = 2.0
-"""Parallax differs with depth by at least this factor; that of a single object would look the same
-if the object moved."""
+SPREAD, EXTENT = 1.5, 0.6
+"""Parallax differs with depth by at least this factor, and is found over this share of the frame's
+height or width. Otherwise it would look the same if a single object moved."""
 STILL_CAMERA = 0.5
 """Pixels: a camera that moves the image less has no parallax."""
+_SETTLED = 1e-6
+"""Change of a homography, in units of half a frame, that is too small to matter."""
 MOVING = 1.0
 """Pixels: residual motion at which something is as likely to move by itself as not."""
 
@@ -68,14 +71,17 @@ class CameraMotion:
     def motion(self) -> Float32[np.ndarray, "h w 2"]:
         """The motion that the camera gives each pixel: the homography's, and parallax."""
         height, width = self.flow.shape[:2]
-        rows, columns = np.indices((height, width), dtype=np.float64)
-        start = np.stack([columns, rows], axis=-1).reshape(-1, 2)
-        found = project(self.homography, start)
-        if self.epipole is not None:
-            target = start + self.flow.reshape(-1, 2)
-            along = _directions(self.epipole, found)
-            found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
-        return (found - start).reshape(height, width, 2).astype(np.float32)
+        motion = np.empty_like(self.flow)
+        for rows in strips(height, width):
+            y, x = np.mgrid[rows, :width][:, : height - rows.start].astype(np.float64)
+            start = np.stack([x, y], axis=-1).reshape(-1, 2)
+            found = project(self.homography, start)
+            if self.epipole is not None:
+                target = start + self.flow[rows].reshape(-1, 2)
+                along = _directions(self.epipole, found)
+                found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
+            motion[rows] = (found - start).reshape(-1, width, 2)
+        return motion
 
     @cached_property
     def residual(self) -> Float32[np.ndarray, "h w 2"]:
@@ -207,11 +213,21 @@ def _find_homography(points: _Correspondences) -> tuple[Matrix, float]:
     homogeneous = _homogeneous(few.start) @ tried.swapaxes(1, 2)
     found = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
     distance = np.linalg.norm(few.target - found, axis=2) * few.unit
-    best = np.argsort(_cost(few, distance, COARSEST), kind="stable")[:REFINED]
-    refined = [_refine_homography(few, matrix, COARSEST) for matrix in tried[best]]
+    best = np.argsort(_homography_cost(few, distance), kind="stable")[:REFINED]
+    refined = [
+        _refine_homography(few, tried[place], 2 * _noise(few, distance[place], COARSEST))
+        for place in best
+    ]
     distance = np.stack([_distance(few, matrix) for matrix, _ in refined])
-    matrix, noise = refined[int(np.argmin(_cost(few, distance, COARSEST)))]
+    matrix, noise = refined[int(np.argmin(_homography_cost(few, distance)))]
     return _refine_homography(points, matrix, 2 * noise)
+
+
+def _homography_cost(
+    points: _Correspondences, distance: Float64[np.ndarray, "k n"]
+) -> Float64[np.ndarray, " k"]:
+    """The cost at two levels of noise: one plane exactly is better than two planes roughly."""
+    return _cost(points, distance, COARSEST) + _cost(points, distance, COARSEST / 5)
 
 
 def _cost(
@@ -245,8 +261,11 @@ def _refine_homography(
         distance = _distance(points, matrix)
         weight = points.weight / np.square(1 + np.square(distance / (TOLERANCE * noise)))
         weight[distance > 2 * TOLERANCE * noise] = 0
-        matrix = _step(points, matrix, weight)
-        noise = min(noise, _noise(points, _distance(points, matrix), noise))
+        before, matrix = matrix, _step(points, matrix, weight)
+        finer = min(noise, _noise(points, _distance(points, matrix), noise))
+        if np.abs(matrix - before).max() < _SETTLED and finer > 0.99 * noise:
+            break
+        noise = finer
     return matrix, noise
 
 
@@ -294,10 +313,16 @@ def _camera_distance(
     """Distance in pixels of the targets from the homography or, with an epipole, from the line."""
     if epipole is None:
         return _distance(points, matrix)
-    found = project(matrix, points.start)
-    error = points.target - found
-    along = _directions(epipole, found)
-    return np.abs(error[:, 0] * along[:, 1] - error[:, 1] * along[:, 0]) * points.unit
+    return _line_distance(points, project(matrix, points.start), epipole[None])[0]
+
+
+def _line_distance(
+    points: _Correspondences, found: Points, epipoles: Float64[np.ndarray, "k 3"]
+) -> Float64[np.ndarray, "k n"]:
+    """Distance in pixels of the targets from the lines through epipoles and points."""
+    x, y = (epipoles[:, None, i] - found[:, i] * epipoles[:, None, 2] for i in (0, 1))
+    dx, dy = (points.target - found).T * points.unit
+    return np.abs(dx * y - dy * x) / np.maximum(np.hypot(x, y), 1e-12)
 
 
 def _find_epipole(
@@ -305,7 +330,7 @@ def _find_epipole(
 ) -> Float64[np.ndarray, "3"] | None:
     """Return the epipole, if parallax explains much of what the homography does not."""
     limit = TOLERANCE * noise
-    beyond = _distance(points, matrix) > 2 * limit
+    beyond = _distance(points, matrix) > max(MOVING, 2 * limit)
     moved = np.hypot(*(project(matrix, points.start) - points.start).T).mean() * points.unit
     if points.share(beyond) < STRONG_PARALLAX or moved < STILL_CAMERA:
         return None
@@ -321,10 +346,9 @@ def _find_epipole(
     tried = tried[np.linalg.norm(tried, axis=1) > 1e-9]
     if not len(tried):
         return None
-    distances = np.stack([_camera_distance(outer, matrix, epipole) for epipole in tried])
-    epipole = tried[int(np.argmin(_cost(outer, distances, noise)))]
+    epipole = tried[int(np.argmin(_cost(outer, _line_distance(outer, found, tried), noise)))]
     for _ in range(ROUNDS):
-        distance = _camera_distance(outer, matrix, epipole)
+        distance = _line_distance(outer, found, epipole[None])[0]
         # The distance of a target from the line through the epipole is that of the epipole from the
         # target's own line, times the parallax over the distance to the epipole.
         reach = np.linalg.norm(epipole[:2] - found * epipole[2], axis=1)
@@ -332,12 +356,14 @@ def _find_epipole(
         weight = weight / np.square(1 + np.square(distance / limit))
         weight[distance > 2 * limit] = 0
         epipole = np.linalg.eigh(lines.T @ (lines * weight[:, None]))[1][:, 0]
-    explained = _camera_distance(outer, matrix, epipole) < limit
+    explained = _line_distance(outer, found, epipole[None])[0] < limit
     part = outer.share(explained) / outer.share(everywhere)
     if part < OF_OUTLIERS or part * points.share(beyond) < STRONG_PARALLAX:
         return None
     least, most = np.quantile(parallax[explained], [0.1, 0.9])
-    return epipole if most > SPREAD * least else None
+    left_top, right_bottom = np.quantile(outer.start[explained], [0.05, 0.95], axis=0)
+    extent = (right_bottom - left_top) / np.ptp(points.start, axis=0)
+    return epipole if most > SPREAD * least and extent.max() > EXTENT else None
 
 
 def _homogeneous(points: Points) -> Homogeneous:
