@@ -36,6 +36,9 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
 
+Iterations = int | Literal["auto"]
+"""As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
+
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
@@ -86,6 +89,29 @@ def _int_rule(
     )
 
 
+@_TYPES.primitive_rule
+def _iterations_rule(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[Iterations] | None:
+    """A number of iterations, or `auto`."""
+    if info.type != Iterations | None:
+        return None
+
+    def read(texts: list[str]) -> Iterations:
+        try:
+            return "auto" if texts[0] == "auto" else int(texts[0])
+        except ValueError:
+            raise FlowError(f"{texts[0]!r} is not a whole number or auto") from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT|auto",
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, int | str),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
     """Where networks run, and how."""
@@ -108,7 +134,7 @@ class PlaceOptions:
         weights: "str | Checkpoint | None",
         *,
         model: str | None = None,
-        iters: int | None,
+        iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
         """Load an estimator with these options."""
@@ -144,8 +170,9 @@ class WeightsOptions:
 class NetworkOptions(WeightsOptions):
     """Which network."""
 
-    iters: int | None = None
-    """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
+    iters: Iterations | None = None
+    """Refinement steps, or auto: up to 32, until the flow has settled. By default what suits the
+    weights, 12 for the shipped ones."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
 from gmaflow.model.correlation import correlate
 from gmaflow.model.encoder import make_encoder
+from gmaflow.model.settling import Refined, refine_until_settled
 from gmaflow.model.update import MotionEncoder, UpdateBlock
 from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
 
@@ -46,6 +47,7 @@ class MatchOptions(TypedDict, total=False):
     flow_init: Float[Tensor, "b 2 h w"] | None
     plan: MemoryPlan
     on_iteration: OnIteration | None
+    settled: float | None
 
 
 class Prediction(NamedTuple):
@@ -57,6 +59,8 @@ class Prediction(NamedTuple):
     """The last flow on the 1/8 grid, in its pixels; a warm start begins from it."""
     continued: tuple[Continued, ...] = ()
     """What each iteration continued, for training; see `gmaflow.model.continuation`."""
+    iterations: tuple[int, ...] = ()
+    """How many iterations each pair took, if they stopped where the flow settled."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -157,6 +161,7 @@ class FlowNetwork(nn.Module):
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
+        settled: float | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already.
 
@@ -169,6 +174,8 @@ class FlowNetwork(nn.Module):
             flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
             plan: Where to spend memory for speed.
             on_iteration: Watches the iterations; an exception that it raises stops them.
+            settled: Stop a pair when an iteration changes it by less than this many pixels; see
+                `gmaflow.model.settling`.
         """
         features1, hidden, context = first
         correlation = correlate(
@@ -190,21 +197,35 @@ class FlowNetwork(nn.Module):
             flow = flow + flow_init
         flows, continued = [], []
         continuing: AttentionWeights | None = None
-        for iteration in range(iters):
-            flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
-            seen = correlation.lookup(grid + flow)
-            hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
-            if self.continuation is not None and iteration >= FIRST_ITERATION:
-                if continuing is None:
-                    store = plan.store_attention
-                    continuing = self.continuation.attend(context, hidden, store=store)
-                flow, found = self.continuation(hidden, flow, continuing)
-                continued.append(found)
-            if all_iterations or iteration == iters - 1:
-                flows.append(self.upsample(flow, hidden))
-            if on_iteration is not None:
-                on_iteration(iteration + 1, flow, hidden)
-        return Prediction(flows, flow, tuple(continued))
+        iteration = 0
+
+        def advance(count: int) -> Refined:
+            nonlocal hidden, flow, continuing, iteration
+            for _ in range(count):
+                flow = before = flow.detach()  # as RAFT: no gradients from one flow to the next
+                seen = correlation.lookup(grid + flow)
+                hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
+                if self.continuation is not None and iteration >= FIRST_ITERATION:
+                    if continuing is None:
+                        store = plan.store_attention
+                        continuing = self.continuation.attend(context, hidden, store=store)
+                    flow, found = self.continuation(hidden, flow, continuing)
+                    continued.append(found)
+                iteration += 1
+                if all_iterations:
+                    flows.append(self.upsample(flow, hidden))
+                if on_iteration is not None:
+                    on_iteration(iteration, flow, hidden)
+            return Refined(flow, before, hidden)
+
+        used: tuple[int, ...] = ()
+        if settled is None:
+            advance(iters)
+        else:
+            used = refine_until_settled(advance, iters=iters, threshold=settled)
+        if not all_iterations:
+            flows.append(self.upsample(flow, hidden))
+        return Prediction(flows, flow, tuple(continued), used)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""
