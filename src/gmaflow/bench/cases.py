@@ -17,7 +17,7 @@ from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_preci
 from gmaflow.inference.images import Padding
 from gmaflow.io.images import read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
-from gmaflow.runtime.device import as_bytes, pick_device, pick_fast_dtype
+from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 
@@ -93,7 +93,9 @@ class Case:
                 f"{PUBLISHED_MIN_SIDE}x{PUBLISHED_MIN_SIDE}"
             )
         device = pick_device(self.device)
-        dtype = pick_fast_dtype(as_precision(self.precision), device)
+        # The published code computes in half precision on CUDA only.
+        precision = "fp32" if device.type == "cpu" else as_precision(self.precision)
+        dtype = pick_dtype(precision, device)
         half = dtype != torch.float32
         network = PublishedNetwork(self.checkpoint().build()).to(device)
         padding = Padding.to_stride(self.height, self.width)

@@ -19,7 +19,7 @@ LEAST = 4
 """Iterations before the first check."""
 EVERY = 2
 """Iterations between checks. Each check waits for the device."""
-SETTLED = 0.03
+SETTLED = 0.05
 """The threshold: pixels of the image, mean over all cells. See docs/performance.md."""
 MOST = 32
 """The largest number of iterations if nobody asks for another."""

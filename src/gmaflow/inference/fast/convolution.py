@@ -30,7 +30,7 @@ OUTPUTS = 4
 """Outputs of a tile along an axis: more need fewer multiplications, and lose more digits."""
 
 TILES = 128
-"""Tiles to work on at once: what the caches hold."""
+"""Tiles that each thread works on at once: what its caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
 """Where polynomials are evaluated, besides infinity; small numbers round least."""
@@ -144,7 +144,7 @@ class Winograd:
         batch, height, width, _ = x.shape
         rows, columns = -(-height // self.tile[0]), -(-width // self.tile[1])
         out = x.new_empty(batch, height, width, self.outputs)
-        step = min(rows, max(1, TILES // columns))
+        step = min(rows, max(1, TILES * torch.get_num_threads() // columns))
         strip = self._strip(x, step, columns)
         for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
