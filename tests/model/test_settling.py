@@ -61,7 +61,7 @@ def images() -> list[torch.Tensor]:
 
 def run(network: object, pairs: slice, threshold: float) -> Prediction:
     first, second = (image[pairs] for image in images())
-    return network(first, second, iters=8, settled=threshold)  # type: ignore[operator,no-any-return]
+    return network(first, second, iters=8, settled=threshold)  # type: ignore[operator]
 
 
 @torch.inference_mode()

@@ -194,18 +194,19 @@ class Winograd:
             height = rows * self.tile[0] + high - self.tile[0]
             evaluated = strip.new_empty(height, columns, wide, strip.shape[-1])
             every = across.expand(columns, -1, -1)
-            tile = (columns, wide, strip.shape[-1]), (column * self.tile[1], column, 1)
+            shape, steps = evaluated.shape[1:], (column * self.tile[1], column, 1)
             for i in range(height):
-                torch.bmm(every, strip[i].as_strided(*tile, i * row), out=evaluated[i])
+                torch.bmm(every, strip.as_strided(shape, steps, i * row), out=evaluated[i])
             if high == 1:
                 return evaluated[:, :, None]
             strip = evaluated.flatten(2)
         row, column, _ = strip.stride()
         values = strip.new_empty(rows, columns, high, strip.shape[-1])
         every = down.expand(columns, -1, -1)
+        shape, steps = values.shape[1:], (column, row, 1)
         for i in range(rows):
-            tile = (columns, high, strip.shape[-1]), (column, row, 1), i * self.tile[0] * row
-            torch.bmm(every, strip.as_strided(*tile), out=values[i])
+            tiles = strip.as_strided(shape, steps, i * self.tile[0] * row)
+            torch.bmm(every, tiles, out=values[i])
         return values.unflatten(3, (wide, -1))
 
     def _outputs(self, products: Float[Tensor, "t n o"]) -> Float[Tensor, "t y x o"]:
