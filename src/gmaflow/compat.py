@@ -79,9 +79,6 @@ class NormalisedFlow(nn.Module):
             image1: First frames, RGB in -1..1.
             image2: Second frames.
             num_flow_updates: Number of refinements, and length of the list.
-
-        Raises:
-            FlowError: The batches or the number are not valid; the message says why.
         """
         if not isinstance(num_flow_updates, int) or num_flow_updates < 1:
             raise FlowError(f"num_flow_updates is {num_flow_updates!r}; give a whole number from 1")
@@ -150,9 +147,6 @@ class DenseOpticalFlow:
             I0: The first frame, uint8: height x width, or height x width x 3 in BGR.
             I1: The second frame, of the same shape.
             flow: As in OpenCV, a first guess that the result is written to; or None.
-
-        Raises:
-            FlowError: A frame or the flow is not valid; the message says why.
         """
         first, second = bgr_to_rgb(I0, "the first frame"), bgr_to_rgb(I1, "the second frame")
         if flow is None:

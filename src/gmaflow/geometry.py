@@ -75,9 +75,6 @@ def warp(
 
     With the second frames and the flow from first to second, this is the first frames as far as
     they are visible. It is differentiable in both arguments.
-
-    Raises:
-        FlowError: They are not tensors `[b, c, h, w]` and `[b, 2, h, w]` of one size.
     """
     for name, value in (("image", image), ("flow", flow)):
         if not isinstance(value, Tensor) or value.ndim != 4 or not value.is_floating_point():
@@ -99,9 +96,5 @@ def warp(
 def compose(
     flow_ab: Float[Tensor, "b 2 h w"], flow_bc: Float[Tensor, "b 2 h w"]
 ) -> Float[Tensor, "b 2 h w"]:
-    """Return the flow from a to c, by following a to b and then b to c.
-
-    Raises:
-        FlowError: They are not tensors `[b, 2, h, w]` of one size.
-    """
+    """Return the flow from a to c, by following a to b and then b to c."""
     return flow_ab + warp(flow_bc, flow_ab)

@@ -43,8 +43,3 @@ def test_it_is_what_the_published_code_answers(variant: str, material: Path) -> 
     prediction = PublishedNetwork(fixture.network)(*fixture.images(), iters=12)
     for iteration in (1, 6, 12):
         fixture.check(prediction.flows[iteration - 1], f"flow_iter{iteration}")
-
-
-def test_small_images_are_refused(make_network: Make) -> None:
-    with pytest.raises(ValueError, match="needs images of 128 px and more"):
-        PublishedNetwork(make_network("raft-small"))(*random_images(1, 120, 128))

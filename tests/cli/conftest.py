@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from gmaflow.cli import main
+from gmaflow.io import resumable
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
@@ -37,6 +38,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
             main([str(arg) for arg in args])
         except SystemExit as exit_:
             code = int(exit_.code or 0)
+        for folder in tuple(resumable._locked):  # as the end of the process does
+            resumable.unlock_folder(folder)
         shown = capsys.readouterr()
         return Outcome(code, shown.out, shown.err)
 

@@ -8,7 +8,6 @@ from PIL import Image
 from gmaflow.data import open_dataset
 from gmaflow.io import write_flow, write_image
 from gmaflow.scenes import PRESETS, TextureBank
-from gmaflow.scenes.texture_bank import _procedural
 from tests.cli.conftest import Run, is_picture
 
 RENDER = ("scenes", "render", "--size", "64x96", "--count", "2", "--seed", "5")
@@ -18,7 +17,8 @@ RENDER = ("scenes", "render", "--size", "64x96", "--count", "2", "--seed", "5")
 def _small_textures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The built-in textures at a size that takes no time."""
     load = TextureBank.load
-    monkeypatch.setattr(TextureBank, "procedural", lambda: _procedural(64))
+    small = TextureBank.procedural(64)
+    monkeypatch.setattr(TextureBank, "procedural", lambda: small)
     monkeypatch.setattr(TextureBank, "load", lambda folder, split: load(folder, 64, split))
 
 

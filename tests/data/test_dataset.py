@@ -3,7 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.data import DATASETS, FlowDataset, FlowPair, open_dataset
+from gmaflow.data import (
+    DATASETS,
+    FlowDataset,
+    FlowPair,
+    dataset_info,
+    find_root,
+    open_dataset,
+    root_variable,
+)
+from gmaflow.data.dataset import config_path, read_config
 from gmaflow.errors import DatasetError
 from tests.data.trees import sintel
 
@@ -105,3 +114,93 @@ def test_a_folder_of_data_sets_is_not_one_of_them(tmp_path: Path) -> None:
     sintel(tmp_path / "Sintel")
     with pytest.raises(DatasetError, match=r"did you mean .*Sintel\?"):
         open_dataset("sintel", tmp_path)
+
+
+SINTEL = dataset_info("sintel")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config" / "gmaflow" / "data.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_the_most_particular_wins(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("option", "variable", "all/Sintel", "table", "config/gmaflow/shelf/sintel"):
+        (tmp_path / name).mkdir(parents=True)
+    config.write_text(f'data = "shelf"\n[roots]\nsintel = "{tmp_path}/table"\n')
+    environ = {
+        "GMAFLOW_SINTEL": str(tmp_path / "variable"),
+        "GMAFLOW_DATA": str(tmp_path / "all"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+    }
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert find_root(SINTEL, tmp_path / "option") == tmp_path / "option"
+    order = [find_root(SINTEL)]
+    for gone in ("GMAFLOW_SINTEL", "GMAFLOW_DATA"):
+        monkeypatch.delenv(gone)
+        order.append(find_root(SINTEL))
+    config.write_text('data = "shelf"')
+    order.append(find_root(SINTEL))
+    assert order == [
+        tmp_path / "variable",
+        tmp_path / "all" / "Sintel",
+        tmp_path / "table",
+        config.parent / "shelf" / "sintel",
+    ]
+
+
+def test_variables_are_named_after_the_data_sets() -> None:
+    assert root_variable(dataset_info("kitti-2015")) == "GMAFLOW_KITTI_2015"
+
+
+def test_nothing_set_says_how_to_set_it_and_where_it_is_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("GMAFLOW_DATA", str(tmp_path))
+    monkeypatch.delenv("GMAFLOW_SINTEL", raising=False)
+    with pytest.raises(DatasetError) as caught:
+        find_root(SINTEL)
+    message = str(caught.value)
+    for word in ("MPI Sintel", "GMAFLOW_SINTEL", "GMAFLOW_DATA", "data.toml", SINTEL.source):
+        assert word in message
+    assert "\n" not in message
+
+
+def test_a_root_that_is_none_is_named_with_who_named_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GMAFLOW_SINTEL", str(tmp_path / "none"))
+    with pytest.raises(DatasetError, match=r"none is not a folder \(GMAFLOW_SINTEL sets it"):
+        find_root(SINTEL)
+
+
+def test_the_config_file_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GMAFLOW_CONFIG", str(tmp_path / "my.toml"))
+    assert config_path() == tmp_path / "my.toml"
+    for name in ("GMAFLOW_CONFIG", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert config_path().parts[-3:] == (".config", "gmaflow", "data.toml")
+    assert read_config(tmp_path / "none.toml") == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("roots = ", "cannot read"),
+        ("roots = 3", "unknown settings"),
+        ('dat = "x"', "unknown settings"),
+        ('[roots]\nsintl = "x"', "unknown data set 'sintl'"),
+        ("[roots]\nsintel = 3", "expected a folder in quotes"),
+        ("\udce9", "cannot read"),
+    ],
+)
+def test_a_wrong_config_file_is_refused(config: Path, text: str, message: str) -> None:
+    config.write_text(text, errors="surrogateescape")
+    with pytest.raises(DatasetError, match=message):
+        read_config(config)

@@ -7,7 +7,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair
 from gmaflow.data.catalog import dataset_info
-from gmaflow.data.directory_cache import DirectoryCache
+from gmaflow.data.layouts import DirectoryCache
 from gmaflow.io import write_flow, write_image
 
 HEIGHT, WIDTH = 6, 8
@@ -39,8 +39,8 @@ def put_mask(root: Path, name: str, mask: np.ndarray) -> None:
 def sintel(root: Path, *, frames: Iterable[int] = (1, 2, 3), scene: str = "alley_1") -> Path:
     """A scene of Sintel with masks, clean and final."""
     frames = tuple(frames)
-    for variant in ("clean", "final"):
-        put_images(root / "training" / variant / scene, *(f"frame_{n:04d}.png" for n in frames))
+    for pass_name in ("clean", "final"):
+        put_images(root / "training" / pass_name / scene, *(f"frame_{n:04d}.png" for n in frames))
     for n in frames[:-1]:
         put_flows(root / "training/flow" / scene, f"frame_{n:04d}.flo")
         mask = np.zeros((HEIGHT, WIDTH), bool)
@@ -73,9 +73,9 @@ def things(root: Path, place: str = "TRAIN/A/0000", suffix: str = "png") -> Path
     return root
 
 
-def listed(name: str, root: Path, split: str = "training", variant: str = "") -> list[FlowPair]:
+def listed(name: str, root: Path, split: str = "training", pass_name: str = "") -> list[FlowPair]:
     """All pairs of a folder, complete or not."""
-    return list(dataset_info(name).list_pairs(DirectoryCache(), root, split, variant))
+    return list(dataset_info(name).list_pairs(DirectoryCache(), root, split, pass_name))
 
 
 def names(pairs: Iterable[FlowPair]) -> list[tuple[str, str, str]]:

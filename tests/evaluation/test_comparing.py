@@ -39,7 +39,7 @@ def test_two_networks_region_by_region(
     changed = [comparison.most_changed(99, better=better) for better in (True, False)]
     for improved, some in zip((True, False), changed, strict=True):
         for place, example in some:
-            before, after = (one.tables["cold"][place, 0] for one in comparison.contenders)
+            before, after = (one.tables("cold")[place, 0] for one in comparison.contenders)
             assert (after[3] < before[3]) == improved, example.title
     assert sum(map(len, changed)) == len(data.examples)
 

@@ -16,7 +16,7 @@ from gmaflow.evaluation import (
     render_examples,
     write_report,
 )
-from gmaflow.evaluation.evaluating import RESULTS, PairEvaluator, PairResult
+from gmaflow.evaluation.evaluating import LAST_FLOW, RESULTS, PairEvaluator, PairResult
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
 from gmaflow.inference import Flow, FlowEstimator
@@ -244,7 +244,7 @@ def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
     )
     judge = PairEvaluator(estimator, tmp_path / "part")
     if not last_flow_is_there:
-        judge.last.remove()
+        (tmp_path / "part" / LAST_FLOW).unlink()
     rest = list(judge.evaluate(examples_of(root), warm=True))
     assert (table(rest) == table(whole)).all()
     # Four cold and three warm; without the last flow, three warm ones more to get it back.

@@ -13,9 +13,12 @@ import pytest
 import torch
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from PIL import Image
+from torch import nn
+from torch.export import Dim
 
 from gmaflow.errors import FlowError
 from gmaflow.export import ExportConfig, as_text, export, exporting
+from gmaflow.export.export_report import Port
 from gmaflow.export.exporting import (
     CHECKED_SIZES,
     check_flow,
@@ -24,9 +27,9 @@ from gmaflow.export.exporting import (
     example_previous,
     runs_to_check,
 )
-from gmaflow.export.formats import FORMATS, Inputs
+from gmaflow.export.formats import FORMATS, Contract, Inputs
 from gmaflow.inference import FlowEstimator
-from gmaflow.model import MODELS
+from gmaflow.model import MODELS, AttentionWeights, FlowNetwork
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint
 from tests.export.conftest import MakeCheckpoint, byte_images, estimated
@@ -146,7 +149,7 @@ def test_an_open_size_and_batch_by_onnx_runtime(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     path = tmp_path / "flow.onnx"
-    checkpoint = make_checkpoint("gma-p")
+    checkpoint = make_checkpoint("raft-small")
     export(checkpoint, path, ExportConfig(dynamic=True, batch="any", warm_start=True, iters=1))
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch, size in ((1, (128, 128)), (2, (131, 205)), (3, (152, 136))):
@@ -162,6 +165,41 @@ def test_an_open_size_and_batch_by_onnx_runtime(
     for second, flow in ((other[0], image), (other[1], image), (image, other[0])):
         with pytest.raises(Fail):
             run_onnx(session, (byte_images(*image)[0], byte_images(*second)[1], no_flow(*flow)))
+
+
+class Borrowing(nn.Module):
+    """What a gma network adds to raft: each pixel borrows from all, by look and by offset."""
+
+    def __init__(self, network: FlowNetwork) -> None:
+        super().__init__()
+        self.attention = network.attention
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        assert self.attention is not None
+        weights: AttentionWeights = self.attention(context)
+        return weights.aggregate(context.flatten(2).mT[:, None])
+
+
+@pytest.mark.usefixtures("dynamic")
+def test_attention_of_an_open_size_by_onnx_runtime(
+    tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
+    """The part that an open size is hard for, on its own: a whole network takes a minute."""
+    borrowing = Borrowing(make_checkpoint("gma-p").build())
+    sides = {0: Dim.DYNAMIC, 2: Dim.DYNAMIC(min=2), 3: Dim.DYNAMIC(min=2)}
+    traced = torch.export.export(borrowing, (torch.rand(2, 128, 5, 7),), dynamic_shapes=(sides,))
+    seen = Port("context", "float32", ("batch", 128, "height", "width"), "what pixels look like")
+    given = Port("flow", "float32", ("batch", 1, "pixels", 128), "what they borrow")
+    path = tmp_path / "attention.onnx"
+    onnx_format = FORMATS[".onnx"]
+    path.write_bytes(
+        onnx_format.encode(traced, Contract([seen], [given], {"model": "gma-p", "use": "a test"}))
+    )
+    run = onnx_format.load(path)
+    for shape in ((1, 128, 4, 6), (3, 128, 9, 5)):
+        context = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        found = run([context.numpy()])
+        np.testing.assert_allclose(found, borrowing(context).numpy(), atol=1e-4)
 
 
 @pytest.mark.usefixtures("dynamic")

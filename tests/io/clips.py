@@ -7,9 +7,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
-import av
 import numpy as np
+import pytest
 from PIL import Image
+
+pytest.importorskip("av", reason="videos need PyAV")
+import av
 
 SIZE = (48, 64)
 RATE = 48_000

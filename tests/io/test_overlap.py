@@ -95,7 +95,7 @@ def test_work_is_done_by_another_thread() -> None:
     names: list[str] = []
     with write_behind() as later:
         later(lambda: names.append(threading.current_thread().name))
-    assert names == ["gmaflow-write-behind"]
+    assert names == ["gmaflow-write-behind_0"]
 
 
 def test_an_error_of_the_work_is_raised_and_stops_it() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gmaflow.errors import OutputError
-from gmaflow.io.resumable import ResultRecord, is_finished, unlock_folders
+from gmaflow.io.resumable import ResultRecord, is_finished, unlock_folder
 
 SETTINGS: dict[str, object] = {"verb": "flow", "iters": 12, "size": (96, 128), "end": None}
 
@@ -105,7 +105,7 @@ sys.stdin.read()
 
 
 def test_a_second_process_is_refused_until_the_first_ends(record: ResultRecord) -> None:
-    unlock_folders()
+    unlock_folder(record.folder)
     command = [sys.executable, "-c", HOLD, str(record.folder)]
     with subprocess.Popen(command, stdin=-1, stdout=-1) as first:
         assert first.stdout is not None
@@ -124,12 +124,12 @@ def test_a_second_process_is_refused_until_the_first_ends(record: ResultRecord) 
     record.check_start(resume=True, overwrite=False)
     second = subprocess.run(command, input=b"", capture_output=True, check=False)
     assert b"another process is writing" in second.stderr
-    unlock_folders()
+    unlock_folder(record.folder)
     assert subprocess.run(command, input=b"", check=False).returncode == 0
 
 
 def test_partial_files_of_a_killed_run_are_removed(record: ResultRecord) -> None:
-    unlock_folders()
+    unlock_folder(record.folder)
     left = [f".{'a' * 16}.partial.flo", f"deep/.{'b' * 16}.partial.png"]
     for name in (*left, ".mine.partial.flo", "a.flo"):
         (record.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -137,4 +137,4 @@ def test_partial_files_of_a_killed_run_are_removed(record: ResultRecord) -> None
     record.write(SETTINGS)
     kept = {path.name for path in record.folder.rglob("*") if path.is_file()}
     assert kept == {".mine.partial.flo", "a.flo", "flow.json"}
-    unlock_folders()
+    unlock_folder(record.folder)

@@ -13,7 +13,6 @@ from gmaflow.training.config import (
     CHANGEABLE,
     differences,
     from_json,
-    iters_at,
     lr_at,
     occluded_at,
     one_cycle,
@@ -48,6 +47,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"iters_growth": "4 8"}, "invalid iters_growth"),
     ({"iters_growth": "0.1:4"}, "invalid iters_growth"),
     ({"iters_growth": "0:4 0.5:0"}, "invalid iters_growth"),
+    ({"iters_growth": "0:4+x"}, "invalid iters_growth"),
+    ({"iters_growth": "0:4+-4"}, "invalid iters_growth"),
     ({"iters_growth": "0:4 0.5:6 0.4:8"}, "invalid iters_growth"),
 ]
 
@@ -189,8 +190,31 @@ def test_a_start_in_the_middle_warms_up_to_the_schedule() -> None:
 
 def test_iterations_grow() -> None:
     config = tiny_config(steps=100, iters_growth="0:4 0.5:8 0.8:12")
-    assert [iters_at(step, config) for step in (0, 49, 50, 79, 80, 99)] == [4, 4, 8, 8, 12, 12]
-    assert iters_at(99, tiny_config(steps=100, iters=3)) == 3
+    plans = [plan_at(step, config) for step in (0, 49, 50, 79, 80, 99)]
+    assert [plan.iters for plan in plans] == [4, 4, 8, 8, 12, 12]
+    assert {plan.ahead for plan in plans} == {0}
+    assert plan_at(99, tiny_config(steps=100, iters=3)).iters == 3
+
+
+def test_iterations_ahead_are_drawn_for_each_step() -> None:
+    config = tiny_config(steps=400, iters_growth="0:4 0.5:8+12")
+    plans = [plan_at(step, config) for step in range(400)]
+    assert {plan.ahead for plan in plans[:200]} == {0}
+    drawn = [plan.ahead for plan in plans[200:]]
+    assert all(drawn.count(number) > 40 for number in (0, 6, 12))
+    assert set(drawn) == {0, 6, 12}
+    assert [plan_at(step, config) for step in range(400)] == plans  # the same when resumed
+    assert [plan_at(step, replace(config, seed=7)) for step in range(400)] != plans
+
+
+def test_a_flat_rate_falls_at_the_end() -> None:
+    config = tiny_config(steps=1000, lr=1e-4, decay=0.25, warm_up=100)
+    rates = [lr_at(step, config) for step in range(1000)]
+    assert rates[0] == pytest.approx(1e-6)
+    assert set(rates[99:750]) == {1e-4}
+    assert rates[875] == pytest.approx(5e-5)
+    assert 0 < rates[-1] < 1e-6
+    assert sorted(rates[749:], reverse=True) == rates[749:]
 
 
 def test_occluded_pixels_are_let_in() -> None:
@@ -201,4 +225,4 @@ def test_occluded_pixels_are_let_in() -> None:
 
 def test_a_plan_has_it_all() -> None:
     config = preset("chairs")
-    assert plan_at(0, config) == (2.5e-4 / 25, 12, True)
+    assert plan_at(0, config) == (2.5e-4 / 25, 12, True, 0)

@@ -88,6 +88,18 @@ def test_recorded_steps_learn_the_same(precision: str, within: float, both_ways:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
+def test_recorded_steps_of_gma_affine_learn_the_same() -> None:
+    plain, recorded = (make_step("fp16", both_ways=True, model="gma-affine") for _ in range(2))
+    learn = RecordedStep(recorded)
+    for number in range(4):
+        plan = StepPlan(lr=1e-4, iters=4, occluded=True, ahead=4 * (number % 2))
+        expected = plain(make_batch(number), plan).loss
+        found = learn(make_batch(number), plan).loss
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
 def test_recording_itself_changes_nothing() -> None:
     step = make_step("fp16")
     before = {name: value.clone() for name, value in step.state().items()}

@@ -173,11 +173,11 @@ def test_a_scale_must_be_positive(max_length: float) -> None:
 
 
 def test_the_wheel_shows_each_motion_where_it_leads() -> None:
-    wheel = color_wheel(101, background=(1, 2, 3))
+    wheel = color_wheel(101)
     assert wheel.shape == (101, 101, 3)
     assert wheel[50, 50].tolist() == [255, 255, 255]
     for corner in (wheel[0, 0], wheel[0, -1], wheel[-1, 0], wheel[-1, -1]):
-        assert corner.tolist() == [1, 2, 3]
+        assert corner.tolist() == [255, 255, 255]
     for x, y in ((90, 50), (50, 80), (10, 50), (20, 30)):
         expected = color_of((x - 50) / 50.5, (y - 50) / 50.5)
         assert np.abs(wheel[y, x].astype(int) - expected).max() <= 1

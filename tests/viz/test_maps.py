@@ -10,7 +10,6 @@ from gmaflow.errors import FlowError
 from gmaflow.viz.maps import (
     attention_overlay,
     confidence_map,
-    error_legend,
     error_map,
     occlusion_layer,
     occlusion_overlay,
@@ -74,32 +73,6 @@ def test_the_scale_must_be_positive(max_error: float) -> None:
     flow = errors_of(1)
     with pytest.raises(FlowError, match="max_error"):
         error_map(flow, flow, max_error=max_error)
-    with pytest.raises(FlowError, match="max_error"):
-        error_legend(max_error)
-
-
-@pytest.mark.parametrize("width", [64, 100, 480, 1024])
-@pytest.mark.parametrize("max_error", [0.01, 1.0, 3.0, 22.5, 150.0, 4000.0])
-def test_the_legend_has_words_inside_its_borders(width: int, max_error: float) -> None:
-    legend = error_legend(max_error, width=width)
-    assert legend.shape[1] == width
-    border = np.concatenate([legend[:, 0], legend[:, -1], legend[0], legend[-1]])
-    assert (border == 255).all()
-    assert (legend.max(axis=2) < 100).any()
-
-
-def test_the_legend_has_the_colors_of_the_map() -> None:
-    legend = error_legend(10.0, width=400)
-    flow = errors_of(0, 10)
-    first, last = error_map(flow, np.zeros_like(flow), max_error=10.0)[0].tolist()
-    shown = legend.reshape(-1, 3).tolist()
-    assert first in shown
-    assert last in shown
-
-
-def test_a_legend_too_narrow_to_read_is_refused() -> None:
-    with pytest.raises(FlowError, match="63 pixels wide"):
-        error_legend(1.0, width=63)
 
 
 def test_more_confidence_is_lighter_and_nan_is_black() -> None:

@@ -42,7 +42,7 @@ def test_a_picture_of_the_cells_size_is_not_resampled() -> None:
 
 
 def test_a_smaller_picture_fills_its_cell_and_keeps_its_shape() -> None:
-    whole = panel([picture(40, 60), picture(10, 30)], background=(255, 255, 255))
+    whole = panel([picture(40, 60), picture(10, 30)])
     second = whole[4:44, 68:128]
     assert (second[:10] == 255).all()
     assert (second[10:30] == 0).all()
@@ -64,10 +64,8 @@ def test_captions_add_a_line_to_each_row_and_stay_over_their_picture() -> None:
     assert set(rows) <= {*range(4, 4 + line), *range(58 + line, 58 + 2 * line)}
 
 
-def test_captions_can_be_read_on_any_background() -> None:
-    for background, ink in (((255, 255, 255), "dark"), ((0, 0, 0), "light")):
-        whole = panel([picture(50, 80, background[0])], ["Flow"], background=background)
-        assert (whole < 60).any() if ink == "dark" else (whole > 200).any()
+def test_captions_can_be_read() -> None:
+    assert (panel([picture(50, 80, 255)], ["Flow"]) < 60).any()
 
 
 def test_captions_without_room_are_left_out() -> None:

@@ -22,7 +22,6 @@ def test_pictures_can_be_drawn_on() -> None:
         viz.add_legend(image, 1.0),
         viz.flow_arrows(image, flow),
         viz.warp_back(image, flow),
-        viz.error_legend(1.0),
         viz.attention_overlay(image, attention, (4.0, 4.0)),
         viz.panel([image]),
     ]

@@ -196,12 +196,7 @@ def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[n
 
 
 def output_files(config: BenchConfig, output: Path | None, *, overwrite: bool) -> list[Path]:
-    """Return the files that a run will write, and check them before anything is measured.
-
-    Raises:
-        FlowError: a file exists and must not be replaced, its name is not suitable, or matplotlib
-            is missing.
-    """
+    """Return the files that a run will write, and check them before anything is measured."""
     if output is None:
         if config.sweep:
             raise OutputError("a sweep needs an output for its plot; add -o sweep.json")

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import torch
@@ -31,21 +31,34 @@ SWEEP_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Settings:
+    """How a network is run, in every case of a run."""
+
+    # The string under a field is its documentation, also in `gmaflow bench --help`.
+    weights: str = ""
+    """A file or the name of shipped weights; by default random weights, which take as long."""
+    batch: int = 1
+    """Pairs at a time."""
+    iters: int = 12
+    """Refinements."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference: the network as it is written."""
+    max_memory: str = ""
+    """Memory limit, such as 1.5GB; by default the free memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(Settings):
     """One network, one way to compute it, one size. Plain values, so that JSON can hold it."""
 
     way: Way = "gmaflow"
     model: str = "gma"
-    weights: str = ""
-    """A file, or the name of shipped weights; by default random weights, which take as long."""
     height: int = 440
     width: int = 1024
-    batch: int = 1
-    iters: int = 12
-    device: str = "auto"
-    precision: str = "auto"
-    backend: str = "auto"
-    max_memory: str = ""
 
     @property
     def size(self) -> str:
@@ -62,11 +75,7 @@ class Case:
         return Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
 
     def prepare(self) -> Work:
-        """Load everything onto the device; return the work to be measured.
-
-        Raises:
-            FlowError: the settings do not fit together.
-        """
+        """Load everything onto the device; return the work to be measured."""
         ways: dict[Way, Callable[[], Work]] = {
             "gmaflow": self._estimate,
             "published": self._estimate_as_published,
@@ -128,28 +137,13 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchConfig:
+class BenchConfig(Settings):
     """Sizes, models, and how long to measure them."""
 
-    # The string under a field is its documentation, also in `gmaflow bench --help`.
     models: tuple[str, ...] = ("gma",)
     """gma, gma-affine, gma-p, gma-p-only, raft, raft-small; several are measured in turn."""
-    weights: str = ""
-    """A file or the name of shipped weights; by default random weights, which take as long."""
     sizes: tuple[str, ...] = ("440x1024",)
     """Height x width, one or several."""
-    batch: int = 1
-    """Pairs at a time."""
-    iters: int = 12
-    """Refinements."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference: the network as it is written."""
-    max_memory: str = ""
-    """Memory limit, such as 1.5GB; by default the free memory."""
     against: str = ""
     """published: also measure, in turn, the algorithm of the published code with the same
     weights."""
@@ -202,25 +196,15 @@ class BenchConfig:
             )
         return growing_sizes(max(sizes, key=math.prod)) if self.sweep else sizes
 
+    def case(self, model: str, size: tuple[int, int], way: Way) -> Case:
+        """Return one case with these settings."""
+        settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
+        return Case(way=way, model=model, height=size[0], width=size[1], **settings)
+
     def cases(self, size: tuple[int, int]) -> Iterator[Case]:
         """Yield the cases that are measured in turn at one size."""
-        height, width = size
         ways: list[Way] = ["gmaflow", "published"] if self.against else ["gmaflow"]
-        for model in self.model_names:
-            for way in ways:
-                yield Case(
-                    way=way,
-                    model=model,
-                    weights=self.weights,
-                    height=height,
-                    width=width,
-                    batch=self.batch,
-                    iters=self.iters,
-                    device=self.device,
-                    precision=self.precision,
-                    backend=self.backend,
-                    max_memory=self.max_memory,
-                )
+        return (self.case(model, size, way) for model in self.model_names for way in ways)
 
 
 def growing_sizes(largest: tuple[int, int]) -> list[tuple[int, int]]:

@@ -133,12 +133,7 @@ class BenchResult:
 def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResult:
     """Measure all cases of a config; after an interrupt, return the sizes that are complete.
 
-    Args:
-        config: What to measure.
-        tell: Called with what is being measured.
-
-    Raises:
-        FlowError: a case cannot be measured.
+    `tell` is called with what is being measured.
     """
     device = pick_device(config.device)
     dtype = pick_fast_dtype(as_precision(config.precision), device)
@@ -209,23 +204,11 @@ def measure_training(
     config: BenchConfig, device: torch.device, tell: Tell
 ) -> dict[str, Peak | None]:
     """Measure the memory of training with the paper's settings, on a GPU only."""
-    height, width = TRAINING_SIZE
-    found: dict[str, Peak | None] = {}
-    for model in config.model_names:
-        case = Case(
-            way="training",
-            model=model,
-            height=height,
-            width=width,
-            batch=TRAINING_BATCH,
-            iters=config.iters,
-            device=config.device,
-            precision=config.precision,
-        )
-        found[model] = None
-        if device.type == "cuda":
-            tell(f"training {model}: measuring memory")
-            found[model] = peak_of(case)
+    found: dict[str, Peak | None] = dict.fromkeys(config.model_names)
+    for model in found if device.type == "cuda" else ():
+        tell(f"training {model}: measuring memory")
+        case = config.case(model, TRAINING_SIZE, "training")
+        found[model] = peak_of(replace(case, batch=TRAINING_BATCH))
     return found
 
 
@@ -239,12 +222,7 @@ def time_in_turn(
 ) -> dict[str, Times]:
     """Call works one after the other, round after round.
 
-    Args:
-        works: What to measure, by name.
-        device: The device they compute on, which is synchronized.
-        warm_up: Rounds that do not count.
-        rounds: Rounds that count; 0 for as many as fit into `seconds`.
-        seconds: How long to measure each work if `rounds` is 0.
+    `rounds` are those that count; 0 for as many as fit into `seconds` for each work.
     """
     for _ in range(warm_up):
         for work in works.values():
@@ -287,11 +265,7 @@ def median_ratio(ours: list[float], theirs: list[float]) -> float:
 
 
 def peak_of(case: Case) -> Peak | None:
-    """Measure the memory of a case in a fresh process; None if the system does not report it.
-
-    Raises:
-        FlowError: the case cannot be computed.
-    """
+    """Measure the memory of a case in a fresh process; None if the system does not report it."""
     run = f"from {__name__} import measure_as_child; measure_as_child()"
     command = [sys.executable, "-c", run, json.dumps(asdict(case))]
     # The folders that this process imports from, so that the child finds the same program.

@@ -27,8 +27,7 @@ PUBLISHED_MIN_SIDE = 128
 class PublishedNetwork(nn.Module):
     """The weights of a `FlowNetwork`, computed with the published algorithm.
 
-    Args:
-        network: The network. All weights are shared except those of the recurrent unit.
+    All weights are shared except those of the recurrent unit.
     """
 
     def __init__(self, network: FlowNetwork) -> None:
@@ -52,8 +51,6 @@ class PublishedNetwork(nn.Module):
     ) -> Prediction:
         """Estimate the flow of every iteration; see `FlowNetwork.forward`."""
         check_images(image1, image2)
-        if min(image1.shape[-2:]) < PUBLISHED_MIN_SIDE:
-            raise ValueError(f"the published code needs images of {PUBLISHED_MIN_SIDE} px and more")
         network = self.network
         features1, features2 = network.encode(torch.cat([image1, image2])).chunk(2)
         pyramid = correlation_pyramid(

@@ -1,7 +1,7 @@
 """The command line: a module for each verb, imported when it is called.
 
-`app` finds the verb. Shared by the verbs: `options` (options and how they are read), `outputs`
-(what is written for a pair), `result_folder` (folders that can be resumed) and `progress` (bars).
+`app` finds the verb. Shared by the verbs: `options` (options, how they are read, progress bars),
+`outputs` (what is written for a pair) and `result_folder` (folders that can be resumed).
 """
 
 from gmaflow.cli.app import main

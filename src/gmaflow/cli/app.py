@@ -58,11 +58,7 @@ def set_wait_policy() -> None:
 
 
 def run(args: list[str]) -> None:
-    """Run the verb that the arguments name.
-
-    Raises:
-        FlowError: The verb does not exist, or refuses its input.
-    """
+    """Run the verb that the arguments name."""
     if args and args[0] in ("-V", "--version"):
         print(f"gmaflow {__version__}")
         return
@@ -75,12 +71,7 @@ def run(args: list[str]) -> None:
         if err.name != "tyro":  # `train` and `bench` work without it
             raise
         raise FlowError(f"`gmaflow {verb}` needs tyro; run `pip install tyro`") from None
-    from gmaflow.io.resumable import unlock_folders  # not for --help: it loads numpy
-
-    try:
-        module.main(rest)
-    finally:
-        unlock_folders()
+    module.main(rest)
 
 
 def pick(
@@ -92,11 +83,7 @@ def pick(
     more: str = "",
     what: str = "verb",
 ) -> tuple[str | None, list[str]]:
-    """Split off the first argument, one of the choices; None after printing help.
-
-    Raises:
-        FlowError: It is not one of the choices.
-    """
+    """Split off the first argument, one of the choices; None after printing help."""
     if not args or args[0] in ("-h", "--help", "help"):
         width = max(9, *(len(name) + 2 for name in choices))
         listed = "\n".join(f"  {name:<{width}}{summary}" for name, summary in choices.items())

@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gmaflow.cli.evaluate import Data, print_notes, print_table
-from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
+from gmaflow.cli.options import (
+    Json,
+    Models,
+    OutputFolder,
+    PaddingChoice,
+    Place,
+    PlaceOptions,
+    parse,
+    step_bar,
+)
 from gmaflow.errors import FlowError
 
 if TYPE_CHECKING:
@@ -37,10 +46,8 @@ class CompareOptions:
     weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]
     """Weights of two or more networks."""
     data: Data
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """Where the results go."""
-    models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
+    output: OutputFolder
+    models: Models = ()
     warm_start: bool = False
     """Compare sequences a second time, each pair initialized with the previous flow."""
     show: int = 3
@@ -50,10 +57,8 @@ class CompareOptions:
     iters: int = 12
     """Refinements."""
     place: Place = field(default_factory=PlaceOptions)
-    padding: Literal["auto", "sintel", "kitti"] = "auto"
-    """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
-    json: bool = False
-    """Print what comparison.json contains instead of a table."""
+    padding: PaddingChoice = "auto"
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Overwrite, check_length, parse, progress_bar
+from gmaflow.cli.options import Json, Overwrite, Quiet, check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -35,6 +35,9 @@ from gmaflow.io import (
     write_flow,
     write_image,
 )
+
+Conversion = tuple[Path, Path]
+"""A flow file and its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +69,8 @@ class ConvertOptions:
     """Length at which pictures reach full colour; by default the longest of a file, and for a
     folder one length from files spread over it."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    quiet: Quiet = False
+    json: Json = False
 
     @property
     def output(self) -> Path:
@@ -78,23 +78,14 @@ class ConvertOptions:
         return Path(self.target)
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """A flow file and its output."""
-
-    source: Path
-    target: Path
-    draws: bool
-    """Whether the output is a picture."""
-
-
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(ConvertOptions, args, verb="convert")
     jobs = plan(options)
     scale = options.max_length
-    if scale is None and jobs[0].draws and options.input.is_dir():
-        scale = scale_of(readable(sample(jobs)))
+    if scale is None and options.input.is_dir() and is_picture(jobs[0][1]):
+        some = spread(len(jobs), min(len(jobs), MOST_PAIRS))
+        scale = scale_of(readable(jobs[number][0] for number in some))
     skipped = convert(jobs, options, scale)
     report = {
         "input": str(options.input),
@@ -109,11 +100,7 @@ def main(args: list[str]) -> None:
 
 
 def plan(options: ConvertOptions) -> list[Conversion]:
-    """List the conversions, after everything that can be checked before the work.
-
-    Raises:
-        FlowError: An option or path cannot be used.
-    """
+    """List each flow file with its output, after everything that can be checked before the work."""
     check_length("--max-length", options.max_length)
     into_folder = is_folder(options.target)
     if options.input.is_dir() and not into_folder:
@@ -133,18 +120,14 @@ def plan(options: ConvertOptions) -> list[Conversion]:
             "folders of their own"
         )
     check_formats(file_paths(targets[0], frozenset()).items())
-    jobs = [
-        Conversion(source, target, draws=is_picture(target))
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    if not jobs[0].draws and (options.legend or options.max_length is not None):
+    if not is_picture(targets[0]) and (options.legend or options.max_length is not None):
         raise FlowError(
             f"--legend and --max-length are for pictures, and {targets[0].name} is a flow file; "
             "drop them, or write a .png"
         )
     refuse_inputs(targets, sources)
     refuse_existing(targets, overwrite=options.overwrite)
-    return jobs
+    return list(zip(sources, targets, strict=True))
 
 
 def stem_of(path: Path) -> str:
@@ -153,32 +136,23 @@ def stem_of(path: Path) -> str:
     return path.name[: -len(KITTI_ENDING)] if kitti else path.stem
 
 
-def sample(jobs: Sequence[Conversion]) -> list[Conversion]:
-    """Return a few conversions, spread evenly."""
-    return [jobs[number] for number in spread(len(jobs), min(len(jobs), MOST_PAIRS))]
-
-
-def readable(jobs: Sequence[Conversion]) -> Iterator[FlowArrays]:
+def readable(sources: Iterable[Path]) -> Iterator[FlowArrays]:
     """Read flow files; those that cannot be read are skipped here and reported later."""
-    for job in jobs:
+    for source in sources:
         try:
-            yield read_flow_arrays(job.source)
+            yield read_flow_arrays(source)
         except FlowFileError:
             continue
 
 
 def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
-    """Convert the files; returns the errors of files that were skipped.
-
-    Raises:
-        FlowFileError: No file could be converted.
-    """
+    """Convert the files; returns the errors of files that were skipped."""
     skipped: list[str] = []
     with progress_bar("files", quiet=options.quiet or options.json) as show_progress:
-        for number, job in enumerate(jobs):
+        for number, (source, target) in enumerate(jobs):
             show_progress(number, len(jobs))
             try:
-                write(job, read_flow_arrays(job.source), legend=options.legend, scale=scale)
+                write(target, read_flow_arrays(source), legend=options.legend, scale=scale)
             except FlowFileError as err:
                 skipped.append(str(err))
                 if len(skipped) == len(jobs):
@@ -187,15 +161,15 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
     return skipped
 
 
-def write(job: Conversion, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
+def write(target: Path, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
     """Write a flow as a picture or a flow file."""
-    if not job.draws:
-        write_flow(job.target, *flow)
+    if not is_picture(target):
+        write_flow(target, *flow)
         return
     from gmaflow.viz import flow_to_image, flow_with_legend
 
     draw = flow_with_legend if legend else flow_to_image
-    write_image(job.target, draw(flow.array, max_length=scale, valid=flow.valid))
+    write_image(target, draw(flow.array, max_length=scale, valid=flow.valid))
 
 
 def sentence(report: dict[str, object]) -> str:

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.app import pick
-from gmaflow.cli.options import parse, progress_bar
+from gmaflow.cli.options import Json, Quiet, progress_bar, run_action
 from gmaflow.errors import NOT_WHOLE
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
 
-ACTIONS = {
-    "list": "list the known data sets, their local folders and download links",
-    "check": "compare a data set with its published size and check every file",
-}
 _SHOWN = 20
 
 
@@ -26,8 +21,7 @@ _SHOWN = 20
 class ListOptions:
     """List the known data sets, their local folders and download links."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +41,19 @@ class CheckOptions:
     """Its folder; by default from the environment or the config file."""
     deep: bool = False
     """Decode every file instead of reading headers only."""
-    quiet: bool = False
-    """Show no progress."""
-    json: bool = False
-    """Print JSON."""
+    quiet: Quiet = False
+    json: Json = False
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    action, rest = pick(args, ACTIONS, command="gmaflow data")
-    if action == "list":
-        list_sets(parse(ListOptions, rest, verb="data list"))
-    elif action == "check":
-        check(parse(CheckOptions, rest, verb="data check"))
+    run_action(args, "data", {"list": (ListOptions, list_sets), "check": (CheckOptions, check)})
 
 
 def list_sets(options: ListOptions) -> None:
     """Print the data sets."""
     from gmaflow.data import DATASETS, look_up_root, root_variable
-    from gmaflow.data.roots import config_path
+    from gmaflow.data.dataset import config_path
 
     roots = {name: look_up_root(info) for name, info in DATASETS.items()}
     if options.json:
@@ -75,7 +63,7 @@ def list_sets(options: ListOptions) -> None:
                 "root": str(found[0]) if (found := roots[name]) else None,
                 "variable": root_variable(info),
                 "splits": info.splits,
-                "passes": [variant for variant in info.variants if variant],
+                "passes": [name for name in info.passes if name],
                 "source": info.source,
             }
             for name, info in DATASETS.items()
@@ -84,7 +72,7 @@ def list_sets(options: ListOptions) -> None:
         return
     for name, info in DATASETS.items():
         found = roots[name]
-        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.variants))])
+        parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.passes))])
         root = str(found[0]) if found else f"not set; set {root_variable(info)}"
         print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
         print(f"{'':<12}root: {root}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import Estimator, EstimatorOptions, Overwrite, parse
+from gmaflow.cli.options import Estimator, EstimatorOptions, Json, Overwrite, parse
 from gmaflow.errors import counted
 from gmaflow.io import ensure_can_write, write_flow, write_image
 
@@ -36,9 +36,7 @@ class DemoOptions:
     """The folder to write to."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

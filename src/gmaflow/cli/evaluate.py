@@ -12,6 +12,9 @@ from gmaflow.cli.options import (
     CONTINUES,
     Estimator,
     EstimatorOptions,
+    Json,
+    OutputFolder,
+    PaddingChoice,
     parse,
     progress_bar,
     step_bar,
@@ -136,16 +139,13 @@ class EvaluateOptions:
     """
 
     data: Data
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """Where the results go."""
+    output: OutputFolder
     warm_start: bool = False
     """Evaluate sequences a second time, each pair initialized with the previous flow."""
     unsupervised: bool = False
     """Evaluate without ground truth, from the frames themselves."""
-    padding: Literal["auto", "sintel", "kitti"] = "auto"
-    """Where images are padded to multiples of 8: as published for Sintel or for KITTI."""
-    json: bool = False
-    """Print what results.json contains instead of tables."""
+    padding: PaddingChoice = "auto"
+    json: Json = False
     estimator: Estimator = field(default_factory=EstimatorOptions)
 
 
@@ -155,7 +155,8 @@ def main(args: list[str]) -> None:
     if options.unsupervised:
         evaluate_footage(options)
         return
-    from gmaflow.evaluation import JSON, evaluate, write_report
+    from gmaflow.evaluation import evaluate, write_report
+    from gmaflow.evaluation.evaluating import JSON
     from gmaflow.evaluation.metrics import SHOWN_BY
     from gmaflow.evaluation.pages import overall_table, region_table
 

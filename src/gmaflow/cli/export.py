@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import Overwrite, WeightsOptions, parse
+from gmaflow.cli.options import Json, Overwrite, WeightsOptions, parse
 from gmaflow.errors import say
 from gmaflow.export import ExportConfig
 
@@ -30,9 +30,7 @@ class ExportOptions(WeightsOptions):
     """The file to write: .onnx, or .pt2 for torch.export.load."""
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
     overwrite: Overwrite = False
-    """Replace the file if it exists."""
-    json: bool = False
-    """Print a JSON object instead of sentences."""
+    json: Json = False
 
 
 def main(args: list[str]) -> None:

@@ -15,6 +15,7 @@ from gmaflow.cli.flow_folder import run_sequence
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Json,
     Overwrite,
     check_length,
     parse,
@@ -102,9 +103,7 @@ class FlowOptions:
     resume: bool = False
     """Folders: skip finished pairs; refused if flow.json has other settings."""
     overwrite: Overwrite = False
-    """Replace outputs that exist."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:
@@ -144,11 +143,7 @@ class FlowOptions:
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
-        """The points of --attention.
-
-        Raises:
-            FlowError: One of them is not x,y.
-        """
+        """The points of --attention."""
         points = []
         for text in self.attention:
             try:
@@ -232,11 +227,7 @@ def name_outputs(files: list[PartFile]) -> dict[str, str]:
 
 
 def check_pair(options: FlowOptions) -> list[PartFile]:
-    """List the files of a pair, after everything that can be checked before the work.
-
-    Raises:
-        FlowError: An option or path cannot be used.
-    """
+    """List the files of a pair, after everything that can be checked before the work."""
     if options.warm_start or options.resume:
         raise FlowError("--warm-start and --resume are for sequences, not for one pair")
     for path in options.inputs:
@@ -259,11 +250,7 @@ def check_pair(options: FlowOptions) -> list[PartFile]:
 
 
 def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
-    """Read the true flow of a pair of images.
-
-    Raises:
-        FlowError: It has another size than the images, or no valid pixels.
-    """
+    """Read the true flow of a pair of images."""
     from gmaflow.inference import read_flow
 
     truth = read_flow(path)

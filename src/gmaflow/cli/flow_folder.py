@@ -79,11 +79,7 @@ def run_sequence(options: "FlowOptions") -> dict[str, object]:
 
 
 def list_frames(inputs: Sequence[Path]) -> list[Path]:
-    """List the frames in natural order: the images of a folder, or those that were given.
-
-    Raises:
-        ImageError: There are fewer than two images.
-    """
+    """List the frames in natural order: the images of a folder, or those that were given."""
     if not inputs:
         raise FlowError("there is no input; give two images, or a folder of frames")
     first, *more = inputs
@@ -106,11 +102,7 @@ def list_frames(inputs: Sequence[Path]) -> list[Path]:
 
 
 def check_folder(options: "FlowOptions", frames: list[Path]) -> Path:
-    """Return the folder to write to.
-
-    Raises:
-        FlowError: It cannot be used, or an option is only for one pair.
-    """
+    """Return the folder to write to."""
     if options.truth is not None:
         raise FlowError("--truth is for one pair; gmaflow evaluate measures many")
     if len(options.targets) > 1:
@@ -125,11 +117,7 @@ def check_folder(options: "FlowOptions", frames: list[Path]) -> Path:
 
 
 def plan_jobs(options: "FlowOptions", frames: list[Path], folder: Path) -> list[Job]:
-    """List the pairs, after everything that can be checked before the work.
-
-    Raises:
-        FlowError: A path cannot be used.
-    """
+    """List the pairs, after everything that can be checked before the work."""
     jobs = [
         Job(
             first,
@@ -167,11 +155,7 @@ def refuse_clashes(jobs: list[Job]) -> None:
 def open_folder(
     options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[Job]
 ) -> ResultFolder:
-    """Look at the output folder.
-
-    Raises:
-        OutputError: It is to be resumed, but has other settings.
-    """
+    """Look at the output folder."""
     frames = [jobs[0].first, *(job.second for job in jobs)]
     source = frames if len(options.inputs) > 1 else options.inputs[0]
     how = make_settings(

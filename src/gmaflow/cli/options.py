@@ -6,16 +6,18 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from io import StringIO
 from itertools import count, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
 import tyro
 
+from gmaflow.cli.app import pick
 from gmaflow.errors import FlowError, OutputError, say
 
 if TYPE_CHECKING:
@@ -34,7 +36,26 @@ CONTINUES_WITH_RESUME = "the same command with --resume continues"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 """Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
 
-Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])]
+# Options of several verbs, with their help.
+Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
+Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
+Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+OutputFolder = Annotated[
+    Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
+]
+Models = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(
+        metavar="NAME",
+        help="The model of each network, if the files do not say: gma, gma-affine, gma-p ...",
+    ),
+]
+PaddingChoice = Annotated[
+    Literal["auto", "sintel", "kitti"],
+    tyro.conf.arg(
+        help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
+    ),
+]
 
 Iterations = int | Literal["auto"]
 """As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
@@ -43,10 +64,11 @@ _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
 
+Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
+
+
 @_TYPES.primitive_rule
-def _size_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[tuple[int, int]] | None:
+def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Two whole numbers are a height and width, written as 368x496."""
     # tyro uses typing's old spelling of the type, which only equals itself.
     if info.type_origin is not tuple or get_args(info.type) != (int, int):
@@ -67,9 +89,7 @@ def _size_rule(
 
 
 @_TYPES.primitive_rule
-def _int_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[int] | None:
+def _int_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Whole numbers, and those that may be left out, with an error in words."""
     if info.type is not int and info.type != int | None:
         return None
@@ -124,10 +144,10 @@ class PlaceOptions:
     """auto, fast, or reference (the network in plain PyTorch)."""
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
     """Limit on memory; larger images are estimated in tiles. By default the free memory."""
+
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
-    quiet: bool = False
-    """Show no progress."""
+    quiet: Quiet = False
 
     def load(
         self,
@@ -167,17 +187,12 @@ class WeightsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(WeightsOptions):
-    """Which network."""
+class EstimatorOptions(PlaceOptions, WeightsOptions):
+    """Which network, and where it runs."""
 
     iters: Iterations | None = None
     """Refinement steps, or auto: up to 32, until the flow has settled. By default what suits the
     weights, 12 for the shipped ones."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimatorOptions(PlaceOptions, NetworkOptions):
-    """Which network, and where it runs."""
 
     def make(self, *, padding: Literal["sintel", "kitti"] = "sintel") -> "FlowEstimator":
         """Load the estimator that these options describe."""
@@ -197,16 +212,10 @@ def check_length(option: str, length: float | None) -> None:
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
-    """Read a verb's options. Prints help, or what is wrong with the options, and exits.
+    """Read the options of a verb from a command line, into a dataclass.
 
-    Args:
-        options: The dataclass of options.
-        args: The command line after the verb.
-        verb: The verb, for the usage line.
-        default: Defaults instead of those of the fields.
-
-    Raises:
-        FlowError: An option is unknown, or refuses its value.
+    Prints help, or what is wrong with the options, and exits. `default` replaces the defaults of
+    the fields.
     """
     named = pairwise(part for arg in args for part in arg.split("=", 1))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
@@ -265,6 +274,21 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+
+
+def run_action(
+    args: list[str], verb: str, actions: Mapping[str, tuple[type[Any], Callable[[Any], None]]]
+) -> None:
+    """Run the action of a verb that the arguments name; each has options and a function."""
+    summaries = {
+        name: inspect.cleandoc(options.__doc__ or "").splitlines()[0].rstrip(".")
+        for name, (options, _) in actions.items()
+    }
+    choices = {name: summary[0].lower() + summary[1:] for name, summary in summaries.items()}
+    action, rest = pick(args, choices, command=f"gmaflow {verb}", what="verb")
+    if action is not None:
+        options, run = actions[action]
+        run(parse(options, rest, verb=f"{verb} {action}"))
 
 
 # --- Progress ------------------------------------------------------------------------------------

@@ -133,20 +133,12 @@ def how_estimated(report: Mapping[str, object]) -> str:
 
 
 def full_scale(length: object) -> str:
-    """Return the scale of a report's pictures in words; empty if there is none.
-
-    Args:
-        length: The length at full colour, or None.
-    """
+    """Return the scale of a report's pictures in words; empty if there is none."""
     return f", full scale at {length:.3g} px" if isinstance(length, float) else ""
 
 
 def is_folder(output: str) -> bool:
-    """Whether an output is a folder: it is one, ends in a slash, or has no suffix.
-
-    Raises:
-        OutputError: It looks like a folder but is a file, or it is a suffix without a name.
-    """
+    """Whether an output is a folder: it is one, ends in a slash, or has no suffix."""
     path = Path(output)
     if path.is_dir():
         return True
@@ -163,10 +155,7 @@ def is_folder(output: str) -> bool:
 def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> dict[Part, str]:
     """Return the parts that are written for a pair in a folder, and how their names end.
 
-    Args:
-        extras: Extra parts that were asked for.
-        only: Write only flow in this format, or only pictures; None writes everything, the flow as
-            .flo.
+    With `only`, it is flow in this format or only pictures; else everything, the flow as .flo.
     """
     flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
     return {
@@ -180,14 +169,7 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
 def folder_paths(
     folder: Path, stems: tuple[str, str], extras: frozenset[Part], only: FileFormat | None = None
 ) -> dict[Part, Path]:
-    """Return the paths of a pair's files in a folder.
-
-    Args:
-        folder: The folder.
-        stems: The names of the first and the second frame, without suffix.
-        extras: See `folder_endings`.
-        only: See `folder_endings`.
-    """
+    """Return the paths of a pair's files in a folder; `stems` are the names of its two frames."""
     return {
         part: folder / f"{stems[is_about_second(ending)]}{ending}"
         for part, ending in folder_endings(extras, only).items()
@@ -200,11 +182,7 @@ def is_about_second(ending: str) -> bool:
 
 
 def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
-    """Return the paths for a single output file: the file, and next to it the extras.
-
-    Raises:
-        OutputError: The suffix is not a known format.
-    """
+    """Return the paths for a single output file: the file, and next to it the extras."""
     suffix = output.suffix.lower()
     if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
         known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
@@ -223,11 +201,7 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
 
 
 def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
-    """Find two sources that would be written to the same file; returns them and the file.
-
-    Args:
-        written: Sources, each with a file that it is written to.
-    """
+    """Find two sources that would be written to the same file; returns them and the file."""
     seen: dict[Path, Path] = {}
     for source, path in written:
         if seen.setdefault(path, source) != source:
@@ -243,11 +217,7 @@ def refuse_two_formats(output: Path) -> NoReturn:
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse to overwrite an input.
-
-    Raises:
-        OutputError: An output is an input.
-    """
+    """Refuse to overwrite an input."""
     sources = {path.resolve() for path in inputs}
     for path in paths:
         if path.resolve() in sources:
@@ -255,22 +225,14 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 
 def check_formats(files: "Iterable[PartFile]") -> None:
-    """Check before the work whether the flow formats can be written.
-
-    Raises:
-        FlowFileError: A format needs a package that is not installed.
-    """
+    """Check before the work whether the flow formats can be written."""
     for part, path in files:
         if part in NUMBERS:
             ensure_can_encode(path)
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
-    """Refuse outputs that exist, unless they may be overwritten.
-
-    Raises:
-        OutputError: An output exists.
-    """
+    """Refuse outputs that exist, unless they may be overwritten."""
     for path in paths:
         ensure_can_write(path, overwrite)
 
@@ -278,21 +240,14 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
 def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
     """Write the files of a pair, in their order: the flow comes last."""
     for part, path in files:
-        if part is Part.FLOW:
-            write_forward(result, path)
+        if part is Part.FLOW:  # an .npz also holds occlusion and confidence
+            both = result.both if path.suffix.lower() == ".npz" else None
+            (result.flow if both is None else both).save(path)
         elif part is Part.BACKWARD:
             if result.both is not None:
                 result.both.backward.save(path)
         else:
             write_image(path, draw(result, part))
-
-
-def write_forward(result: PairOutput, path: Path) -> None:
-    """Write the flow; an .npz also holds occlusion and confidence if they were estimated."""
-    if result.both is not None and path.suffix.lower() == ".npz":
-        result.both.save(path)
-    else:
-        result.flow.save(path)
 
 
 def draw(result: PairOutput, part: Part) -> "np.ndarray":
@@ -356,13 +311,8 @@ def choose_scale(
 ) -> float:
     """Return a length in pixels that nearly all motions stay below.
 
-    It is a little more than the largest 99th percentile over a few pairs.
-
-    Args:
-        estimator: The estimator.
-        looks: The pairs, from `looks_at_video` or `looks_at_frames`.
-        cut_threshold: Pairs that differ more are ignored; None uses all.
-        quiet: Show no progress.
+    It is a little more than the largest 99th percentile over a few pairs, from `looks_at_video` or
+    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored.
     """
     from gmaflow.inference import cut_score
 

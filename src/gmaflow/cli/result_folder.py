@@ -38,13 +38,7 @@ def make_settings(
 ) -> Record:
     """Return everything that the files of a folder depend on, except the scale of their colours.
 
-    Args:
-        estimator: The estimator.
-        verb: The verb that writes the files.
-        source: The video, the folder of frames, or the frames.
-        endings: How the names of the files end.
-        warm_start: Whether each pair starts from the flow of the previous pair.
-        more: Other options of the verb that the files depend on.
+    `endings` are how the names of the files end, `more` are other options of the verb.
     """
     from gmaflow.weights import fingerprint
 
@@ -75,17 +69,9 @@ def describe_source(source: Source, *, first: int | None = None) -> Record:
 
 
 def read_before(folder: Path, now: Record, source: Source, *, scale: float | None) -> Record:
-    """Return the record of the run to resume.
+    """Return the record of the run to resume, which must have had the settings `now`.
 
-    Args:
-        folder: The folder.
-        now: The settings of this run.
-        source: The video or the frames.
-        scale: The length at full colour that was asked for, or None to keep the earlier one.
-
-    Raises:
-        OutputError: Its settings differ, or the frames have changed. Only new frames after the last
-            one are accepted.
+    Only new frames after the last one are accepted. If `scale` is None, the earlier one is kept.
     """
     wanted, ignore = {**now, SCALE: scale}, {SOURCE}
     if scale is None:
@@ -119,7 +105,7 @@ class ResultFolder:
     Args:
         folder: The folder; it need not exist.
         now: The settings of this run; see `make_settings`.
-        source: The video or the frames.
+        source: What the pairs are from.
         pair_of: Returns the name of the pair that a file belongs to, from the start of its name and
             its ending; None for other files, which are never touched.
         resume: Continue an earlier run of the same settings, if there is one.
@@ -129,9 +115,6 @@ class ResultFolder:
         finished: Names of pairs whose files are complete.
         flows: Flows by name, if known, from which a warm start continues.
         scale: The length at full colour; None if not chosen yet, or if nothing is drawn.
-
-    Raises:
-        OutputError: The earlier run had other settings, or its files are damaged.
     """
 
     def __init__(
@@ -165,12 +148,9 @@ class ResultFolder:
             self.flows = {name: self._last_flows.load(name) for name in self.finished}
 
     def add(self, name: str, flow: "Flow | None", write: Callable[[], None]) -> None:
-        """Add the files of a pair; the last file makes it finished.
+        """Add the files of a pair, which `write` writes; the last file makes it finished.
 
-        Args:
-            name: The pair's name.
-            flow: Its flow, for the warm start of the next pair; None if it has none.
-            write: Writes the files.
+        The flow, if there is one, is kept for the warm start of the next pair.
         """
         if not self._started:
             self._start()

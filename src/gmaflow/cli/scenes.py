@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.app import pick
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, parse, progress_bar
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, Json, Overwrite, progress_bar, run_action
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -25,12 +24,6 @@ Preset = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Size = Annotated[str, tyro.conf.arg(metavar="HxW")]
 OptionalSize = Annotated[str | None, tyro.conf.arg(metavar="HxW")]
 
-ACTIONS = {
-    "list": "list the presets",
-    "render": "render pairs with exact flow into a data set in Sintel's layout",
-    "show": "draw a contact sheet of pairs",
-    "stats": "measure motion and occlusion, and compare with real data sets",
-}
 LARGEST = 8192
 _LAST_PAIR = 2**53
 _SHEET_PIXELS = 192 * 256
@@ -41,13 +34,12 @@ _SHEET_OF_ALL = (192, 256)
 class ListOptions:
     """List the presets."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingOptions:
-    """Textures and device."""
+    """Which pairs are rendered, of which textures and where."""
 
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of images for surfaces; built-in textures by default."""
@@ -55,6 +47,10 @@ class RenderingOptions:
     """Which images of the folder to use; held-out is the tenth that training leaves out."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1."""
+    seed: int = 0
+    """Each seed gives other pairs."""
+    start: int = 0
+    """Number of the first pair."""
 
     def pick_device(self) -> "torch.device":
         """Return the device to render on."""
@@ -101,22 +97,16 @@ class RenderOptions:
     """A preset listed by `gmaflow scenes list`."""
     size: Size = "368x496"
     """Height and width of the frames."""
-    seed: int = 0
-    """Each seed gives other pairs."""
-    start: int = 0
-    """Number of the first pair."""
     rendering: Rendering = RenderingOptions()
     resume: bool = False
     """Resume an interrupted run; complete pairs are kept."""
-    overwrite: bool = False
-    """Replace an existing data set."""
-    json: bool = False
-    """Print JSON."""
+    overwrite: Overwrite = False
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions:
-    """Draw a contact sheet: both frames, the flow as colour, and occluded pixels.
+    """Draw a contact sheet of pairs: frames, the flow as colour, and occluded pixels.
 
     Examples:
       gmaflow scenes show --preset film -o film.png
@@ -131,13 +121,8 @@ class ShowOptions:
     """Number of pairs of each preset."""
     size: OptionalSize = None
     """Height and width of the frames; by default small, with the preset's aspect ratio."""
-    seed: int = 0
-    """Each seed gives other pairs."""
-    start: int = 0
-    """Number of the first pair."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
-    """Replace an existing image."""
+    overwrite: Overwrite = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,28 +146,23 @@ class StatsOptions:
     """Frame size that the statistics are for; by default the size that the preset imitates."""
     shrink: int = 4
     """Render frames smaller by this factor, and scale the motion up by it."""
-    seed: int = 0
-    """Each seed gives other pairs."""
-    start: int = 0
-    """Number of the first pair."""
     rendering: Rendering = RenderingOptions()
-    overwrite: bool = False
-    """Replace an existing chart."""
-    json: bool = False
-    """Print JSON."""
+    overwrite: Overwrite = False
+    json: Json = False
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    action, rest = pick(args, ACTIONS, command="gmaflow scenes")
-    if action == "list":
-        list_presets(parse(ListOptions, rest, verb="scenes list"))
-    elif action == "render":
-        render(parse(RenderOptions, rest, verb="scenes render"))
-    elif action == "show":
-        show(parse(ShowOptions, rest, verb="scenes show"))
-    elif action == "stats":
-        stats(parse(StatsOptions, rest, verb="scenes stats"))
+    run_action(
+        args,
+        "scenes",
+        {
+            "list": (ListOptions, list_presets),
+            "render": (RenderOptions, render),
+            "show": (ShowOptions, show),
+            "stats": (StatsOptions, stats),
+        },
+    )
 
 
 def list_presets(options: ListOptions) -> None:
@@ -208,18 +188,18 @@ def render(options: RenderOptions) -> None:
 
     check_preset(options.preset)
     size = parse_size(options.size)
-    check_numbers(options.start, options.count)
+    check_numbers(options.rendering.start, options.count)
     device = options.rendering.pick_device()
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
     with progress_bar("rendering", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress:
         bank = options.rendering.load_textures()
-        renderer = SceneRenderer(options.preset, size, options.seed, bank, device)
+        renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
         written = write_dataset(
             renderer,
             options.output,
-            start=options.start,
+            start=options.rendering.start,
             count=options.count,
             resume=options.resume,
             overwrite=options.overwrite,
@@ -228,9 +208,9 @@ def render(options: RenderOptions) -> None:
     report = {
         "output": str(options.output),
         "preset": options.preset,
-        "seed": options.seed,
+        "seed": options.rendering.seed,
         "size": list(size),
-        "start": options.start,
+        "start": options.rendering.start,
         "count": options.count,
         "rendered": written.rendered,
         "kept": written.kept,
@@ -252,7 +232,7 @@ def show(options: ShowOptions) -> None:
     """Write a contact sheet."""
     presets = presets_of(options.preset)
     size = None if options.size is None else parse_size(options.size)
-    check_numbers(options.start, options.count)
+    check_numbers(options.rendering.start, options.count)
     check_picture(options.output, overwrite=options.overwrite)
     device = options.rendering.pick_device()
 
@@ -265,8 +245,8 @@ def show(options: ShowOptions) -> None:
         bank = options.rendering.load_textures()
         for preset in presets:
             frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
-            renderer = SceneRenderer(preset, frame, options.seed, bank, device)
-            for number in range(options.start, options.start + options.count):
+            renderer = SceneRenderer(preset, frame, options.rendering.seed, bank, device)
+            for number in range(options.rendering.start, options.rendering.start + options.count):
                 pairs += pair_arrays(renderer.render(number, 1))
                 names.append(f"{preset} {number}")
                 show_progress(len(pairs), len(presets) * options.count)
@@ -290,7 +270,7 @@ def stats(options: StatsOptions) -> None:
 
     presets = presets_of(options.preset)
     sizes = {preset: full_size(options, preset) for preset in presets}
-    check_numbers(options.start, options.count)
+    check_numbers(options.rendering.start, options.count)
     if options.output is not None:
         check_picture(options.output, overwrite=options.overwrite)
     for root in options.against:
@@ -302,7 +282,7 @@ def stats(options: StatsOptions) -> None:
         write_image(options.output, motion_chart(rendered, real))
     if options.json:
         report = {
-            "seed": options.seed,
+            "seed": options.rendering.seed,
             "sizes": {preset: list(size) for preset, size in sizes.items()},
             "shrink": options.shrink,
             "rendered": [one.as_json() for one in rendered],
@@ -342,11 +322,11 @@ def measure_rendered(
         bank = options.rendering.load_textures()
         for preset, (height, width) in sizes.items():
             small = round(height / options.shrink), round(width / options.shrink)
-            renderer = SceneRenderer(preset, small, options.seed, bank, device)
+            renderer = SceneRenderer(preset, small, options.rendering.seed, bank, device)
             found.append(
                 rendered_statistics(
                     renderer,
-                    start=options.start,
+                    start=options.rendering.start,
                     count=options.count,
                     scale=height / small[0],
                     progress=lambda done: show_progress(

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,21 +26,12 @@ _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
 def read_options(default: Options, args: list[str], *, verb: str) -> Options:
-    """Read the options of a verb: first `key=value`, then flags.
-
-    Args:
-        default: The default options, a dataclass.
-        args: The command line after the verb.
-        verb: The verb, for the usage line.
-
-    Raises:
-        FlowError: an option is unknown or invalid, or flags are given without tyro.
-    """
+    """Read the options of a verb into a dataclass: first `key=value`, then flags."""
     settings = list(takewhile(_SETTING.fullmatch, args))
     flags = args[len(settings) :]
     matches = (_SETTING.fullmatch(setting) for setting in settings)
     options = override(default, {match[1]: match[2] for match in matches if match})
-    if has_tyro():
+    if find_spec("tyro"):
         from gmaflow.cli.options import parse
 
         return parse(type(options), flags, verb=verb, default=options)
@@ -54,22 +46,10 @@ def read_options(default: Options, args: list[str], *, verb: str) -> Options:
     return options
 
 
-def has_tyro() -> bool:
-    """Return whether the parser of flags is installed."""
-    try:
-        import tyro  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True
-
-
 def override(options: Options, texts: Mapping[str, str]) -> Options:
     """Return options (a dataclass) with new values, given as text by key.
 
     Keys may name fields of a nested dataclass. Dashes count as underscores.
-
-    Raises:
-        FlowError: a key is unknown, or a value is invalid.
     """
     texts = {key.replace("-", "_"): text for key, text in texts.items()}
     changes: dict[str, Any] = {}

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gmaflow.cli.options import CONTINUES, Place, PlaceOptions, WeightsOptions, parse, progress_bar
+from gmaflow.cli.options import (
+    CONTINUES,
+    OutputFolder,
+    Place,
+    PlaceOptions,
+    WeightsOptions,
+    parse,
+    progress_bar,
+)
 from gmaflow.errors import NOT_WHOLE, say
 
 if TYPE_CHECKING:
@@ -31,8 +39,7 @@ class SubmitOptions(WeightsOptions):
 
     benchmark: Annotated[str, tyro.conf.Positional]
     """sintel, kitti (2015), kitti-2012 or spring."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """Where the files go."""
+    output: OutputFolder
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The data set's folder, with its test split."""
     iters: int | None = None

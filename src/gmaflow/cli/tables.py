@@ -9,7 +9,7 @@ import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.evaluate import print_notes
-from gmaflow.cli.options import Place, PlaceOptions, parse, step_bar
+from gmaflow.cli.options import Models, OutputFolder, Place, PlaceOptions, parse, step_bar
 from gmaflow.cli.scenes import Size, parse_size
 from gmaflow.errors import FlowError, counted
 
@@ -37,8 +37,7 @@ class TablesOptions:
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folders of training runs, weight files, or names of shipped weights."""
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")]
-    """Where the tables go."""
+    output: OutputFolder
     sintel: Root = None
     """MPI Sintel; by default, like the next three, from the environment or the config file."""
     kitti: Root = None
@@ -53,8 +52,7 @@ class TablesOptions:
     """Height and width of rendered scenes."""
     limit: int | None = None
     """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
-    models: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
-    """The model of each network, if the files do not say: gma, gma-affine, gma-p, gma-p-only ..."""
+    models: Models = ()
     iters: int = 12
     """Refinements."""
     place: Place = field(default_factory=PlaceOptions)
@@ -140,7 +138,7 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
 def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> None:
     """Write the tables in all formats."""
     from gmaflow.evaluation.paper_tables import as_latex, as_markdown, as_plain
-    from gmaflow.io import atomic_write
+    from gmaflow.io.paths import write_text
 
     texts = {
         "tables.md": as_markdown(tables, notes),
@@ -148,8 +146,7 @@ def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> N
         "tables.json": json.dumps(as_plain(tables, notes), indent=2) + "\n",
     }
     for name, text in texts.items():
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(text, "utf-8")
+        write_text(folder / name, text)
 
 
 def as_rich(table: "PaperTable") -> "Table":

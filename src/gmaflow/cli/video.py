@@ -18,7 +18,7 @@ from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
     Estimator,
     EstimatorOptions,
-    Overwrite,
+    Json,
     check_length,
     parse,
     progress_bar,
@@ -138,10 +138,9 @@ class VideoOptions:
     """Leave the sound out."""
     resume: bool = False
     """Folders: skip finished frames; refused if flow.json has other settings."""
-    overwrite: Overwrite = False
+    overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
     """Replace outputs that exist; in a folder, all numbered files of the format."""
-    json: bool = False
-    """Print a JSON object instead of a sentence."""
+    json: Json = False
 
     @property
     def quiet(self) -> bool:
@@ -308,11 +307,7 @@ def work_through(
     output: "VideoFile | FrameFolder",
     options: VideoOptions,
 ) -> Tally:
-    """Read, estimate and write at the same time; an interrupt ends it early and keeps the result.
-
-    Raises:
-        ImageError: There are no two frames.
-    """
+    """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest."""
     from gmaflow.inference import estimate_video
 
     tally = Tally()
@@ -396,11 +391,7 @@ def sentence(report: dict[str, object]) -> str:
 
 
 def parse_fps(text: str) -> Fraction:
-    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television.
-
-    Raises:
-        FlowError: It is not a number, or out of range.
-    """
+    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television."""
     try:
         rate = Fraction(text)
     except (ValueError, ZeroDivisionError):
@@ -413,11 +404,7 @@ def parse_fps(text: str) -> Fraction:
 
 
 def parse_time(text: str) -> Fraction:
-    """Read a time: seconds, m:s or h:m:s.
-
-    Raises:
-        FlowError: It is not a time.
-    """
+    """Read a time: seconds, m:s or h:m:s."""
     parts = text.split(":")
     try:
         numbers = [Fraction(part) for part in parts]
@@ -437,11 +424,7 @@ def parse_time(text: str) -> Fraction:
 
 
 def check_output(options: VideoOptions) -> None:
-    """Refuse outputs that cannot be written, or contradict the options.
-
-    Raises:
-        OutputError: The output is refused.
-    """
+    """Refuse outputs that cannot be written, or contradict the options."""
     output = options.output
     refuse_inputs([output], [options.input])
     if options.backward and not options.writes_numbers:
@@ -467,11 +450,7 @@ def check_output(options: VideoOptions) -> None:
 
 
 def check_output_folder(options: VideoOptions) -> None:
-    """Refuse an output folder that cannot be written, or contradicts the options.
-
-    Raises:
-        OutputError: The folder is refused.
-    """
+    """Refuse an output folder that cannot be written, or contradicts the options."""
     output = options.output
     if options.writes_numbers:
         if options.show != "flow":
@@ -490,11 +469,7 @@ def check_output_folder(options: VideoOptions) -> None:
 
 
 def refuse_foreign_files(folder: Path, endings: Sequence[str]) -> None:
-    """Refuse to replace numbered files that gmaflow did not write, such as frames of a video.
-
-    Raises:
-        OutputError: There are such files.
-    """
+    """Refuse to replace numbered files that gmaflow did not write, such as frames of a video."""
     before = endings_before(folder, "video")
     for ending in (ending for ending in endings if ending not in before):
         for path in sorted(folder.glob(f"*{ending}")):
@@ -520,11 +495,7 @@ def why_silent(options: VideoOptions) -> str | None:
 def open_output(
     options: VideoOptions, reader: VideoReader, *, sound: bool
 ) -> Iterator["VideoFile | None"]:
-    """Give a video to write to, which appears when the block ends without error; None for a folder.
-
-    Raises:
-        OutputError: The place cannot be written to.
-    """
+    """Give a video to write to, which appears when the block ends well; None for a folder."""
     if options.into_folder:
         yield None
         return
@@ -566,11 +537,7 @@ class FrameFolder(ResultFolder):
     """A folder that gets a numbered file for each step."""
 
     def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
-        """Look at the folder.
-
-        Raises:
-            OutputError: It is to be resumed, but has other settings.
-        """
+        """Look at the folder."""
         how = make_settings(
             estimator,
             verb="video",

@@ -7,22 +7,14 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.app import pick
-from gmaflow.cli.options import Overwrite, parse
-
-ACTIONS = {
-    "list": "list the models, and which of them have weights that ship with gmaflow",
-    "show": "show what a weights file holds",
-    "convert": "convert weights between the authors' .pth and our .safetensors",
-}
+from gmaflow.cli.options import Json, Overwrite, run_action
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
     """List the models, and which of them have weights that ship with gmaflow."""
 
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +30,12 @@ class ShowOptions:
     """A .safetensors file, a published .pth, or the name of shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The model of a published GMA file: gma, gma-p or gma-p-only."""
-    json: bool = False
-    """Print JSON."""
+    json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
-    """Convert weights between the authors' .pth and our .safetensors, either way.
+    """Convert weights between the authors' .pth and our .safetensors.
 
     Examples:
       gmaflow weights convert gma-sintel.pth gma-sintel.safetensors --half
@@ -60,18 +51,19 @@ class ConvertOptions:
     half: bool = False
     """Store half precision, at half the size (.safetensors only)."""
     overwrite: Overwrite = False
-    """Replace the target if it exists."""
 
 
 def main(args: list[str]) -> None:
     """Run the verb."""
-    action, rest = pick(args, ACTIONS, command="gmaflow weights")
-    if action == "list":
-        list_models(parse(ListOptions, rest, verb="weights list"))
-    elif action == "show":
-        show(parse(ShowOptions, rest, verb="weights show"))
-    elif action == "convert":
-        convert(parse(ConvertOptions, rest, verb="weights convert"))
+    run_action(
+        args,
+        "weights",
+        {
+            "list": (ListOptions, list_models),
+            "show": (ShowOptions, show),
+            "convert": (ConvertOptions, convert),
+        },
+    )
 
 
 def list_models(options: ListOptions) -> None:
@@ -120,17 +112,12 @@ def show(options: ShowOptions) -> None:
     Console().print(table)
 
 
-def as_text(value: object) -> str:
-    """Write a value for a table; a dictionary gets a line for each entry."""
+def as_text(value: object, between: str = "\n", mark: str = ": ") -> str:
+    """Write a value for a table; a dictionary gets a line for each entry, one inside it a part."""
     if isinstance(value, dict):
-        return "\n".join(f"{key}: {as_line(entry)}" for key, entry in value.items())
-    return str(value)
-
-
-def as_line(value: object) -> str:
-    """Write a value in one line."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {entry}" for key, entry in value.items())
+        return between.join(
+            f"{key}{mark}{as_text(entry, ', ', ' ')}" for key, entry in value.items()
+        )
     return str(value)
 
 

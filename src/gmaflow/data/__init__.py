@@ -1,9 +1,9 @@
 """Data sets: files on disk to training batches.
 
-`open_dataset` lists the pairs of a data set (`catalog`, `layouts`, `roots`), `FlowPair.load` reads
-one (`pairs`), `AugmentedDataset` turns pairs into random crops in a reproducible order
-(`augmentation`, `training_set`), and `MIXTURES` are the paper's training stages. `check_dataset`
-finds missing and broken files. `Batch` is what training learns from.
+`open_dataset` (`dataset`) lists the pairs of a known data set (`catalog`, `layouts`),
+`FlowPair.load` (`pairs`) reads one, `AugmentedDataset` turns pairs into random crops in a
+reproducible order (`augmentation`, `training_set`), and `MIXTURES` are the paper's training stages.
+`check_dataset` finds missing and broken files. `Batch` is what training learns from.
 """
 
 from gmaflow.data.augmentation import (
@@ -16,10 +16,15 @@ from gmaflow.data.augmentation import (
 from gmaflow.data.batch import Batch
 from gmaflow.data.catalog import DATASETS, DatasetInfo, Part, dataset_info
 from gmaflow.data.checking import CheckReport, PartReport, check_dataset
-from gmaflow.data.dataset import FlowDataset, open_dataset
+from gmaflow.data.dataset import (
+    FlowDataset,
+    find_root,
+    look_up_root,
+    open_dataset,
+    root_variable,
+)
 from gmaflow.data.mixtures import MIXTURES, Ingredient, Mixture, open_mixture
 from gmaflow.data.pairs import FlowPair, FlowSample
-from gmaflow.data.roots import find_root, look_up_root, root_variable
 from gmaflow.data.training_set import AugmentedDataset, SampleKey, ShuffledEpochs
 
 __all__ = [

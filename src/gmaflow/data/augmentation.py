@@ -6,7 +6,7 @@ Colour, then erased boxes, then scale, flips and crop. Scale, flips and crop are
 Legend: h w rows and columns of the source, i j of the crop.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import pi
 
 import numpy as np
@@ -17,7 +17,9 @@ from gmaflow.data.pairs import FlowSample
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
 
-_COLOR_STEPS = ("brightness", "contrast", "saturation", "hue")
+ColorChange = list[tuple[str, float]]
+"""What to change, one after the other, and by how much: a factor, or for hue a part of a turn."""
+
 _MAX_BOXES = 2
 _MIN_BOX, _MAX_BOX = 50, 99
 
@@ -86,27 +88,19 @@ def dense_augmentation(
     crop: tuple[int, int], scales: tuple[float, float], *, flip: bool = True
 ) -> Augmentation:
     """Return the published augmentation for dense ground truth."""
-    return Augmentation(
-        crop=crop,
-        min_scale=scales[0],
-        max_scale=scales[1],
-        flip_x=0.5 if flip else 0.0,
-        flip_y=0.1 if flip else 0.0,
-    )
+    dense = Augmentation(crop=crop, min_scale=scales[0], max_scale=scales[1])
+    return dense if flip else replace(dense, flip_x=0.0, flip_y=0.0)
 
 
 def sparse_augmentation(
     crop: tuple[int, int], scales: tuple[float, float], *, flip: bool = True
 ) -> Augmentation:
     """Return the published augmentation for sparse ground truth."""
-    return Augmentation(
-        crop=crop,
-        min_scale=scales[0],
-        max_scale=scales[1],
+    return replace(
+        dense_augmentation(crop, scales, flip=flip),
         jitter=SPARSE_JITTER,
         asymmetric=0.0,
         stretch=0.0,
-        flip_x=0.5 if flip else 0.0,
         flip_y=0.0,
         room=1,
         margin=(20, 50),
@@ -128,7 +122,7 @@ def augment(sample: FlowSample, augmentation: Augmentation, rng: np.random.Gener
     place = place_sparse if augmentation.sparse else place_dense
     flow, valid, occluded = place(sample.flow, sample.valid, sample.occluded, placement)
     return Batch.from_arrays(
-        (place_image(image1, placement), place_image(image2, placement)),
+        (sample_linear(image1, placement), sample_linear(image2, placement)),
         flow,
         valid,
         # The crop is the new frame: pixels that leave it are occluded too.
@@ -137,17 +131,6 @@ def augment(sample: FlowSample, augmentation: Augmentation, rng: np.random.Gener
 
 
 # Colour
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColorChange:
-    """One random colour change: factors, a shift of hue, and their order."""
-
-    brightness: float
-    contrast: float
-    saturation: float
-    hue: float
-    order: tuple[str, ...] = _COLOR_STEPS
 
 
 def jitter_pair(
@@ -172,24 +155,24 @@ def jitter_pair(
 
 
 def draw_change(jitter: ColorJitter, rng: np.random.Generator) -> ColorChange:
-    """Draw a random colour change."""
+    """Draw random colour changes, in random order."""
 
     def factor(width: float) -> float:
         return float(rng.uniform(max(0.0, 1 - width), 1 + width))
 
-    return ColorChange(
-        brightness=factor(jitter.brightness),
-        contrast=factor(jitter.contrast),
-        saturation=factor(jitter.saturation),
-        hue=float(rng.uniform(-jitter.hue, jitter.hue)),
-        order=tuple(_COLOR_STEPS[i] for i in rng.permutation(len(_COLOR_STEPS))),
+    steps = (
+        ("brightness", factor(jitter.brightness)),
+        ("contrast", factor(jitter.contrast)),
+        ("saturation", factor(jitter.saturation)),
+        ("hue", float(rng.uniform(-jitter.hue, jitter.hue))),
     )
+    return [steps[i] for i in rng.permutation(len(steps))]
 
 
 def change_color(
     image: UInt8[np.ndarray, "h w 3"], change: ColorChange
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Apply a colour change to an image."""
+    """Apply colour changes to an image, one after the other."""
     from PIL import Image, ImageEnhance
 
     enhancers = {
@@ -198,14 +181,14 @@ def change_color(
         "saturation": ImageEnhance.Color,
     }
     picture = Image.fromarray(image)
-    for step in change.order:
+    for step, amount in change:
         if step == "hue":
             hue, saturation, value = picture.convert("HSV").split()
-            shift = round(change.hue * 256) % 256
+            shift = round(amount * 256) % 256
             hue = hue.point([(level + shift) % 256 for level in range(256)])
             picture = Image.merge("HSV", (hue, saturation, value)).convert("RGB")
         else:
-            picture = enhancers[step](picture).enhance(getattr(change, step))
+            picture = enhancers[step](picture).enhance(amount)
     return np.array(picture)
 
 
@@ -313,13 +296,6 @@ def _draw_scales(
     return max(scale_y, smallest), max(scale_x, smallest)
 
 
-def place_image(
-    image: UInt8[np.ndarray, "h w 3"], placement: Placement
-) -> Float32[np.ndarray, "i j 3"]:
-    """Interpolate an image linearly; values stay in 0..255."""
-    return _sample(image, placement)
-
-
 def place_dense(
     flow: Float32[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"],
@@ -330,10 +306,10 @@ def place_dense(
     rows, columns = (np.rint(placement.to_source(axis)).astype(np.int64) for axis in (0, 1))
     rows = rows.clip(0, valid.shape[0] - 1)
     columns = columns.clip(0, valid.shape[1] - 1)
-    placed = _sample(flow, placement) * placement.stretch
+    placed = sample_linear(flow, placement) * placement.stretch
     known = np.ones(placement.crop, bool)
     if not valid.all():
-        known = _sample(valid[..., None].astype(np.float32), placement)[..., 0] > 1 - 1e-4
+        known = sample_linear(valid[..., None].astype(np.float32), placement)[..., 0] > 1 - 1e-4
     placed[~known] = 0
     return placed, known, occluded[np.ix_(rows, columns)] & known
 
@@ -359,10 +335,10 @@ def place_sparse(
     return placed, known, covered
 
 
-def _sample(
+def sample_linear(
     array: UInt8[np.ndarray, "h w c"] | Float32[np.ndarray, "h w c"], placement: Placement
 ) -> Float32[np.ndarray, "i j c"]:
-    """Interpolate the source at the pixels of the crop, along rows and then along columns."""
+    """Interpolate an image or flow linearly at the pixels of the crop."""
     top, bottom, down = _neighbours(placement.to_source(0), array.shape[0])
     left, right, along = _neighbours(placement.to_source(1), array.shape[1])
     first, last = min(left.min(), right.min()), max(left.max(), right.max()) + 1

@@ -47,14 +47,6 @@ class Batch(NamedTuple):
             torch.from_numpy(occluded),
         )
 
-    @classmethod
-    def blank(cls, pairs: int, size: tuple[int, int], device: torch.device) -> "Batch":
-        """Return grey frames without motion, for warm-up and benchmarks."""
-        image = torch.full((pairs, 3, *size), 0.5, device=device)
-        flow = torch.zeros(pairs, 2, *size, device=device)
-        valid = torch.ones(pairs, *size, dtype=torch.bool, device=device)
-        return cls(image, image.clone(), flow, valid, ~valid)
-
     def to(self, device: torch.device) -> "Batch":
         """Copy to a device; copies from pinned memory are asynchronous."""
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))

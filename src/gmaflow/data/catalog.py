@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gmaflow.data.directory_cache import DirectoryCache
 from gmaflow.data.layouts import (
+    DirectoryCache,
     list_chairs,
     list_folder,
     list_hd1k,
@@ -29,7 +29,7 @@ class Part:
 
     Attributes:
         split: training, validation, test or all.
-        variant: the pass, or the kind of ground truth; empty if there is only one.
+        pass_name: clean, final ...; for KITTI the kind of ground truth; empty if there is only one.
         camera: left, right, or None for both.
         direction: forward, backward, or None for both.
         count: the published number of pairs, or None.
@@ -37,18 +37,18 @@ class Part:
     """
 
     split: str
-    variant: str = ""
+    pass_name: str = ""
     camera: str | None = None
     direction: str | None = None
     count: int | None = None
     required: bool = True
 
     def __str__(self) -> str:
-        words = (self.split, self.variant, self.camera, self.direction)
+        words = (self.split, self.pass_name, self.camera, self.direction)
         return " ".join(word for word in words if word)
 
     def holds(self, pair: FlowPair) -> bool:
-        """Return whether a pair of this split and variant belongs to this part."""
+        """Return whether a pair of this split and pass belongs to this part."""
         return self.camera in (None, pair.camera) and self.direction in (None, pair.direction)
 
 
@@ -57,24 +57,23 @@ class DatasetInfo:
     """A known data set.
 
     Attributes:
-        name: its name in gmaflow.
         title: its published name.
-        source: its download page, or empty.
         example: a file below its root.
-        test_example: a file of the test split, if different.
-        folders: possible names of its folder inside a folder of data sets.
         parts: its parts, the default split and pass first.
-        list_pairs: lists the pairs of a split and variant.
+        list_pairs: lists the pairs of a split and pass.
+        source: its download page, if it has one.
+        folders: possible names of its folder inside a folder of data sets, besides its own name.
         cameras: the cameras used by default; all if empty.
+        test_example: a file of the test split, if different.
     """
 
     name: str
     title: str
-    source: str
     example: str
-    folders: tuple[str, ...]
     parts: tuple[Part, ...]
     list_pairs: ListPairs
+    source: str = ""
+    folders: tuple[str, ...] = ()
     cameras: tuple[str, ...] = ()
     test_example: str = ""
 
@@ -89,9 +88,9 @@ class DatasetInfo:
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
     @property
-    def variants(self) -> tuple[str, ...]:
-        """All passes, or kinds of ground truth."""
-        return tuple(dict.fromkeys(part.variant for part in self.parts))
+    def passes(self) -> tuple[str, ...]:
+        """All passes."""
+        return tuple(dict.fromkeys(part.pass_name for part in self.parts))
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -124,13 +123,13 @@ _ALL = (
         folders=("FlyingThings3D", "flyingthings3d"),
         # 2239 and 437 scenes of ten frames, both directions; training uses the left camera only.
         parts=(
-            Part(split="training", variant="clean", camera="left", count=40_302),
-            Part(split="training", variant="final", camera="left", count=40_302),
-            Part(split="test", variant="clean", camera="left", count=7_866, required=False),
-            Part(split="test", variant="final", camera="left", count=7_866, required=False),
+            Part(split="training", pass_name="clean", camera="left", count=40_302),
+            Part(split="training", pass_name="final", camera="left", count=40_302),
+            Part(split="test", pass_name="clean", camera="left", count=7_866, required=False),
+            Part(split="test", pass_name="final", camera="left", count=7_866, required=False),
             # The subset that the paper reports on.
-            Part(split="validation", variant="clean", camera="left", count=764, required=False),
-            Part(split="validation", variant="final", camera="left", count=764, required=False),
+            Part(split="validation", pass_name="clean", camera="left", count=764, required=False),
+            Part(split="validation", pass_name="final", camera="left", count=764, required=False),
         ),
         list_pairs=list_things,
         cameras=("left",),
@@ -143,11 +142,11 @@ _ALL = (
         test_example="test/clean/ambush_1/frame_0001.png",
         folders=("MPI-Sintel-complete", "MPI-Sintel", "MPI_Sintel", "Sintel"),
         parts=(
-            Part(split="training", variant="clean", count=1041),
-            Part(split="training", variant="final", count=1041),
-            Part(split="training", variant="albedo", count=1041, required=False),
-            Part(split="test", variant="clean", count=552, required=False),
-            Part(split="test", variant="final", count=552, required=False),
+            Part(split="training", pass_name="clean", count=1041),
+            Part(split="training", pass_name="final", count=1041),
+            Part(split="training", pass_name="albedo", count=1041, required=False),
+            Part(split="test", pass_name="clean", count=552, required=False),
+            Part(split="test", pass_name="final", count=552, required=False),
         ),
         list_pairs=list_sintel,
     ),
@@ -159,9 +158,9 @@ _ALL = (
         test_example="testing/colored_0/000000_10.png",
         folders=("KITTI-2012", "KITTI2012", "KITTI_2012", "data_stereo_flow"),
         parts=(
-            Part(split="training", variant="occ", count=194),
-            Part(split="training", variant="noc", count=194, required=False),
-            Part(split="test", variant="occ", count=195, required=False),
+            Part(split="training", pass_name="occ", count=194),
+            Part(split="training", pass_name="noc", count=194, required=False),
+            Part(split="test", pass_name="occ", count=195, required=False),
         ),
         list_pairs=list_kitti_2012,
     ),
@@ -173,9 +172,9 @@ _ALL = (
         test_example="testing/image_2/000000_10.png",
         folders=("KITTI-2015", "KITTI2015", "KITTI_2015", "data_scene_flow", "KITTI"),
         parts=(
-            Part(split="training", variant="occ", count=200),
-            Part(split="training", variant="noc", count=200, required=False),
-            Part(split="test", variant="occ", count=200, required=False),
+            Part(split="training", pass_name="occ", count=200),
+            Part(split="training", pass_name="noc", count=200, required=False),
+            Part(split="test", pass_name="occ", count=200, required=False),
         ),
         list_pairs=list_kitti_2015,
     ),
@@ -229,16 +228,14 @@ _ALL = (
         example="100/sequence/Animals/seq1_0000000.png",
         folders=("SlowFlow", "slow_flow"),
         parts=tuple(
-            Part(split="test", variant=pixels, required=False) for pixels in ("100", "200", "300")
+            Part(split="test", pass_name=pixels, required=False) for pixels in ("100", "200", "300")
         ),
         list_pairs=list_slowflow,
     ),
     DatasetInfo(
         name="folder",
         title="your own folder",
-        source="",
         example="two or more images, or folders of images",
-        folders=(),
         parts=(Part(split="all", required=False),),
         list_pairs=list_folder,
     ),

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from gmaflow.data.catalog import DatasetInfo, Part, dataset_info
-from gmaflow.data.dataset import find_missing
-from gmaflow.data.directory_cache import DirectoryCache
+from gmaflow.data.dataset import find_missing, find_root, suggest_subfolder
 from gmaflow.data.headers import measure
+from gmaflow.data.layouts import DirectoryCache
 from gmaflow.data.pairs import FlowPair
-from gmaflow.data.roots import find_root, suggest_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
 from gmaflow.scenes.scene_dataset import FILES, rendered_scenes, scene_files
@@ -29,15 +28,11 @@ _READERS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PartReport:
-    """The result for one part.
-
-    Attributes:
-        part: the part, with its published number of pairs.
-        found: the number of complete pairs.
-    """
+    """The result for one part."""
 
     part: Part
     found: int
+    """The number of complete pairs."""
 
     @property
     def complete(self) -> bool:
@@ -49,25 +44,17 @@ class PartReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """The result of a check.
-
-    Attributes:
-        info: the data set.
-        root: its folder.
-        parts: the result for each part.
-        missing: missing files.
-        problems: a message for each broken file or mismatched pair.
-        num_files: the number of files checked.
-        deep: whether files were decoded completely.
-    """
+    """The result of a check."""
 
     info: DatasetInfo
     root: Path
     parts: tuple[PartReport, ...]
     missing: tuple[Path, ...]
     problems: tuple[str, ...]
+    """A message for each broken file or mismatched pair."""
     num_files: int
     deep: bool
+    """Whether files were decoded completely."""
 
     @property
     def complete(self) -> bool:
@@ -84,16 +71,8 @@ def check_dataset(
 ) -> CheckReport:
     """Compare the number of pairs with the published one, and check every file.
 
-    A data set written by `gmaflow scenes render` is compared with its own record instead.
-
-    Args:
-        name: the data set.
-        root: its folder; by default from the environment or the config file.
-        deep: decode every file instead of reading headers only.
-        progress: called after each step.
-
-    Raises:
-        DatasetError: the data set is unknown, or the folder is missing or has none of its files.
+    A data set written by `gmaflow scenes render` is compared with its own record instead. With
+    `deep`, every file is decoded, not only its header.
     """
     info = dataset_info(name)
     folder = find_root(info, root)
@@ -102,14 +81,14 @@ def check_dataset(
         info = _as_rendered(info, len(scenes))
     cache = DirectoryCache()
     pairs, problems, parts = [], [], []
-    for split, variant in dict.fromkeys((part.split, part.variant) for part in info.parts):
+    for split, pass_name in dict.fromkeys((part.split, part.pass_name) for part in info.parts):
         listed: list[FlowPair] = []
         try:
-            listed = list(info.list_pairs(cache, folder, split, variant))
+            listed = list(info.list_pairs(cache, folder, split, pass_name))
         except DatasetError as err:
             problems.append(str(err))
         for part in info.parts:
-            if (part.split, part.variant) == (split, variant):
+            if (part.split, part.pass_name) == (split, pass_name):
                 of_part = [pair for pair in listed if part.holds(pair)]
                 pairs += of_part
                 found = len(find_missing(cache, of_part)[0])
@@ -144,43 +123,43 @@ def _as_rendered(info: DatasetInfo, count: int) -> DatasetInfo:
         parts=tuple(
             replace(part, count=count)
             for part in info.parts
-            if part.split == "training" and part.variant in FILES
+            if part.split == "training" and part.pass_name in FILES
         ),
     )
-
-
-def _in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    pool = ThreadPoolExecutor(_READERS)
-    try:
-        yield from pool.map(work, items)
-    finally:
-        # An interrupt must not wait for the remaining files.
-        pool.shutdown(cancel_futures=True)
 
 
 def _files(pairs: Iterable[FlowPair]) -> list[Path]:
     return list(dict.fromkeys(path for pair in pairs for path in pair.files))
 
 
+def _in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], progress: Progress
+) -> Iterator[Result | str]:
+    """Yield the result of each item, or the message of its error."""
+
+    def attempt(item: Item) -> Result | str:
+        try:
+            return work(item)
+        except FlowError as err:
+            return str(err)
+
+    pool = ThreadPoolExecutor(_READERS)
+    try:
+        for done, result in enumerate(pool.map(attempt, items), 1):
+            progress(done, len(items))
+            yield result
+    finally:
+        # An interrupt must not wait for the remaining files.
+        pool.shutdown(cancel_futures=True)
+
+
 def _measure_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     """Compare the sizes in the file headers."""
     files = _files(pairs)
-    sizes: dict[Path, tuple[int, int]] = {}
-    problems = []
-    for done, (path, result) in enumerate(zip(files, _in_threads(_measure, files), strict=True)):
-        progress(done + 1, len(files))
-        if isinstance(result, str):
-            problems.append(result)
-        else:
-            sizes[path] = result
+    found = dict(zip(files, _in_threads(measure, files, progress), strict=True))
+    sizes = {path: size for path, size in found.items() if not isinstance(size, str)}
+    problems = [problem for problem in found.values() if isinstance(problem, str)]
     return problems + [problem for pair in pairs for problem in _compare(pair, sizes)]
-
-
-def _measure(path: Path) -> tuple[int, int] | str:
-    try:
-        return measure(path)
-    except FlowError as err:
-        return str(err)
 
 
 def _compare(pair: FlowPair, sizes: dict[Path, tuple[int, int]]) -> Iterable[str]:
@@ -199,17 +178,5 @@ def _compare(pair: FlowPair, sizes: dict[Path, tuple[int, int]]) -> Iterable[str
 
 def _read_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     """Decode every pair."""
-    problems = []
-    for done, problem in enumerate(_in_threads(_read, pairs)):
-        progress(done + 1, len(pairs))
-        if problem:
-            problems.append(problem)
-    return problems
-
-
-def _read(pair: FlowPair) -> str:
-    try:
-        pair.load()
-    except FlowError as err:
-        return str(err)
-    return ""
+    found = _in_threads(FlowPair.load, pairs, progress)
+    return [problem for problem in found if isinstance(problem, str)]

@@ -1,28 +1,34 @@
-"""Data sets as lists of pairs, opened by name."""
+"""Data sets as lists of pairs, opened by name.
+
+Their folders come from an option, the environment, or the config file,
+~/.config/gmaflow/data.toml:
+
+    data = "/data"                    # a folder that contains data sets
+    [roots]
+    sintel = "/other/MPI-Sintel"      # a data set stored elsewhere
+"""
 
 import logging
+import os
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gmaflow.data.catalog import DatasetInfo, dataset_info
-from gmaflow.data.directory_cache import DirectoryCache
+from gmaflow.data.catalog import DATASETS, DatasetInfo, dataset_info
+from gmaflow.data.layouts import DirectoryCache
 from gmaflow.data.pairs import FlowPair, FlowSample
-from gmaflow.data.roots import find_root, suggest_subfolder
 from gmaflow.errors import DatasetError
 from gmaflow.io.paths import PathLike
 
 log = logging.getLogger(__name__)
 
+_PARENT, _CONFIG = "GMAFLOW_DATA", "GMAFLOW_CONFIG"
+
 
 @dataclass(frozen=True)
 class FlowDataset:
-    """An immutable list of pairs. `+` joins two data sets, `*` repeats one.
-
-    Attributes:
-        name: a description.
-        pairs: the pairs, in a fixed order.
-    """
+    """An immutable list of pairs with a name. `+` joins two data sets, `*` repeats one."""
 
     name: str
     pairs: tuple[FlowPair, ...]
@@ -86,8 +92,8 @@ def open_dataset(
     info = dataset_info(name)
     split = _choose(info, "split", split, info.splits)
     if isinstance(passes, str) or passes is None:
-        passes = (_choose(info, "pass", passes, info.variants),)
-    variants = [_choose(info, "pass", variant, info.variants) for variant in passes]
+        passes = (_choose(info, "pass", passes, info.passes),)
+    names = [_choose(info, "pass", name, info.passes) for name in passes]
     folder = find_root(info, root)
     wanted_cameras = cameras or info.cameras
 
@@ -96,7 +102,7 @@ def open_dataset(
         return from_camera and (not directions or pair.direction in directions)
 
     cache = DirectoryCache()
-    sets = [_open_variant(info, cache, folder, split, variant, keep) for variant in variants]
+    sets = [_open_pass(info, cache, folder, split, name, keep) for name in names]
     joined = sets[0]
     for another in sets[1:]:
         joined += another
@@ -116,17 +122,17 @@ def find_missing(
     return tuple(complete), tuple(dict.fromkeys(missing))
 
 
-def _open_variant(
+def _open_pass(
     info: DatasetInfo,
     cache: DirectoryCache,
     root: Path,
     split: str,
-    variant: str,
+    pass_name: str,
     keep: Callable[[FlowPair], bool],
 ) -> FlowDataset:
-    wanted = [pair for pair in info.list_pairs(cache, root, split, variant) if keep(pair)]
+    wanted = [pair for pair in info.list_pairs(cache, root, split, pass_name) if keep(pair)]
     pairs, missing = find_missing(cache, wanted)
-    title = " ".join(word for word in (info.name, split, variant) if word)
+    title = " ".join(word for word in (info.name, split, pass_name) if word)
     if not pairs:
         lacking = f"; {missing[0]} is missing" if missing else ""
         example = (info.test_example if split == "test" else "") or info.example
@@ -157,3 +163,99 @@ def _choose(info: DatasetInfo, what: str, wanted: str | None, choices: tuple[str
         known = f"choose from {', '.join(named)}" if named else "it has only one"
         raise DatasetError(f"{info.title} has no {what} {wanted!r}; {known}")
     return wanted
+
+
+# Where data sets are stored
+
+
+def root_variable(info: DatasetInfo) -> str:
+    """Return the environment variable for a data set's root."""
+    return "GMAFLOW_" + info.name.upper().replace("-", "_")
+
+
+def config_path() -> Path:
+    """Return the path of the config file."""
+    if own := os.environ.get(_CONFIG):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "gmaflow" / "data.toml"
+
+
+def find_root(info: DatasetInfo, root: PathLike | None = None) -> Path:
+    """Find the folder of a data set; `root` is the folder, if known."""
+    found = look_up_root(info, root)
+    if found is None:
+        tried = f"a folder {' or '.join(info.folders)} in {_PARENT}" if info.folders else _PARENT
+        raise DatasetError(
+            f"no folder is set for {info.title}; give its root, or set {root_variable(info)}, "
+            f"{tried}, or {info.name} under [roots] in {config_path()}; "
+            f"it contains {info.example}{info.download_hint}"
+        )
+    folder, setting = found
+    if not folder.is_dir():
+        origin = "" if root is not None else f" ({setting} sets it as the root)"
+        raise DatasetError(
+            f"{folder} is not a folder{origin}; the root of {info.title} contains {info.example}"
+            f"{info.download_hint}"
+        )
+    return folder
+
+
+def look_up_root(info: DatasetInfo, root: PathLike | None = None) -> tuple[Path, str] | None:
+    """Return the configured folder of a data set, existing or not, and the setting it is from."""
+    variable, environ = root_variable(info), os.environ
+    if root is not None:
+        return Path(root).expanduser(), "the caller"
+    if environ.get(variable):
+        return Path(environ[variable]).expanduser(), variable
+    if environ.get(_PARENT):
+        folder = find_subfolder(Path(environ[_PARENT]).expanduser(), info)
+        if folder is not None:
+            return folder, _PARENT
+    data, roots = read_config(config_path())
+    if info.name in roots:
+        return roots[info.name], str(config_path())
+    folder = None if data is None else find_subfolder(data, info)
+    return None if folder is None else (folder, str(config_path()))
+
+
+def read_config(path: Path) -> tuple[Path | None, dict[str, Path]]:
+    """Read the config file: a folder of data sets, and the roots of single ones by name."""
+    if not path.is_file():
+        return None, {}
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise DatasetError(f"cannot read {path}: {err}") from err
+    roots = content.get("roots", {})
+    if not isinstance(roots, dict) or content.keys() - {"data", "roots"}:
+        raise DatasetError(
+            f"{path} has unknown settings; it may contain `data = FOLDER` and a table [roots]"
+        )
+    unknown = sorted(roots.keys() - DATASETS.keys())
+    if unknown:
+        raise DatasetError(
+            f"{path} has an unknown data set {unknown[0]!r} under [roots]; "
+            f"choose from {', '.join(DATASETS)}"
+        )
+    folders = {name: _folder(path, name, value) for name, value in roots.items()}
+    data = _folder(path, "data", content["data"]) if "data" in content else None
+    return data, folders
+
+
+def _folder(config: Path, name: str, value: object) -> Path:
+    if not isinstance(value, str):
+        raise DatasetError(f"{config}: {name} is {value!r}; expected a folder in quotes")
+    return config.parent / Path(value).expanduser()  # absolute paths stay unchanged
+
+
+def find_subfolder(parent: Path, info: DatasetInfo) -> Path | None:
+    """Return the subfolder of a data set inside a folder of data sets, if it exists."""
+    folders = (parent / name for name in (info.name, *info.folders))
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
+def suggest_subfolder(root: Path, info: DatasetInfo) -> str:
+    """Return the end of an error message: a subfolder that may be the intended root."""
+    folder = find_subfolder(root, info)
+    return "" if folder is None else f"; did you mean {folder}?"

@@ -4,17 +4,74 @@ Each `list_...` function lists the pairs of one data set. A pair is listed if an
 exists, so that the missing ones can be reported.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from gmaflow.data.directory_cache import DirectoryCache
 from gmaflow.data.pairs import FlowPair
 from gmaflow.errors import DatasetError
 from gmaflow.io import FLOW_SUFFIXES, IMAGE_SUFFIXES
 from gmaflow.io.folders import natural_key
+
+
+class DirectoryCache:
+    """File and folder names, read once for each folder.
+
+    A data set has up to a hundred thousand files. On a network disk, checking each file takes
+    minutes; listing the folders takes seconds.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[Path, frozenset[str]] = {}
+        self._folders: dict[Path, tuple[str, ...]] = {}
+
+    def files(self, folder: Path) -> frozenset[str]:
+        """Return the names of the files in a folder; empty if the folder does not exist."""
+        self._read(folder)
+        return self._files[folder]
+
+    def folders(self, folder: Path) -> tuple[str, ...]:
+        """Return the sorted names of the subfolders; empty if the folder does not exist."""
+        self._read(folder)
+        return self._folders[folder]
+
+    def has(self, path: Path) -> bool:
+        """Return whether a file exists."""
+        return path.name in self.files(path.parent)
+
+    def if_exists(self, path: Path) -> Path | None:
+        """Return the path if the file exists."""
+        return path if self.has(path) else None
+
+    def numbers(self, folder: Path, pattern: str) -> set[str]:
+        """Return the numbers in the file names of a folder, with their leading zeros.
+
+        In the pattern, `#` stands for the number: "frame_#.png".
+        """
+        before, after = (re.escape(part) for part in pattern.split("#"))
+        known = re.compile(f"{before}([0-9]+){after}")
+        return {match[1] for name in self.files(folder) if (match := known.fullmatch(name))}
+
+    def _read(self, folder: Path) -> None:
+        if folder in self._files:
+            return
+        files, folders = set(), []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        folders.append(entry.name)
+                    else:
+                        files.add(entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as err:
+            raise DatasetError(f"cannot list {folder}: {err.strerror}") from err
+        self._files[folder] = frozenset(files)
+        self._folders[folder] = tuple(sorted(folders))
 
 
 def consecutive(numbers: set[str]) -> list[tuple[str, str]]:
@@ -46,7 +103,7 @@ CHAIRS_SPLIT_URL = (
 _CHAIRS_FLAGS = {"training": "1", "validation": "2"}
 
 
-def list_chairs(cache: DirectoryCache, root: Path, split: str, _variant: str) -> Iterator[FlowPair]:
+def list_chairs(cache: DirectoryCache, root: Path, split: str, _pass: str) -> Iterator[FlowPair]:
     """List FlyingChairs; the split `all` needs no split file."""
     candidates = (root / "data", root / "FlyingChairs_release" / "data")
     folder = next((folder for folder in candidates if cache.files(folder)), root)
@@ -98,14 +155,16 @@ _THINGS_FORWARD_SKIPPED = {4, 20, 54, 84, 96, 102, 113, 122, 137, 184, 199}
 _THINGS_BACKWARD_SKIPPED = {400, 405, 406, 451, 478, 486, 496, 505, 506, 509, 564, 577}
 
 
-def list_things(cache: DirectoryCache, root: Path, split: str, variant: str) -> Iterator[FlowPair]:
-    """List FlyingThings3D, both directions of both cameras; `variant` is clean or final.
+def list_things(
+    cache: DirectoryCache, root: Path, split: str, pass_name: str
+) -> Iterator[FlowPair]:
+    """List FlyingThings3D, both directions of both cameras; the pass is clean or final.
 
     The split `validation` is the subset of the left camera's test pairs that the paper reports on.
     """
     if split == "validation":
-        return choose_things_validation(list(_list_things(cache, root, "test", variant)), root)
-    return _list_things(cache, root, split, variant)
+        return choose_things_validation(list(_list_things(cache, root, "test", pass_name)), root)
+    return _list_things(cache, root, split, pass_name)
 
 
 def choose_things_validation(pairs: list[FlowPair], root: Path) -> Iterator[FlowPair]:
@@ -126,10 +185,12 @@ def choose_things_validation(pairs: list[FlowPair], root: Path) -> Iterator[Flow
             yield pair
 
 
-def _list_things(cache: DirectoryCache, root: Path, split: str, variant: str) -> Iterator[FlowPair]:
-    frames, suffix = root / f"frames_{variant}pass", ".png"
+def _list_things(
+    cache: DirectoryCache, root: Path, split: str, pass_name: str
+) -> Iterator[FlowPair]:
+    frames, suffix = root / f"frames_{pass_name}pass", ".png"
     if not cache.folders(frames):  # the smaller download has the frames as WebP
-        frames, suffix = root / f"frames_{variant}pass_webp", ".webp"
+        frames, suffix = root / f"frames_{pass_name}pass_webp", ".webp"
     if not cache.folders(frames):
         return
     name = _THINGS_SPLITS[split]
@@ -177,14 +238,16 @@ def _list_things_camera(
 # MPI Sintel: training/clean/alley_1/frame_0001.png, training/flow/alley_1/frame_0001.flo
 
 
-def list_sintel(cache: DirectoryCache, root: Path, split: str, variant: str) -> Iterator[FlowPair]:
+def list_sintel(
+    cache: DirectoryCache, root: Path, split: str, pass_name: str
+) -> Iterator[FlowPair]:
     """List one pass of MPI Sintel: clean, final or albedo."""
     top, has_truth = root / split, split == "training"
-    scenes = set(cache.folders(top / variant))
+    scenes = set(cache.folders(top / pass_name))
     if has_truth and scenes:
         scenes.update(cache.folders(top / "flow"))
     for scene in sorted(scenes):
-        images, flows = top / variant / scene, top / "flow" / scene
+        images, flows = top / pass_name / scene, top / "flow" / scene
         numbers = cache.numbers(images, "frame_#.png")
         known = cache.numbers(flows, "frame_#.flo") if has_truth else set()
         # A flow file without its second frame still belongs to a pair.
@@ -209,26 +272,26 @@ _KITTI_SPLITS = {"training": "training", "test": "testing"}
 
 
 def list_kitti_2012(
-    cache: DirectoryCache, root: Path, split: str, variant: str
+    cache: DirectoryCache, root: Path, split: str, pass_name: str
 ) -> Iterator[FlowPair]:
-    """List KITTI 2012, in colour if available; `variant` is occ or noc."""
+    """List KITTI 2012, in colour if available; the pass is occ or noc."""
     top = root / _KITTI_SPLITS[split]
     folder = "colored_0" if cache.files(top / "colored_0") else "image_0"
-    return _list_kitti(cache, top / folder, variant, "kitti-2012")
+    return _list_kitti(cache, top / folder, pass_name, "kitti-2012")
 
 
 def list_kitti_2015(
-    cache: DirectoryCache, root: Path, split: str, variant: str
+    cache: DirectoryCache, root: Path, split: str, pass_name: str
 ) -> Iterator[FlowPair]:
-    """List KITTI 2015; `variant` is occ or noc."""
-    return _list_kitti(cache, root / _KITTI_SPLITS[split] / "image_2", variant, "kitti-2015")
+    """List KITTI 2015; the pass is occ or noc."""
+    return _list_kitti(cache, root / _KITTI_SPLITS[split] / "image_2", pass_name, "kitti-2015")
 
 
 def _list_kitti(
-    cache: DirectoryCache, images: Path, variant: str, dataset: str
+    cache: DirectoryCache, images: Path, pass_name: str, dataset: str
 ) -> Iterator[FlowPair]:
     top = images.parent
-    flows = top / f"flow_{variant}"
+    flows = top / f"flow_{pass_name}"
     has_truth = top.name == "training"
     if has_truth and not cache.files(flows):
         return
@@ -243,7 +306,7 @@ def _list_kitti(
             image1=images / name,
             image2=images / f"{scene}_11.png",
             flow=flows / name if has_truth else None,
-            visible_flow=cache.if_exists(top / "flow_noc" / name) if variant == "occ" else None,
+            visible_flow=cache.if_exists(top / "flow_noc" / name) if pass_name == "occ" else None,
             foreground=cache.if_exists(top / "obj_map" / name) if has_truth else None,
             sparse=True,
         )
@@ -252,7 +315,7 @@ def _list_kitti(
 # HD1K: hd1k_input/image_2/000000_0001.png, hd1k_flow_gt/flow_occ/000000_0001.png
 
 
-def list_hd1k(cache: DirectoryCache, root: Path, split: str, _variant: str) -> Iterator[FlowPair]:
+def list_hd1k(cache: DirectoryCache, root: Path, split: str, _pass: str) -> Iterator[FlowPair]:
     """List HD1K; the last flow file of each sequence has no second frame."""
     has_truth = split == "training"
     images = root / ("hd1k_input" if has_truth else "hd1k_challenge") / "image_2"
@@ -279,7 +342,7 @@ _SPRING_SPLITS = {"training": "train", "test": "test"}
 _SPRING_DIRECTIONS = {"FW": "forward", "BW": "backward"}
 
 
-def list_spring(cache: DirectoryCache, root: Path, split: str, _variant: str) -> Iterator[FlowPair]:
+def list_spring(cache: DirectoryCache, root: Path, split: str, _pass: str) -> Iterator[FlowPair]:
     """List Spring, both directions of both cameras."""
     top = root / _SPRING_SPLITS[split]
     if not cache.folders(top):  # the archives unpack into a folder of this name
@@ -320,7 +383,7 @@ def _list_spring_scene(
 
 
 def list_middlebury(
-    cache: DirectoryCache, root: Path, split: str, _variant: str
+    cache: DirectoryCache, root: Path, split: str, _pass: str
 ) -> Iterator[FlowPair]:
     """List Middlebury: the scenes with public ground truth, or those of the evaluation."""
     has_truth = split == "training"
@@ -344,10 +407,10 @@ def list_middlebury(
 
 
 def list_slowflow(
-    cache: DirectoryCache, root: Path, _split: str, variant: str
+    cache: DirectoryCache, root: Path, _split: str, pass_name: str
 ) -> Iterator[FlowPair]:
-    """List Slow Flow; `variant` is the largest motion in pixels: 100, 200 or 300."""
-    top = root / variant / "sequence"
+    """List Slow Flow; the pass is the largest motion in pixels: 100, 200 or 300."""
+    top = root / pass_name / "sequence"
     for scene in cache.folders(top):
         sequences = group_numbers(cache.files(top / scene), r"(.+_)([0-9]+)\.png")
         for prefix, numbers in sequences.items():
@@ -366,9 +429,7 @@ def list_slowflow(
 # subfolder `flow` (KITTI's .png and .exr too).
 
 
-def list_folder(
-    cache: DirectoryCache, root: Path, _split: str, _variant: str
-) -> Iterator[FlowPair]:
+def list_folder(cache: DirectoryCache, root: Path, _split: str, _pass: str) -> Iterator[FlowPair]:
     """List the consecutive frames of a folder and of each of its subfolders."""
     yield from _list_frames(cache, root, scene=root.name)
     for name in cache.folders(root):

@@ -11,31 +11,19 @@ from gmaflow.io.paths import PathLike
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredient:
-    """A data set's share of a mixture.
-
-    Attributes:
-        dataset: its name.
-        augmentation: the augmentation of its pairs.
-        passes: the passes to join.
-        repeats: how often each pair occurs in an epoch.
-        split: the split.
-    """
+    """A data set's share of a mixture."""
 
     dataset: str
     augmentation: Augmentation
     passes: tuple[str, ...] = ()
     repeats: int = 1
+    """How often each pair occurs in an epoch."""
     split: str = "training"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """The training data of a stage.
-
-    Attributes:
-        name: the stage.
-        ingredients: the data sets.
-    """
+    """The training data of a stage."""
 
     name: str
     ingredients: tuple[Ingredient, ...]
@@ -43,8 +31,6 @@ class Mixture:
     def __post_init__(self) -> None:
         if not self.ingredients:
             raise DatasetError(f"the mixture {self.name} is empty; keep at least one data set")
-        if len({part.augmentation.crop for part in self.ingredients}) > 1:
-            raise DatasetError(f"the mixture {self.name} has crops of different sizes; use one")
 
     @property
     def crop(self) -> tuple[int, int]:
@@ -68,15 +54,7 @@ class Mixture:
 def open_mixture(
     mixture: Mixture, roots: Mapping[str, PathLike] | None = None
 ) -> tuple[tuple[FlowDataset, Augmentation], ...]:
-    """Open the data sets of a mixture.
-
-    Args:
-        mixture: the mixture; `MIXTURES` contains the paper's.
-        roots: folders of data sets by name; for others see `open_dataset`.
-
-    Returns:
-        Each ingredient's pairs, repeated, and its augmentation.
-    """
+    """Open the data sets of a mixture; returns each one's pairs, repeated, and its augmentation."""
     opened = []
     for part in mixture.ingredients:
         dataset = open_dataset(

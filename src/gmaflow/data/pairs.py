@@ -23,8 +23,6 @@ class FlowSample:
     one size and a single occlusion mask.
 
     Attributes:
-        image1: the first frame, RGB.
-        image2: the second frame.
         flow: true flow from the first to the second frame, 0 where unknown.
         valid: where the flow is known.
         occluded_in: pixels hidden in the second frame whose target lies inside it.
@@ -57,12 +55,8 @@ class FlowPair:
     """The files of a pair of frames and its ground truth.
 
     Attributes:
-        dataset: the data set's name.
         scene: the sequence that the pair belongs to.
         frame: the first frame's number, as written in its file name.
-        image1: the first frame.
-        image2: the second frame.
-        flow: the true flow, or None.
         visible_flow: the true flow of non-occluded pixels only (KITTI's flow_noc).
         occlusion: a mask of occluded pixels.
         invalid: a mask of pixels whose flow is unreliable.
@@ -162,15 +156,6 @@ def split_occlusion(
     flow: Float32[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"],
 ) -> tuple[Bool[np.ndarray, "h w"] | None, Bool[np.ndarray, "h w"]]:
-    """Separate pixels occluded inside the frame from those that leave it.
-
-    Args:
-        occluded: the data set's own mask, if it has one.
-        flow: the true flow.
-        valid: where it is known.
-
-    Returns:
-        Occluded inside the frame (None without a mask), and out of the frame.
-    """
+    """Separate pixels occluded inside the frame (None without a mask) from those that leave it."""
     outside = leaves_frame(flow) & valid
     return (None if occluded is None else occluded & ~outside), outside

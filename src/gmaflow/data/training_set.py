@@ -71,16 +71,9 @@ class AugmentedDataset(Dataset[Batch]):
         seed: int = 0,
         max_broken: int = 20,
     ) -> None:
-        """Join data sets.
+        """Join data sets with their augmentations, which depend on the seed; see `open_mixture`.
 
-        Args:
-            parts: data sets with their augmentations, as returned by `open_mixture`.
-            seed: determines the augmentation.
-            max_broken: the number of different unreadable pairs that are tolerated.
-
-        Raises:
-            DatasetError: there are no pairs, a pair has no ground truth, crops differ in size, or
-                sparse ground truth has a dense augmentation.
+        More than `max_broken` different unreadable pairs are an error.
         """
         _check_parts(parts)
         self.pairs = tuple(pair for dataset, _ in parts for pair in dataset)

@@ -6,16 +6,8 @@ files for the benchmarks' servers, `paper_tables` fills the paper's tables, and 
 without ground truth.
 """
 
-from gmaflow.evaluation.comparing import COMPARISON_PAGE, Comparison, compare
-from gmaflow.evaluation.evaluating import (
-    CSV,
-    JSON,
-    REPORT,
-    Evaluation,
-    PairEvaluator,
-    PairResult,
-    evaluate,
-)
+from gmaflow.evaluation.comparing import Comparison, compare
+from gmaflow.evaluation.evaluating import Evaluation, PairEvaluator, PairResult, evaluate
 from gmaflow.evaluation.examples import (
     SCENES,
     Example,
@@ -26,34 +18,14 @@ from gmaflow.evaluation.examples import (
     spread,
     thin,
 )
-from gmaflow.evaluation.metrics import (
-    REGIONS,
-    Averaging,
-    ErrorSums,
-    Figures,
-    averaging_of,
-    find_regions,
-    measure,
-)
+from gmaflow.evaluation.metrics import REGIONS, ErrorSums, Figures, find_regions, measure
 from gmaflow.evaluation.pages import write_comparison, write_report
-from gmaflow.evaluation.submission import (
-    BENCHMARKS,
-    Benchmark,
-    SubmissionReport,
-    find_benchmark,
-    submit,
-)
+from gmaflow.evaluation.submission import BENCHMARKS, SubmissionReport, find_benchmark, submit
 
 __all__ = [
     "BENCHMARKS",
-    "COMPARISON_PAGE",
-    "CSV",
-    "JSON",
     "REGIONS",
-    "REPORT",
     "SCENES",
-    "Averaging",
-    "Benchmark",
     "Comparison",
     "ErrorSums",
     "Evaluation",
@@ -63,7 +35,6 @@ __all__ = [
     "PairEvaluator",
     "PairResult",
     "SubmissionReport",
-    "averaging_of",
     "compare",
     "evaluate",
     "find_benchmark",

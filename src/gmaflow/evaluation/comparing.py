@@ -6,8 +6,8 @@ Legend: n pairs, r regions, c columns of sums, t resamples.
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluat
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write
+from gmaflow.io.paths import write_text
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 Tables = Float64[np.ndarray, "n r c"]
@@ -32,19 +32,15 @@ _PERCENT = 95.0
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """How much smaller an error is, in percent of the first network's error.
-
-    Attributes:
-        percent: positive is better; NaN if there are no pixels.
-        low: lower end of the 95 % bootstrap interval.
-        high: its upper end.
-        pairs: the number of pairs that have pixels in the region.
-    """
+    """How much smaller an error is, in percent of the first network's error."""
 
     percent: float
+    """Positive is better; NaN if there are no pixels."""
     low: float
     high: float
+    """The end of the 95 % bootstrap interval that begins at `low`."""
     pairs: int
+    """The number of pairs that have pixels in the region."""
 
     @property
     def certain(self) -> bool:
@@ -52,17 +48,22 @@ class Improvement:
         return self.pairs >= FEW and (self.low > 0 or self.high < 0)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Contender:
-    """A network of the comparison and its results."""
+    """A network of the comparison and its results, without their arrays."""
 
     name: str
     estimator: FlowEstimator
     evaluation: Evaluation
-    keys: list[str]
-    """Of its results with a cold start, pair by pair."""
-    tables: Mapping[Start, Tables]
-    """Its sums, pair by pair, for each start."""
+    results: tuple[PairResult, ...]
+
+    def of(self, start: Start) -> list[PairResult]:
+        """Return the results of one start, pair by pair."""
+        return [result for result in self.results if result.start == start]
+
+    def tables(self, start: Start) -> Tables:
+        """Return the sums of one start, pair by pair."""
+        return np.stack([result.sums.table for result in self.of(start)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ class Comparison:
 
         Each comes with its index.
         """
-        before, after = (pair_errors(one.tables["cold"]) for one in self.contenders[:2])
+        before, after = (pair_errors(one.tables("cold")) for one in self.contenders[:2])
         gains = np.nan_to_num(before - after if better else after - before, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
@@ -132,71 +133,36 @@ def compare(
     warm_start: bool = False,
     progress: Callable[[str, PairResult], None] = lambda _name, _result: None,
 ) -> Comparison:
-    """Evaluate several networks on the same pairs and compare them with the first.
+    """Evaluate two or more networks on the same pairs, as `evaluate`, and compare with the first.
 
-    Args:
-        estimators: two or more networks by name.
-        data: the pairs.
-        folder: where results go; each network has a subfolder of its name.
-        files: where the weights came from, by name.
-        warm_start: compare a second time with a warm start.
-        progress: called with each network's name and result.
-
-    Raises:
-        FlowError: there are fewer than two networks, or a pair cannot be read.
+    Each has a subfolder of its name. `files` says where the weights came from, by name.
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
-    contenders = [
-        _contend(
-            name,
+    contenders = []
+    for name, estimator in estimators.items():
+        results: list[PairResult] = []
+        evaluation = evaluate(
             estimator,
             data,
             folder / name,
             weights=(files or {}).get(name, name),
             warm_start=warm_start,
-            progress=partial(progress, name),
+            progress=partial(_keep, results, partial(progress, name)),
         )
-        for name, estimator in estimators.items()
-    ]
+        contenders.append(Contender(name, estimator, evaluation, tuple(results)))
     comparison = Comparison(
         data=data, contenders=tuple(contenders), lines=tuple(_lines(data, contenders))
     )
-    with atomic_write(folder / COMPARISON) as temporary:
-        temporary.write_text(json.dumps(as_json(comparison), indent=2) + "\n")
+    write_text(folder / COMPARISON, json.dumps(as_json(comparison), indent=2) + "\n")
     return comparison
 
 
-def _contend(
-    name: str,
-    estimator: FlowEstimator,
-    data: ExampleSet,
-    folder: Path,
-    *,
-    weights: str,
-    warm_start: bool,
-    progress: Callable[[PairResult], None],
-) -> Contender:
-    """Evaluate one network and keep the sums of every pair."""
-    keys: list[str] = []
-    tables: dict[Start, list[np.ndarray]] = {}
-
-    def note(result: PairResult) -> None:
-        if result.start == "cold":
-            keys.append(result.key)
-        tables.setdefault(result.start, []).append(result.sums.table)
-        progress(result)
-
-    evaluation = evaluate(
-        estimator, data, folder, weights=weights, warm_start=warm_start, progress=note
-    )
-    return Contender(
-        name=name,
-        estimator=estimator,
-        evaluation=evaluation,
-        keys=keys,
-        tables={start: np.stack(each) for start, each in tables.items()},
-    )
+def _keep(
+    results: list[PairResult], progress: Callable[[PairResult], None], result: PairResult
+) -> None:
+    results.append(replace(result, flow=None, sample=None))
+    progress(result)
 
 
 def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
@@ -238,7 +204,7 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
     averaging = contenders[0].evaluation.averaging
     lines = []
     for group, start in contenders[0].evaluation.summary.totals:
-        tables = [one.tables[start][groups == group] for one in contenders]
+        tables = [one.tables(start)[groups == group] for one in contenders]
         found = [
             one.evaluation.summary.totals[group, start].figures(averaging) for one in contenders
         ]

@@ -32,6 +32,7 @@ from gmaflow.evaluation.metrics import (
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
+from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
 from gmaflow.weights import describe, fingerprint
 
@@ -170,14 +171,12 @@ class WarmChain:
     Pairs are estimated from their images, not from frames encoded once as in
     `gmaflow.inference.sequence`: the two differ by rounding, and a benchmark measures pairs.
 
-    Args:
-        estimator: The estimator.
-        last: The file that keeps the last flow.
+    The last flow is kept in a file of `folder`, from which an interrupted run continues.
     """
 
-    def __init__(self, estimator: FlowEstimator, last: LastFlows) -> None:
+    def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
         self.estimator = estimator
-        self.last = last
+        self.last = LastFlows(folder / LAST_FLOW)
         self.restart()
 
     def restart(self) -> None:
@@ -210,17 +209,12 @@ class WarmChain:
 
 
 class PairEvaluator:
-    """Estimates pairs and measures their errors; stored results are not computed again.
-
-    Args:
-        estimator: the network.
-        folder: where results are stored.
-    """
+    """Estimates pairs and measures their errors; results in the folder are not computed again."""
 
     def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
         self.estimator = estimator
+        self.folder = folder
         self.store = ResultStore(folder / RESULTS)
-        self.last = LastFlows(folder / LAST_FLOW)
         self.base = identify(estimator)
 
     def evaluate(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[PairResult]:
@@ -228,12 +222,12 @@ class PairEvaluator:
 
         The first pair of a sequence has the same result for both.
         """
-        chain = WarmChain(self.estimator, self.last)
+        chain = WarmChain(self.estimator, self.folder) if warm else None
         for example in examples:
             identity = example.identity()
             cold = self._evaluate(example, "cold", digest(self.base, identity))
             yield cold
-            if not warm:
+            if chain is None:
                 continue
             if example.follows:
                 key = digest(self.base, "warm", chain.key, identity)
@@ -243,6 +237,8 @@ class PairEvaluator:
                 warmed = replace(cold, start="warm")
             chain.advance(warmed.key, example.source.load, warmed.flow)
             yield warmed
+        if chain is not None:
+            chain.last.remove()
 
     def _evaluate(
         self,
@@ -350,25 +346,16 @@ class Summary:
     """Sums by pass and start, and by sequence; the best and the worst pairs.
 
     Its size does not depend on the number of pairs.
-
-    Attributes:
-        totals: errors of each pass, for a cold and a warm start.
-        scenes: the same for each sequence; empty if there are too many.
-        worst: the pairs with the largest errors, from a cold start; the worst first.
-        best: the pairs with the smallest errors; the best first.
-        without_pixels: the first few pairs whose ground truth has no valid pixels.
-        num_without_pixels: the number of such pairs.
-        seconds: total time of the estimates.
-        iterations: all their refinements.
-        num_pairs: the number of pairs.
-        too_many_scenes: whether there are more than `MOST_SCENES` sequences.
     """
 
     totals: dict[Kind, ErrorSums] = field(default_factory=dict)
     scenes: dict[Kind, dict[str, ErrorSums]] = field(default_factory=dict)
+    """The same for each sequence; empty if there are too many."""
     worst: list[PairResult] = field(default_factory=list)
     best: list[PairResult] = field(default_factory=list)
+    """From a cold start, like the worst; the best first."""
     without_pixels: list[str] = field(default_factory=list)
+    """The first few pairs whose ground truth has no valid pixels."""
     num_without_pixels: int = 0
     seconds: float = 0.0
     iterations: int = 0
@@ -501,16 +488,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate all pairs and write results.json and results.csv.
 
-    Args:
-        estimator: the network.
-        data: the pairs.
-        folder: where results go; stored results are not computed again.
-        weights: a name for the weights.
-        warm_start: evaluate each pair a second time, initialized with the flow of the previous one.
-        progress: called with each result.
-
-    Raises:
-        FlowError: a pair cannot be read, or the folder cannot be written. Earlier results are kept.
+    Results in the folder are not computed again. With `warm_start`, each pair is evaluated a second
+    time, initialized with the flow of the previous one. `weights` is their name in the report.
     """
     ensure_can_fill(folder)
     evaluator, summary = PairEvaluator(estimator, folder), Summary()
@@ -525,15 +504,13 @@ def evaluate(
                 write_flow(folder / SHOWN / f"{result.key}.flo", flow.array)
             writer.writerow(csv_row(result))
             progress(result)
-    evaluator.last.remove()
     about = About.of(estimator, weights=weights, warm_start=warm_start)
     evaluation = Evaluation(data=data, about=about, summary=summary)
     keep = {result.key for some in evaluation.shown() for result in some}
     for path in (folder / SHOWN).glob("*.flo"):
         if path.stem not in keep:
             path.unlink(missing_ok=True)
-    with atomic_write(folder / JSON) as temporary:
-        temporary.write_text(json.dumps(as_json(evaluation), indent=2) + "\n")
+    write_text(folder / JSON, json.dumps(as_json(evaluation), indent=2) + "\n")
     return evaluation
 
 

@@ -20,6 +20,13 @@ from gmaflow.scenes.texture_bank import list_pictures
 from gmaflow.version import __version__
 
 SCENES = "scenes"
+PAPER_SPLITS = {
+    "sintel": "training",
+    "kitti-2015": "training",
+    "chairs": "validation",
+    "things": "validation",
+}
+"""The splits that the paper reports on."""
 SCENE_PASSES = ("final", "clean")
 HELD_OUT_SEEDS = 2**40
 """Added to the seed of scenes with held-out textures; no training run has such seeds."""
@@ -29,13 +36,8 @@ _PAIRS_AT_ONCE = {"cpu": 1, "cuda": 8}
 class RenderedScenes:
     """An endless sequence of rendered pairs; each is rendered when it is loaded.
 
-    Args:
-        preset: the kind of scenes.
-        seed: each seed gives another sequence.
-        size: height and width.
-        textures: a folder of images, of which only those held out from training are used. The
-            seeds are then others than those of training, too. By default the built-in textures.
-        device: where to render: auto, cpu, cuda ...; on a GPU, several pairs at a time.
+    Of a folder of textures, only the images held out from training are used. The seeds are then
+    others than those of training, too. On a GPU, several pairs are rendered at a time.
     """
 
     def __init__(
@@ -175,6 +177,24 @@ def published_padding(dataset: str) -> PaddingKind:
     return "kitti" if dataset.startswith("kitti") else "sintel"
 
 
+def incomplete(data: ExampleSet) -> str:
+    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
+    if data.name not in PAPER_SPLITS:
+        return ""
+    groups = {example.group for example in data.examples}
+    published = sum(
+        part.count or 0
+        for part in dataset_info(data.name).parts
+        if part.split == PAPER_SPLITS[data.name] and (part.pass_name or data.name) in groups
+    )
+    if len(data.examples) == published:
+        return ""
+    return (
+        f"{data.title}: {len(data.examples)} of the {published} published pairs, so its figures do "
+        "not compare with the paper's"
+    )
+
+
 def thin(data: ExampleSet, count: int) -> ExampleSet:
     """Keep at most `count` pairs of each group, evenly spaced."""
     kept: list[Example] = []
@@ -201,19 +221,15 @@ def open_examples(
     split: str | None = None,
     passes: Sequence[str] = (),
 ) -> ExampleSet:
-    """List the pairs of a data set that have ground truth; each pass is a group.
-
-    Raises:
-        DatasetError: the data set is unknown or not found, or has no ground truth.
-    """
+    """List the pairs of a data set that have ground truth; each pass is a group."""
     info = dataset_info(name)
     examples: list[Example] = []
     without = 0
-    for variant in passes or info.variants[:1]:
-        dataset = open_dataset(name, root, split=split, passes=variant)
+    for pass_name in passes or info.passes[:1]:
+        dataset = open_dataset(name, root, split=split, passes=pass_name)
         known = [pair for pair in dataset if pair.flow is not None]
         without += len(dataset) - len(known)
-        examples += as_examples(known, group=variant or name)
+        examples += as_examples(known, group=pass_name or name)
     chosen = split or info.splits[0]
     if not examples:
         raise DatasetError(
@@ -245,12 +261,12 @@ def render_examples(
         raise DatasetError(f"scenes have no pass {wrong[0]!r}; give final or clean")
     examples = tuple(
         Example(
-            group=variant,
+            group=pass_name,
             scene=preset,
             frame=str(number),
-            source=RenderedPair(scenes, number, variant == "final"),
+            source=RenderedPair(scenes, number, pass_name == "final"),
         )
-        for variant in passes or SCENE_PASSES[:1]
+        for pass_name in passes or SCENE_PASSES[:1]
         for number in range(count)
     )
     held_out = "" if textures is None else ", held-out textures"

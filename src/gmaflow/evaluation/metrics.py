@@ -130,7 +130,7 @@ class ErrorSums:
         return sums
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figures:
     """The figures of a region; NaN if it has no pixels. Outlier rates are in percent."""
 
@@ -153,15 +153,7 @@ class Figures:
             100 * _divide(row[column], pixels)
             for column in (Column.OVER_1, Column.OVER_3, Column.OVER_5, Column.FL)
         )
-        return cls(
-            epe=_divide(total, count),
-            px1=px1,
-            px3=px3,
-            px5=px5,
-            fl=fl,
-            pixels=int(pixels),
-            images=int(images),
-        )
+        return cls(_divide(total, count), px1, px3, px5, fl, int(pixels), int(images))
 
 
 def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> ErrorSums:

@@ -25,7 +25,6 @@ from gmaflow.evaluation.comparing import (
     Comparison,
     Improvement,
     Line,
-    pair_errors,
 )
 from gmaflow.evaluation.evaluating import (
     REPORT,
@@ -35,12 +34,13 @@ from gmaflow.evaluation.evaluating import (
     Start,
     is_reproducible,
 )
-from gmaflow.evaluation.examples import Example
+from gmaflow.evaluation.examples import Example, incomplete
 from gmaflow.evaluation.metrics import HISTOGRAM_EDGES, REGIONS, Figures
-from gmaflow.evaluation.paper_tables import TABLE_1, TABLE_2, TABLE_2_COLUMNS, incomplete
+from gmaflow.evaluation.paper_tables import TABLE_1, TABLE_2, TABLE_2_COLUMNS
 from gmaflow.geometry import hole_depths
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import atomic_write, read_flow_arrays
+from gmaflow.io import read_flow_arrays
+from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
 
 NUM_QUERIES = 3
@@ -68,19 +68,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table for a page or the terminal.
-
-    Attributes:
-        header: titles of the columns.
-        rows: their cells.
-        text_columns: columns that hold text; the others hold numbers.
-        strong: how many of the first rows are emphasized.
-    """
+    """A table for a page or the terminal."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str | int | Cell]]
     text_columns: Collection[int] = (0,)
+    """Columns that hold text; the others hold numbers."""
     strong: int = 0
+    """How many of the first rows are emphasized."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +108,7 @@ class Card:
 
 
 def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path) -> Path:
-    """Write report.html. Flows that were saved for it are not estimated again.
-
-    Raises:
-        FlowError: a pair cannot be read any more, or the page cannot be written.
-    """
+    """Write report.html. Flows that were saved for it are not estimated again."""
     about, summary = evaluation.about, evaluation.summary
     worst, best = evaluation.shown()
 
@@ -151,14 +142,7 @@ def write_comparison(
 ) -> Path:
     """Write comparison.html.
 
-    Args:
-        comparison: the comparison.
-        folder: where to write the page.
-        show: how many of the most improved and of the most worsened pairs to show.
-        pairs: names of pairs to show instead.
-
-    Raises:
-        FlowError: a name is unknown, or the page cannot be written.
+    It shows `show` of the most improved and of the most worsened pairs, or those named in `pairs`.
     """
     if pairs:
         chosen = {"Pairs": comparison.find(pairs)}
@@ -212,8 +196,7 @@ def write_page(path: Path, template: str, **context: object) -> Path:
     )
     style = resources.files("gmaflow.evaluation").joinpath("templates", "report.css").read_text()
     page = environment.get_template(template).render(style=style, version=__version__, **context)
-    with atomic_write(path) as temporary:
-        temporary.write_text(page, "utf-8")
+    write_text(path, page)
     return path
 
 
@@ -303,6 +286,8 @@ def _tiles(evaluation: Evaluation) -> list[tuple[str, str, str]]:
 
 def _paper_table(evaluation: Evaluation) -> Table | None:
     """Return the paper's table 2 with this run above it; None if they do not compare."""
+    if incomplete(evaluation.data):
+        return None
     name = evaluation.data.name
     ours: dict[Start, dict[tuple[str, str], Figures]] = {}
     for (group, start), sums in evaluation.summary.totals.items():
@@ -310,7 +295,7 @@ def _paper_table(evaluation: Evaluation) -> Table | None:
     columns = {
         i: column for i, column in enumerate(TABLE_2_COLUMNS) if column.of(ours["cold"]) is not None
     }
-    if not columns or incomplete(evaluation.data):
+    if not columns:
         return None
     rows = []
     for start, found in ours.items():
@@ -414,10 +399,10 @@ def _comparison_card(comparison: Comparison, place: int, example: Example, folde
     sample = example.source.load()
     estimates, errors = {}, []
     for one in comparison.contenders:
-        saved = folder / SHOWN / f"{one.keys[place]}.flo"
+        result = one.of("cold")[place]
+        saved = folder / SHOWN / f"{result.key}.flo"
         estimates[one.name] = shown_flow(saved, sample, one.estimator)
-        error = float(pair_errors(one.tables["cold"])[place])
-        errors.append(f"{one.name} {format_figure(error)} px")
+        errors.append(f"{one.name} {format_figure(result.epe)} px")
     queries = choose_queries(sample)
     attention = [
         attention_figures(one.estimator, sample, estimates[one.name], queries, name=one.name)

@@ -17,8 +17,10 @@ from gmaflow.data import dataset_info, look_up_root
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.evaluation.evaluating import PairResult, evaluate
 from gmaflow.evaluation.examples import (
+    PAPER_SPLITS,
     SCENES,
     ExampleSet,
+    incomplete,
     open_examples,
     published_padding,
     thin,
@@ -43,21 +45,17 @@ PAPER, ABLATED_ON, SEEN, OTHER_DATA = "paper", "C+T", "C+T+S/K", "other data"
 
 @dataclass(frozen=True)
 class Row:
-    """One network's line.
-
-    Attributes:
-        block: rows of one block are compared with each other.
-        label: the method or the component.
-        training: what the network was trained on.
-        values: a figure for each column; None if it was not measured.
-        source: `paper`, or the name of a run.
-    """
+    """One network's line."""
 
     block: str
+    """Rows of one block are compared with each other."""
     label: str
+    """The method or the component."""
     training: str
     values: tuple[float | None, ...]
+    """A figure for each column; None if it was not measured."""
     source: str = PAPER
+    """`paper`, or the name of a run."""
 
     @property
     def has_seen(self) -> bool:
@@ -305,50 +303,31 @@ def make_tables(
     return tuple(tables)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """A data set that the tables have columns for.
-
-    `instead` is the split to use, with a note, if the pairs of `split` cannot be determined.
-    """
-
-    dataset: str
-    split: str
-    passes: tuple[str, ...]
-    instead: str = ""
-
-
-TRIALS = (
-    Trial("sintel", "training", ("clean", "final")),
-    Trial("kitti-2015", "training", ("occ",)),
-    Trial("chairs", "validation", ("",)),
-    Trial("things", "validation", ("clean", "final"), instead="test"),
-)
+TRIALS = {
+    "sintel": ("clean", "final"),
+    "kitti-2015": ("occ",),
+    "chairs": ("",),
+    "things": ("clean", "final"),
+}
+"""The data sets that the tables have columns for, and the passes of each."""
 
 
 def open_trials(
     roots: Mapping[str, PathLike], *, limit: int | None = None
 ) -> tuple[list[ExampleSet], list[str]]:
-    """Open those data sets of the tables that are present.
+    """Open those data sets of the tables that are present; also note which are incomplete.
 
-    Args:
-        roots: folders by data set; the others are looked up in the environment and config file.
-        limit: use at most this many pairs of each pass, evenly spaced.
-
-    Returns:
-        The sets, and a note for each that is missing or incomplete.
-
-    Raises:
-        DatasetError: a data set is not in the folder that was given.
+    Roots that are not given are looked up in the environment and the config file. With `limit`, at
+    most so many pairs of each pass are used, evenly spaced.
     """
     opened, notes = [], []
-    for trial in TRIALS:
-        root, info = roots.get(trial.dataset), dataset_info(trial.dataset)
+    for name in TRIALS:
+        root, info = roots.get(name), dataset_info(name)
         if look_up_root(info, root) is None:
             notes.append(f"{info.title} is not set up; see `gmaflow data list`")
             continue
         try:
-            data, note = open_trial(trial, root)
+            data, note = open_trial(name, root)
         except DatasetError as err:
             if root is not None:
                 raise
@@ -360,33 +339,14 @@ def open_trials(
     return opened, notes
 
 
-def incomplete(data: ExampleSet) -> str:
-    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
-    trial = next((trial for trial in TRIALS if trial.dataset == data.name), None)
-    if trial is None:
-        return ""
-    groups = {example.group for example in data.examples}
-    published = sum(
-        part.count or 0
-        for part in dataset_info(data.name).parts
-        if part.split == trial.split and (part.variant or data.name) in groups
-    )
-    if len(data.examples) == published:
-        return ""
-    return (
-        f"{data.title}: {len(data.examples)} of the {published} published pairs, so its figures do "
-        "not compare with the paper's"
-    )
-
-
-def open_trial(trial: Trial, root: PathLike | None) -> tuple[ExampleSet, str]:
-    """Open the paper's pairs, or the replacement with a note."""
+def open_trial(name: str, root: PathLike | None) -> tuple[ExampleSet, str]:
+    """Open the paper's pairs; if those of Things are unknown, all its test pairs and a note."""
     try:
-        return open_examples(trial.dataset, root, split=trial.split, passes=trial.passes), ""
+        return open_examples(name, root, split=PAPER_SPLITS[name], passes=TRIALS[name]), ""
     except DatasetError as err:
-        if not trial.instead:
+        if name != "things":
             raise
-        data = open_examples(trial.dataset, root, split=trial.instead, passes=trial.passes)
+        data = open_examples(name, root, split="test", passes=TRIALS[name])
         return data, f"{data.title}: its figures do not compare with the paper's, since {err}"
 
 
@@ -398,11 +358,7 @@ def measure_runs(
     open_estimator: Callable[[Checkpoint, PaddingKind], FlowEstimator],
     progress: Callable[[PairResult], None] = lambda _result: None,
 ) -> dict[str, Measured]:
-    """Evaluate each run that has a row on each set; results are stored as `evaluate` does.
-
-    Raises:
-        FlowError: no run has a row, there is no set, or a pair cannot be read.
-    """
+    """Evaluate each run that has a row on each set; results are stored as `evaluate` does."""
     wanted = [run for run in runs if run.method or run.components]
     if not wanted:
         raise FlowError(f"no run fits the tables: {'; '.join(run.about for run in runs)}")

@@ -11,8 +11,8 @@ import numpy as np
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError, suggest
-from gmaflow.evaluation.evaluating import LAST_FLOW, WarmChain, digest, identify
-from gmaflow.inference import Flow, FlowEstimator, LastFlows, PaddingKind
+from gmaflow.evaluation.evaluating import WarmChain, digest, identify
+from gmaflow.inference import Flow, FlowEstimator, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord
 
@@ -25,15 +25,10 @@ _SHORT = {"forward": "FW", "backward": "BW"}
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What a server wants.
+    """What a server wants; refinements and warm start are those of the paper's submissions.
 
     Attributes:
-        name: its name here.
         dataset: the data set whose test split it evaluates.
-        passes: the passes it wants.
-        iters: refinements, as in the paper's submissions.
-        warm_start: whether sequences are estimated with a warm start, as in the paper.
-        padding: how images are padded.
         largest: the largest motion that the file format can hold in either direction, in pixels.
         place: from a pass and a pair to the file's path in the submission.
         instructions: what to do with the folder, which replaces `{folder}`.
@@ -50,15 +45,15 @@ class Benchmark:
     instructions: str
 
 
-def _sintel_place(variant: str, pair: FlowPair) -> Path:
-    return Path(variant, pair.scene, f"frame_{pair.frame}.flo")
+def _sintel_place(pass_name: str, pair: FlowPair) -> Path:
+    return Path(pass_name, pair.scene, f"frame_{pair.frame}.flo")
 
 
-def _kitti_place(_variant: str, pair: FlowPair) -> Path:
+def _kitti_place(_pass: str, pair: FlowPair) -> Path:
     return Path("flow", f"{pair.scene}_{pair.frame}.png")
 
 
-def _spring_place(_variant: str, pair: FlowPair) -> Path:
+def _spring_place(_pass: str, pair: FlowPair) -> Path:
     kind = f"flow_{_SHORT[pair.direction]}_{pair.camera}"
     return Path(pair.scene, kind, f"{kind}_{pair.frame}.flo5")
 
@@ -130,14 +125,12 @@ def find_benchmark(name: str) -> Benchmark:
 
 @dataclass(frozen=True)
 class SubmissionFile:
-    """One file of a submission.
-
-    `follows` tells whether its pair starts where the previous one ends.
-    """
+    """One file of a submission."""
 
     pair: FlowPair
     path: Path
     follows: bool
+    """Whether its pair starts where the previous one ends."""
 
     def problem(self) -> str | None:
         """Say what is wrong with the file; None if it is complete and of the right size."""
@@ -158,18 +151,13 @@ class SubmissionFile:
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionReport:
-    """The outcome of a submission.
-
-    Attributes:
-        written: files that were estimated in this run.
-        kept: files that existed and were valid.
-        published: the number of files that the server wants.
-        problems: a sentence for each problem.
-    """
+    """The outcome of a submission."""
 
     written: int
     kept: int
+    """Files that existed and were valid."""
     published: int
+    """The number of files that the server wants."""
     problems: tuple[str, ...]
 
     @property
@@ -183,11 +171,11 @@ def list_files(benchmark: Benchmark, root: Path | None, folder: Path) -> list[Su
     if root is not None and root.name in ("test", "testing"):
         root = root.parent
     files: list[SubmissionFile] = []
-    for variant in benchmark.passes:
-        pairs = open_dataset(benchmark.dataset, root, split="test", passes=variant).pairs
+    for pass_name in benchmark.passes:
+        pairs = open_dataset(benchmark.dataset, root, split="test", passes=pass_name).pairs
         follows = [False, *(pair.follows(before) for before, pair in pairwise(pairs))]
         files += [
-            SubmissionFile(pair, folder / benchmark.place(variant, pair), after)
+            SubmissionFile(pair, folder / benchmark.place(pass_name, pair), after)
             for pair, after in zip(pairs, follows, strict=True)
         ]
     return files
@@ -205,15 +193,11 @@ def submit(
 
     Existing files that are valid are kept, so that an interrupted run resumes. `progress` is called
     with the number of finished files and their total.
-
-    Raises:
-        FlowError: the data cannot be read, or the folder holds a submission of other weights.
     """
     files = list_files(benchmark, root, folder)
     key = digest(benchmark.name, identify(estimator))
     _check_record(folder, benchmark, key)
-    last = LastFlows(folder / LAST_FLOW)
-    chain, written = WarmChain(estimator, last), 0
+    chain, written = WarmChain(estimator, folder), 0
     for done, file in enumerate(files, 1):
         if not file.follows:
             chain.restart()
@@ -228,7 +212,7 @@ def submit(
         if benchmark.warm_start:
             chain.advance(digest(key, str(file.path)), file.pair.load, flow)
         progress(done, len(files))
-    last.remove()
+    chain.last.remove()
     return SubmissionReport(
         written=written,
         kept=len(files) - written,
@@ -261,7 +245,7 @@ def count_published(benchmark: Benchmark) -> int:
     return sum(
         part.count or 0
         for part in parts
-        if part.split == "test" and part.variant in benchmark.passes
+        if part.split == "test" and part.pass_name in benchmark.passes
     )
 
 

@@ -23,6 +23,7 @@ from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_p
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
 from gmaflow.io import atomic_write, read_image
+from gmaflow.io.paths import write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
@@ -39,19 +40,7 @@ STATIC_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCheck:
-    """What the frames of a pair say about its flow. NaN if no pixel can tell.
-
-    Attributes:
-        photometric: mean difference between the first frame and the warped second frame, in levels
-            of 255, over the pixels visible in both.
-        photometric_unmoved: the same without any flow, for comparison.
-        inconsistency: median distance in pixels between a pixel and where the forward and then the
-            backward flow lead it.
-        occluded: percentage of pixels that are found occluded in the second frame.
-        resting: percentage of pixels around which the two frames are the same.
-        drift: mean length in pixels of the flow on those, which should be zero; NaN if there are
-            too few.
-    """
+    """What the frames of a pair say about its flow; see `MEANING`. NaN if no pixel can tell."""
 
     photometric: float
     photometric_unmoved: float
@@ -130,13 +119,9 @@ def check_footage(
     *,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[CheckedPair]:
-    """Check consecutive frames, pair by pair; ground truth is not used.
+    """Check consecutive frames, pair by pair; results in the folder are not computed again.
 
-    Args:
-        estimator: the network.
-        dataset: the frames.
-        folder: where results go; stored results are not computed again.
-        progress: called with the number of finished pairs and their total.
+    `progress` is called with the number of finished pairs and their total.
     """
     store, base = ResultStore(folder / RESULTS), identify(estimator)
     checked = []
@@ -181,8 +166,7 @@ def write_unsupervised(
         for one in checked:
             numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
             writer.writerow([one.pair.scene, one.pair.frame, *numbers])
-    with atomic_write(folder / "unsupervised.json") as temporary:
-        temporary.write_text(json.dumps(as_json(checked), indent=2) + "\n")
+    write_text(folder / "unsupervised.json", json.dumps(as_json(checked), indent=2) + "\n")
     figures = mean_table(checked)
     worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
     return write_page(

@@ -11,7 +11,8 @@ print(report.largest_difference)
 """
 
 from gmaflow.export.export_report import Difference, ExportReport, Port, as_json, as_text
-from gmaflow.export.exporting import ExportConfig, check_output, export
+from gmaflow.export.exporting import ExportConfig, export
+from gmaflow.export.formats import check_output
 
 __all__ = [
     "Difference",

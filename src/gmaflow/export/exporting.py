@@ -20,10 +20,9 @@ from gmaflow.export.formats import (
     Contract,
     ExportPrecision,
     FlowMap,
-    Format,
     Images,
     Run,
-    format_of,
+    check_output,
     quiet_exporters,
 )
 from gmaflow.export.program import FlowProgram, trace
@@ -31,7 +30,7 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
-from gmaflow.io import atomic_write, ensure_can_write
+from gmaflow.io import atomic_write
 from gmaflow.io.images import read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import DTYPES, as_gigabytes, memory_budget
@@ -147,18 +146,6 @@ def export(
     )
 
 
-def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
-    """Refuse a file that cannot be written, before any work is done.
-
-    Raises:
-        FlowError: its format is unknown, not installed or does not support the precision, or it
-            exists.
-    """
-    wanted = format_of(path, precision)
-    ensure_can_write(path, overwrite)
-    return wanted
-
-
 def runs_to_check(
     size: tuple[int, int] | None, batch: int | None
 ) -> list[tuple[tuple[int, int], int]]:
@@ -190,11 +177,7 @@ def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
 def check_memory(
     config: NetworkConfig, *, batch: int, size: tuple[int, int], warm_start: bool = False
 ) -> None:
-    """Refuse a size that cannot be checked here: exported programs keep everything in memory.
-
-    Raises:
-        FlowError: a run needs more memory than is free.
-    """
+    """Refuse a size that cannot be checked here: exported programs keep everything in memory."""
     padding = Padding.to_stride(*size)
     height = size[0] + padding.top + padding.bottom
     width = size[1] + padding.left + padding.right
@@ -220,17 +203,7 @@ def check_flow(
 ) -> Difference:
     """Compare a file's flow with the estimator's, on the built-in example.
 
-    Args:
-        run: Runs the file.
-        estimator: The estimator, in float32.
-        batch: Number of pairs.
-        size: Their height and width.
-        precision: The precision of the file.
-        warm_start: Whether the file takes the flow of the previous pair. The first pair then has a
-            warm start, and the others have none.
-
-    Raises:
-        FlowError: they differ by more than rounding.
+    With a warm start, the first pair has one, and the others have none.
     """
     images1, images2 = example_batch(batch, size)
     inputs: list[Images | FlowMap] = [images1, images2]

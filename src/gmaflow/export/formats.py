@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.export.export_report import Port
+from gmaflow.io import ensure_can_write
 from gmaflow.version import __version__
 
 OPSET = 18
@@ -145,16 +146,16 @@ FORMATS = {
 """Formats by file suffix."""
 
 
-def format_of(path: Path, precision: ExportPrecision) -> Format:
-    """Return the format of a file by its name.
+def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
+    """Return the format of a file by its name; refuse what cannot be written, before any work.
 
     Raises:
-        FlowError: the suffix is unknown, the format does not support the precision, or packages are
-            missing.
+        FlowError: its format is unknown, not installed or does not support the precision, or it
+            exists.
     """
-    if path.suffix.lower() not in FORMATS:
+    wanted = FORMATS.get(path.suffix.lower())
+    if wanted is None:
         raise OutputError(f"{path}: unknown format; give a name that ends in .onnx or .pt2")
-    wanted = FORMATS[path.suffix.lower()]
     if precision not in wanted.precisions:
         # torch has no fast half convolutions for CPUs: a check would take minutes to hours.
         raise FlowError(
@@ -169,6 +170,7 @@ def format_of(path: Path, precision: ExportPrecision) -> Format:
                 f"exporting {wanted.name} needs {err.name}, which is not installed: "
                 "pip install 'gmaflow[export]'"
             ) from err
+    ensure_can_write(path, overwrite)
     return wanted
 
 

@@ -105,11 +105,7 @@ def trace(
 ) -> ExportedProgram:
     """Return a program's graph.
 
-    Args:
-        program: What to trace.
-        batch: Pairs at a time; None for any number.
-        size: Height and width of the images; None for any from `SMALLEST_FREE` up.
-        warm_start: Whether it takes the flow of the previous pair.
+    A batch of None is any number, a size of None any from `SMALLEST_FREE` up.
     """
     traced_batch = TRACED_BATCH if batch is None else batch
     images = torch.zeros(2, traced_batch, 3, *(size or TRACED_SIZE), dtype=torch.uint8).unbind()

@@ -37,11 +37,7 @@ class FrameAttention:
         padding: PaddingKind,
         context: Float[Tensor, "1 c h w"] | None = None,
     ) -> "FrameAttention":
-        """Encode a frame, or take the context of an encoded one.
-
-        Raises:
-            FlowError: The network has no attention.
-        """
+        """Encode a frame, or take the context of an encoded one."""
         if network.attention is None:
             raise FlowError("this network has no attention; use gma or another gma model")
         height, width = image.shape[:2]
@@ -57,9 +53,6 @@ class FrameAttention:
         """Return for each point (x, y) its weights on the padded 1/8 grid, which sum to 1.
 
         Heads are averaged.
-
-        Raises:
-            FlowError: A point lies outside the image.
         """
         for x, y in points:
             if not (0 <= x <= self.width - 1 and 0 <= y <= self.height - 1):

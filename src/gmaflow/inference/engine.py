@@ -51,11 +51,7 @@ def as_backend(text: str) -> Backend:
 
 
 def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> Runner:
-    """Return the network in the form that the back end runs, on the same device.
-
-    Raises:
-        FlowError: The fast back end does not support the device or the type.
-    """
+    """Return the network in the form that the back end runs, on the same device."""
     device = network.features.conv_in.weight.device
     fast = can_be_fast(device, dtype)
     if as_backend(backend) == "fast" and not fast:
@@ -94,10 +90,6 @@ class BatchEstimate(NamedTuple):
     """Whether it was estimated in tiles to save memory; see `Flow.in_tiles`."""
     iterations: tuple[int, ...] = ()
     """How many refinements each pair took."""
-
-    def cropped(self, padding: Padding) -> "BatchEstimate":
-        """Return it at the size of the images before they were padded."""
-        return self._replace(flow=padding.crop(self.flow))
 
     def to_flows(self) -> list[Flow]:
         """Return the flow of each pair, as arrays."""
@@ -223,8 +215,8 @@ class Engine:
             )
         if found.flow.isfinite().all():
             used = found.iterations or (self.iters,) * shape[0]
-            estimate = BatchEstimate(found.flow, found.low, plan.in_tiles(shape), used)
-            return estimate.cropped(padding)
+            in_tiles = plan.in_tiles(shape)
+            return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
         return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
@@ -264,7 +256,9 @@ class Engine:
         self, watch: Watcher, padding: Padding, plan: WorkPlan, shape: tuple[int, ...]
     ) -> OnIteration:
         """Return what the network calls after each iteration to tell a watcher."""
-        parts = count_parts(shape, pairs=plan.pairs, tile=plan.tile)
+        parts = 1
+        if not plan.is_whole(shape):
+            parts = count_parts(shape, pairs=plan.pairs, tile=plan.tile)
         numbers = count(1)
 
         def tell(_number: int, coarse: Tensor, hidden: Tensor) -> None:
@@ -275,11 +269,7 @@ class Engine:
         return tell
 
     def _in_float32(self, start: Float[Tensor, "b 2 h w"] | None) -> "Engine":
-        """Return an engine for a batch whose flow is not finite in half precision.
-
-        Raises:
-            FlowError: Half precision is not the reason.
-        """
+        """Return an engine for a batch whose flow is not finite in half precision."""
         if start is not None and not start.isfinite().all():
             raise FlowError("the first guess has values that are NaN or infinite; replace them")
         if self.dtype == torch.float32:

@@ -35,10 +35,11 @@ from gmaflow.inference.images import (
     as_padding_kind,
     check_pair,
     check_tensors,
+    each_image,
     load_image,
     to_tensor,
 )
-from gmaflow.inference.sequence import estimate_sequence
+from gmaflow.inference.sequence import SequenceFrame, estimate_pairs
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
 from gmaflow.model import MemoryPlan, NetworkConfig
@@ -251,7 +252,12 @@ class FlowEstimator:
             frames: Any number of images, or a folder of them, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
-        return estimate_sequence(self, frames, warm_start=warm_start)
+        # Encoded at once: the caller may reuse the memory of an image for the next one.
+        encoded = enumerate(map(self.encode, each_image(frames)))
+        numbered = (SequenceFrame(number, frame) for number, frame in encoded)
+        for pair in estimate_pairs(self, numbered, warm_start=warm_start):
+            assert pair.flow is not None  # there are neither cuts nor errors
+            yield pair.flow
 
     @torch.inference_mode()
     def encode(self, image: ImageLike) -> Frame:
@@ -338,7 +344,11 @@ class FlowEstimator:
         second = self._as_frame(image2, name="the second image", encode=encode)
         check_pair(first.image, second.image)
         padding = self._padding(first.image)
-        start = self._start_from(previous, first, padding, both_ways=both_ways)
+        start = None
+        if previous is not None:
+            start = start_from(previous, first.image.shape, padding, self.device)
+            start = check_start(start, first.padded)
+            start = torch.cat([start, torch.zeros_like(start)]) if both_ways else start
         encoded = None
         if first.encoded is not None and second.encoded is not None:
             encoded = first.encoded, second.encoded
@@ -363,15 +373,6 @@ class FlowEstimator:
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
-
-    def _start_from(
-        self, previous: Flow | None, first: Frame, padding: Padding, *, both_ways: bool
-    ) -> Float[Tensor, "b 2 h w"] | None:
-        if previous is None:
-            return None
-        ahead = start_from(previous, first.image.shape, padding, self.device)
-        ahead = check_start(ahead, first.padded)
-        return torch.cat([ahead, torch.zeros_like(ahead)]) if both_ways else ahead
 
 
 def estimate(

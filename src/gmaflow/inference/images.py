@@ -130,11 +130,7 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
 
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
-    """Refuse batches of images on which flow cannot be estimated.
-
-    Raises:
-        ImageError: A batch has the wrong type, shape, device or values.
-    """
+    """Refuse batches of images on which flow cannot be estimated."""
     for image in (image1, image2):
         if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
             what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
@@ -170,11 +166,7 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
 
 
 def each_image(frames: Footage) -> Iterator[ImageLike]:
-    """Return the images of a sequence one by one; those of a folder in natural order.
-
-    Raises:
-        ImageError: It is a file, or a folder without images.
-    """
+    """Return the images of a sequence one by one; those of a folder in natural order."""
     if not isinstance(frames, str | Path):
         yield from frames
     elif Path(frames).is_dir():
@@ -197,21 +189,15 @@ class Padding:
 
     @classmethod
     def to_stride(cls, height: int, width: int) -> "Padding":
-        """Pad to multiples of 8 on both sides, as published for Sintel."""
-        rows, columns = -height % STRIDE, -width % STRIDE
-        return cls(columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
-
-    @classmethod
-    def to_stride_below(cls, height: int, width: int) -> "Padding":
-        """Pad columns on both sides, but rows at the bottom only, as published for KITTI."""
-        rows, columns = -height % STRIDE, -width % STRIDE
-        return cls(columns // 2, columns - columns // 2, 0, rows)
+        """Pad to multiples of 8, as published for Sintel."""
+        return cls.of_kind("sintel", height, width)
 
     @classmethod
     def of_kind(cls, kind: PaddingKind, height: int, width: int) -> "Padding":
-        """Pad as published for Sintel or for KITTI."""
-        make = cls.to_stride_below if kind == "kitti" else cls.to_stride
-        return make(height, width)
+        """Pad to multiples of 8 on both sides; as published for KITTI, rows at the bottom only."""
+        rows, columns = -height % STRIDE, -width % STRIDE
+        top = 0 if kind == "kitti" else rows // 2
+        return cls(columns // 2, columns - columns // 2, top, rows - top)
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
         """Repeat the border outwards; images that fit are returned as they are."""

@@ -172,10 +172,7 @@ def bytes_needed(
 def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float) -> float:
     """Return what the second attention, of the continuation, adds to an iteration.
 
-    Args:
-        computation: What decides the need.
-        plan: Whether it is stored.
-        matrix: Bytes of an attention matrix in the working type.
+    `matrix` is the size of an attention matrix in the working type.
     """
     in_float32 = 2 * matrix if computation.half else matrix
     if not plan.store_attention:
@@ -190,11 +187,7 @@ def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float
 def plan_work(
     computation: Computation, *, batch: int, height: int, width: int, budget: float
 ) -> WorkPlan:
-    """Return the fastest plan for a batch of padded images within a budget in bytes.
-
-    Raises:
-        FlowError: Not even the smallest tile fits.
-    """
+    """Return the fastest plan for a batch of padded images within a budget in bytes."""
     for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
@@ -215,14 +208,7 @@ def plan_work(
 def candidates(
     computation: Computation, batch: int, tile: tuple[int, int], *, extra: float = 0.0
 ) -> Iterator[WorkPlan]:
-    """Yield the exact plans for a batch, the fastest first.
-
-    Args:
-        computation: What decides the need of a pixel.
-        batch: How many pairs.
-        tile: Their height and width.
-        extra: Bytes that are in use in addition.
-    """
+    """Yield the exact plans for a batch, the fastest first; `extra` bytes are in use already."""
     height, width = tile
     for memory in PLANS:
         for halvings in range(math.ceil(math.log2(batch)) + 1):

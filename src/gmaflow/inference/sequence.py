@@ -15,7 +15,7 @@ from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import ImageError
 from gmaflow.inference.flow import BidirectionalFlow, Flow
-from gmaflow.inference.images import Footage, Frame, FrameLike, each_image
+from gmaflow.inference.images import Frame, FrameLike
 from gmaflow.io import TimedFrame
 
 if TYPE_CHECKING:
@@ -145,16 +145,8 @@ def estimate_video(
 ) -> Iterator[VideoStep]:
     """Estimate the flow of a video: a step for each frame but the last.
 
-    Args:
-        estimator: The estimator.
-        frames: Frames of one size, as from a `VideoReader`. Frames may be missing: there is a step
-            for each frame whose next frame follows directly.
-        backward: Estimate both directions, for occlusion and confidence.
-        warm_start: Start each pair from the flow of the previous pair of the shot.
-        cut_threshold: No flow is estimated between frames that differ more (see `cut_score`); None
-            estimates every pair.
-        done: Steps by number that were estimated before and are left out; with their flow, if
-            known, a warm start continues as if never interrupted.
+    `frames` are of one size, as from a `VideoReader`; some may be missing. The options are those of
+    `estimate_pairs`.
     """
     for pair in estimate_pairs(
         estimator,
@@ -169,20 +161,6 @@ def estimate_video(
         yield VideoStep(
             frame.number, frame.image, frame.time, seconds, pair.flow, pair.both, pair.cut
         )
-
-
-def estimate_sequence(
-    estimator: "FlowEstimator", frames: Footage, *, warm_start: bool
-) -> Iterator[Flow]:
-    """Estimate the flow between consecutive images; see `FlowEstimator.sequence`."""
-    # Encoded at once: the caller may reuse the memory of an image for the next one.
-    numbered = (
-        SequenceFrame(number, estimator.encode(image))
-        for number, image in enumerate(each_image(frames))
-    )
-    for pair in estimate_pairs(estimator, numbered, warm_start=warm_start):
-        assert pair.flow is not None  # there are neither cuts nor errors
-        yield pair.flow
 
 
 def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"]) -> float:

@@ -92,16 +92,7 @@ def estimate_in_parts(
     pairs: int,
     tile: tuple[int, int],
 ) -> Prediction:
-    """Estimate a batch a few pairs at a time, in tiles if the images are larger than a tile.
-
-    Args:
-        estimate: Estimates one part.
-        image1: First images, padded.
-        image2: Second images.
-        start: First guess, or none.
-        pairs: How many pairs to estimate at once.
-        tile: Height and width of a tile; the size of the images for no tiles.
-    """
+    """Estimate a batch a few pairs at a time, in tiles if the images are larger than a tile."""
     if pairs < len(image1):
         firsts, seconds = image1.split(pairs), image2.split(pairs)
         guesses = [None] * len(firsts) if start is None else start.split(pairs)
@@ -144,10 +135,7 @@ def estimate_in_tiles(
 class Canvas:
     """A flow that tiles are blended into.
 
-    Args:
-        images: The images whose flow it is.
-        tile: Height and width of a tile, in pixels of the images.
-        stride: How many pixels of the images a cell of the flow covers along each axis.
+    A cell of the flow covers `stride` pixels of the images along each axis; a tile is in pixels.
     """
 
     def __init__(

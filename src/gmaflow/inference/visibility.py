@@ -54,13 +54,7 @@ def check_visibility(
 
 
 def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
-    """Combine flow both ways with occlusion and confidence.
-
-    Args:
-        forward: From the first frame to the second.
-        backward: From the second to the first.
-        seen: The result of `check_visibility`, if it is known already.
-    """
+    """Combine flow both ways with occlusion and confidence: `seen`, if that is known already."""
     if seen is None:
         ahead, back = (
             torch.from_numpy(flow.array).permute(2, 0, 1)[None] for flow in (forward, backward)

@@ -25,11 +25,7 @@ CHUNK = 2**24
 def start_from(
     previous: Flow, shape: tuple[int, ...], padding: Padding, device: torch.device
 ) -> Float[Tensor, "1 2 h w"]:
-    """Return the first guess that the flow of the previous pair gives for images of this shape.
-
-    Raises:
-        FlowError: `previous` is not a flow, or of another size.
-    """
+    """Return the first guess that the flow of the previous pair gives for images of this shape."""
     if not isinstance(previous, Flow):
         raise FlowError(
             f"the previous flow is a {type(previous).__name__}; give what an estimator returned, "
@@ -119,11 +115,7 @@ class LastFlows:
         write_coarse_flows(self.path, self._flows)
 
     def load(self, name: str) -> Flow | None:
-        """Return the flow of a pair if it was saved; only its coarse flow is known.
-
-        Raises:
-            OutputError: The file is damaged.
-        """
+        """Return the flow of a pair if it was saved; only its coarse flow is known."""
         if self._flows is None:
             self._flows = read_coarse_flows(self.path) if self.path.is_file() else {}
         return self._flows.get(name)
@@ -149,11 +141,7 @@ def write_coarse_flows(path: Path, flows: dict[str, Flow]) -> None:
 
 
 def read_coarse_flows(path: Path) -> dict[str, Flow]:
-    """Read what `write_coarse_flows` wrote; the full-size flow is NaN.
-
-    Raises:
-        OutputError: The file is damaged.
-    """
+    """Read what `write_coarse_flows` wrote; the full-size flow is NaN."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -124,16 +124,8 @@ def decode_exr(
     """Read an open OpenEXR file as a screen would show it.
 
     Values go through the sRGB curve and are clipped to 0..1; no exposure or tone curve is applied.
-    NaN is black. The result is the display window, black where nothing is stored.
-
-    Args:
-        file: The open file.
-        name: Its name in errors.
-        max_pixels: Refuse larger images before they are unpacked; Pillow's own limit also applies.
-
-    Raises:
-        ImageTooLargeError: It has more pixels or channels than is safe.
-        ImageError: It is damaged, or has no colours.
+    NaN is black. The result is the display window, black where nothing is stored. Images above
+    `max_pixels` are refused before they are unpacked; Pillow's own limit also applies.
     """
     openexr = import_openexr("reading", ImageError)
     try:
@@ -157,11 +149,7 @@ def count_values(parts: list[Part]) -> int:
 
 
 def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
-    """Read the channels of one part, each over the part's data window.
-
-    Raises:
-        DamagedError: The pixels cannot be unpacked.
-    """
+    """Read the channels of one part, each over the part's data window."""
     file.seek(0)
     # The library prints what it cannot unpack, and leaves the part out.
     with _one_at_a_time, redirect_stdout(cast(TextIO, _Muted())):
@@ -329,10 +317,7 @@ def flatten(planes: Planes, colors: tuple[str, ...]) -> dict[str, Float32[np.nda
 
     Colours count as multiplied by alpha already, as the format defines. Without alpha the nearest
     value hides all others; without depth the stored order is kept. Pixels without values are black.
-
-    Args:
-        planes: The channels of a deep part.
-        colors: The channels that are wanted; alpha and depth are found by name.
+    Alpha and depth are found by name.
     """
     layer = colors[0].rpartition(".")[0]
     shape = planes[colors[0]].shape

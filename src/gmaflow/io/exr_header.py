@@ -88,11 +88,7 @@ class _Head(NamedTuple):
 
 
 def read_parts(file: IOBase) -> list[Part]:
-    """Read what a file says about its parts, and check that no chunk is missing.
-
-    Raises:
-        DamagedError: It is truncated, unfinished, damaged or not OpenEXR.
-    """
+    """Read what a file says about its parts, and check that no chunk is missing."""
     size = file.seek(0, SEEK_END)
     file.seek(0)
     if file.read(4) != MAGIC:

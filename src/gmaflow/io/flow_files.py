@@ -6,7 +6,6 @@ Headers are not trusted: sizes and lengths are checked before memory is allocate
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from io import BytesIO
@@ -19,7 +18,13 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
-from gmaflow.io.images import PICTURE_SUFFIXES, check_header_size, check_length, check_ratio
+from gmaflow.io.images import (
+    BROKEN,
+    PICTURE_SUFFIXES,
+    check_header_size,
+    check_length,
+    check_ratio,
+)
 from gmaflow.io.paths import PathLike, atomic_write, require_file
 from gmaflow.io.png16 import encode_png16, read_png16
 
@@ -136,11 +141,7 @@ def is_picture(path: PathLike) -> bool:
 
 
 def ensure_can_encode(path: PathLike) -> None:
-    """Check before the work whether a format can be written here.
-
-    Raises:
-        FlowFileError: The format is unknown, or needs a package that is not installed.
-    """
+    """Check before the work whether a format can be written here."""
     _format_of(Path(path)).require()
 
 
@@ -281,17 +282,6 @@ _NPY_DTYPE = re.compile(rb"'descr':\s*'([<>|=]?[fbu]\d{1,2})'")
 _NPY_ORDER = re.compile(rb"'fortran_order':\s*(True|False)")
 _NPY_SHAPE = re.compile(rb"'shape':\s*\(([\dL, ]{1,64})\)")
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_BROKEN_ZIP = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    OSError,
-    EOFError,
-    ValueError,
-    LookupError,
-    RuntimeError,  # encrypted; NotImplementedError is one too
-    OverflowError,
-)
 
 
 class _NpyHeader(NamedTuple):
@@ -326,7 +316,7 @@ def _read_npz(path: Path) -> FlowArrays:
                 valid = _read_array(path, file.read, member.file_size, array.shape[:2])
     except FlowFileError:
         raise
-    except _BROKEN_ZIP as err:
+    except (zipfile.BadZipFile, *BROKEN) as err:
         raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
     return known_part(array, valid != 0)
 
@@ -401,16 +391,6 @@ def _read_npy_header(path: Path, read: _Read) -> _NpyHeader:
 
 # --- Spring's .flo5: HDF5 with one dataset, "flow"; NaN where the flow is unknown -----------------
 
-_BROKEN_HDF5 = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    MemoryError,
-)
-
 
 def import_h5py(doing: str) -> ModuleType:
     """Import h5py, or say how to install it."""
@@ -429,7 +409,7 @@ def _read_flo5(path: Path) -> FlowArrays:
             return known_part(_read_dataset(path, file, h5py))
     except FlowFileError:
         raise
-    except _BROKEN_HDF5 as err:
+    except (MemoryError, *BROKEN) as err:
         raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
 
 

@@ -16,9 +16,6 @@ def list_images(folder: PathLike) -> list[Path]:
     """List the images of a folder, frame2 before frame10; hidden files are left out.
 
     OpenEXR files count only if there are no others: next to other images they hold depth or masks.
-
-    Raises:
-        ImageError: The folder does not exist, or holds no images.
     """
     images = _list_files(folder, IMAGE_SUFFIXES, what="images", error=ImageError)
     return [path for path in images if path.suffix.lower() != ".exr"] or images
@@ -29,9 +26,6 @@ def list_flows(folder: PathLike) -> list[Path]:
 
     A .png counts only if there are no other flow files, or if it ends in .kitti.png: next to other
     flow files it is a picture.
-
-    Raises:
-        FlowFileError: The folder does not exist, or holds no flow files.
     """
     flows = _list_files(folder, FLOW_SUFFIXES, what="flow files", error=FlowFileError)
     sure = [

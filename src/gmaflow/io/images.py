@@ -1,6 +1,7 @@
 """Images: files <-> uint8 arrays, their sizes, and limits on what is decoded."""
 
 import logging
+import math
 import re
 import struct
 import zlib
@@ -58,8 +59,8 @@ BROKEN = (
     zlib.error,
     Warning,
 )
-"""What Pillow raises on damaged files, found by trying some. Warnings are raised if the filters of
-the program say so."""
+"""What Pillow, zipfile and h5py raise on damaged files, found by trying some. Warnings are raised
+if the filters of the program say so."""
 
 Sized = npt.NDArray[Any] | tuple[int, ...] | None
 """An array, or its shape; None is ignored."""
@@ -176,11 +177,7 @@ def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
 def image_to_array(
     image: "PIL.Image.Image", *, name: str = "the image"
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Return a PIL image as upright 8-bit RGB, as `read_image` would.
-
-    Raises:
-        ImageError: It holds values that are not colours.
-    """
+    """Return a PIL image as upright 8-bit RGB, as `read_image` would."""
     try:
         return _upright(_to_rgb(image, Path(name)), _orientation(image))
     except ImageError:
@@ -313,11 +310,7 @@ def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.
 
 
 def read_size(text: str, *, smallest: int = MIN_SIDE, largest: int = MAX_SIDE) -> tuple[int, int]:
-    """Read a height and width such as 440x1024, both within limits.
-
-    Raises:
-        FlowError: The text is not a size, or a side is out of range.
-    """
+    """Read a height and width such as 440x1024, both within limits."""
     found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
     if found is None:
         raise FlowError(f"{text!r} is not a size; give height x width such as 440x1024")
@@ -340,16 +333,7 @@ def check_same_size(
     error: type[FlowError] = FlowError,
     remedy: str = "crop or resize one of them so that they match",
 ) -> None:
-    """Refuse arrays that differ in height or width.
-
-    Args:
-        things: Arrays or shapes by name; height and width come first.
-        error: The class of error to raise.
-        remedy: What to do about it, for the message.
-
-    Raises:
-        FlowError: Two of them differ in size.
-    """
+    """Refuse arrays that differ in height or width, which come first; `remedy` says what to do."""
     sizes = {
         name: (thing if isinstance(thing, tuple) else thing.shape)[:2]
         for name, thing in things.items()
@@ -364,12 +348,31 @@ def check_same_size(
             )
 
 
-def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
-    """Refuse images of more than `max_pixels`, or more than Pillow considers safe.
+def check_image(image: npt.NDArray[Any]) -> None:
+    """Refuse anything but a (height, width, 3) image of uint8."""
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        raise ImageError(
+            f"got an image of {image.dtype} {image.shape}; "
+            "give an RGB image as uint8 (height, width, 3)"
+        )
 
-    Raises:
-        ImageTooLargeError: The image is larger.
-    """
+
+def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
+    """Refuse anything but (height, width, 2), such as a flow with its channels first."""
+    if flow.ndim != 3 or flow.shape[2] != 2:
+        raise FlowError(
+            f"got a {name} of shape {flow.shape}; give it as (height, width, 2), x before y"
+        )
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a scale that is zero, negative or not a number."""
+    if not (math.isfinite(value) and value > 0):
+        raise FlowError(f"{name} is {value}; give a number above 0, or omit it")
+
+
+def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:
+    """Refuse images of more than `max_pixels`, or more than Pillow considers safe."""
     from PIL import Image
 
     if max_pixels is not None and width * height > max_pixels:

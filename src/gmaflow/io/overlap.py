@@ -3,65 +3,38 @@
 Errors in a thread are raised in the caller, as if the work had been done there.
 """
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
-from threading import Semaphore, Thread
-from typing import TypeVar
+from threading import Semaphore
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Work = Callable[[], None]
 
 DEPTH = 3
 """How many items wait at most: enough to smooth out delays, few enough for large frames."""
+_END: Any = object()
 
 
 def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
-    """Yield the same items, while a thread fetches the next ones.
-
-    Args:
-        items: Anything that takes time to iterate over.
-        depth: How many items are fetched ahead.
-    """
+    """Yield the same items, while a thread fetches up to `depth` of the next ones."""
     source = iter(items)
-    ready: SimpleQueue[tuple[bool, Item | None, BaseException | None]] = SimpleQueue()
-    free = Semaphore(depth)
-    stopped = False
-
-    def fetch() -> None:
-        try:
-            while True:
-                free.acquire()
-                if stopped:
-                    break
-                try:
-                    ready.put((True, next(source), None))
-                except StopIteration:
-                    ready.put((False, None, None))
-                    break
-        except BaseException as err:  # noqa: BLE001 - it is raised in the caller
-            ready.put((False, None, err))
-        finally:
-            # Generators hold files open, and must be closed by the thread that runs them.
-            if hasattr(source, "close"):
-                source.close()
-
-    thread = Thread(target=fetch, name="gmaflow-read-ahead", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, "gmaflow-read-ahead")
+    coming = deque(pool.submit(next, source, _END) for _ in range(depth))
     try:
-        while True:
-            more, item, error = ready.get()
-            if error is not None:
-                raise error
-            if not more:
-                return
-            free.release()
-            yield item  # type: ignore[misc]  # an Item, since there is more
+        while (item := coming.popleft().result()) is not _END:
+            coming.append(pool.submit(next, source, _END))
+            yield item
             del item  # do not keep it alive while waiting for the next one
     finally:
-        stopped = True
-        free.release()
-        thread.join()
+        for one in coming:
+            one.cancel()
+        # Generators hold files open, and must be closed by the thread that runs them.
+        if hasattr(source, "close"):
+            pool.submit(source.close)
+        pool.shutdown()
 
 
 @contextmanager
@@ -71,37 +44,33 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
     When the block ends, even by an error, the queued work is done first. After an error in the work
     the rest is dropped, and the next call or the end of the block raises the error.
     """
-    todo: SimpleQueue[Work | None] = SimpleQueue()
+    pool = ThreadPoolExecutor(1, "gmaflow-write-behind")
     free = Semaphore(depth)
     errors: list[BaseException] = []
 
-    def work() -> None:
-        while (one := todo.get()) is not None:
-            try:
-                if not errors:
-                    one()
-            except BaseException as err:  # noqa: BLE001 - it is raised in the caller
-                errors.append(err)
-            finally:
-                del one
-                free.release()
+    def attempt(work: Work) -> None:
+        try:
+            if not errors:
+                work()
+        except BaseException as err:  # noqa: BLE001 - it is raised in the caller
+            errors.append(err)
+        finally:
+            free.release()
 
-    def later(one: Work) -> None:
+    def later(work: Work) -> None:
         free.acquire()
         if errors:
             free.release()
             raise errors[0]
-        todo.put(one)
+        pool.submit(attempt, work)
 
-    thread = Thread(target=work, name="gmaflow-write-behind", daemon=True)
-    thread.start()
     try:
         yield later
     finally:
-        todo.put(None)
         # A second Ctrl-C must not close a file that the thread still writes to.
-        while thread.is_alive():
+        while True:
             with suppress(KeyboardInterrupt):
-                thread.join()
+                pool.shutdown()
+                break
     if errors:
         raise errors[0]

@@ -17,17 +17,9 @@ they are."""
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
-    """Refuse what is not a regular file.
+    """Refuse what is not a regular file; `what` is wanted, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
-
-    Args:
-        path: The file to read.
-        error: The class of error to raise.
-        what: What is wanted, with its article, such as "an image".
-
-    Returns:
-        The path as a `Path`.
     """
     text = os.fspath(path)
     path = Path(path)
@@ -46,12 +38,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
 
 
 def ensure_can_write(path: PathLike, overwrite: bool) -> None:
-    """Refuse an output that must not be replaced, before any work is done for it.
-
-    Raises:
-        OutputError: `path` exists and `overwrite` is false, it is not a file, or its folder is not
-            writable.
-    """
+    """Refuse an output that must not be replaced, before any work is done for it."""
     path = Path(path)
     _refuse_non_file(path)
     if path.exists() and not overwrite:
@@ -61,11 +48,7 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
 
 
 def ensure_can_fill(folder: Path) -> None:
-    """Refuse a folder that cannot be written to; it need not exist yet.
-
-    Raises:
-        OutputError: It or its nearest existing parent is a file, or not writable.
-    """
+    """Refuse a folder that cannot be written to; it need not exist yet."""
     if reason := why_unwritable(folder):
         raise OutputError(f"{folder} cannot be written: {reason}; choose another place")
 
@@ -88,14 +71,9 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     """Give a temporary path in the same folder, and rename it to `path` on success.
 
     A half-written file is never seen under the final name. The temporary name is hidden and keeps
-    the suffix, by which many encoders choose their format. Missing parent folders are made. On any
-    error, including an interrupt, the temporary file is removed.
-
-    Args:
-        path: The final name. An existing file is replaced.
-
-    Yields:
-        The path to write to; an empty file of that name exists already.
+    the suffix, by which many encoders choose their format; an empty file of that name exists
+    already. Missing parent folders are made, an existing file is replaced. On any error, including
+    an interrupt, the temporary file is removed.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -120,6 +98,12 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file with `atomic_write`, as UTF-8."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, "utf-8")
 
 
 def _refuse_non_file(path: Path) -> None:

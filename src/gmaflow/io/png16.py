@@ -7,7 +7,6 @@ unknown filters, and fills the pixels with garbage. This reader refuses them.
 import struct
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt16
@@ -21,32 +20,18 @@ _RGB = 2
 _STRIP = 2**24  # bytes
 
 
-class _Header(NamedTuple):
-    width: int
-    height: int
-    depth: int
-    color: int
-    compression: int
-    filters: int
-    interlace: int
-
-
 def read_png16(path: Path) -> UInt16[np.ndarray, "h w 3"]:
-    """Read a PNG of three 16-bit channels exactly.
-
-    Raises:
-        FlowFileError: It is not such a PNG, or it is damaged.
-    """
-    header, packed = _parse(path, path.read_bytes())
-    if header.depth != 16 or header.color != _RGB:
+    """Read a PNG of three 16-bit channels exactly."""
+    (width, height, depth, color, _, _, interlace), packed = _parse(path, path.read_bytes())
+    if depth != 16 or color != _RGB:
         raise FlowFileError(
             f"{path}: this is a picture, not KITTI flow, which is a PNG of 16 bits in 3 channels"
         )
-    if header.interlace:
+    if interlace:
         raise FlowFileError(f"{path}: the PNG is interlaced; save it without interlacing")
-    check_header_size(path, header.height, header.width)
-    rows = _inflate(path, packed, header.height * (1 + header.width * 6))
-    return _unfilter(path, rows, header.height, header.width)
+    check_header_size(path, height, width)
+    rows = _inflate(path, packed, height * (1 + width * 6))
+    return _unfilter(path, rows, height, width)
 
 
 def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
@@ -66,8 +51,8 @@ def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
     )
 
 
-def _parse(path: Path, raw: bytes) -> tuple[_Header, bytes]:
-    """Return the header and the compressed rows; both must have the right checksums."""
+def _parse(path: Path, raw: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Return the header's fields and the compressed rows; both must have the right checksums."""
     if not raw.startswith(_SIGNATURE):
         raise FlowFileError(f"{path}: not a PNG file (starts with {raw[:8]!r})")
     header, packed, position = None, [], len(_SIGNATURE)
@@ -84,7 +69,7 @@ def _parse(path: Path, raw: bytes) -> tuple[_Header, bytes]:
         if kind == b"IDAT":
             packed.append(data)
         elif length == _IHDR.size:
-            header = _Header(*_IHDR.unpack(data))
+            header = _IHDR.unpack(data)
     if header is None or not packed:
         raise FlowFileError(f"{path}: the PNG is truncated or damaged (no header or no data)")
     return header, b"".join(packed)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gmaflow.errors import OutputError
-from gmaflow.io import atomic_write, ensure_can_fill
+from gmaflow.io.paths import ensure_can_fill, write_text
 
 Record = dict[str, Any]
 """Settings by name, as JSON holds them."""
@@ -23,17 +23,14 @@ _locked: dict[Path, int] = {}
 
 
 def lock_folder(folder: Path, *, only_check: bool = False) -> None:
-    """Keep other processes from writing results to a folder, until `unlock_folders`.
+    """Keep other processes from writing results to a folder until this one ends.
 
-    The operating system drops the lock when the process ends, however it ends, and no file is left.
-    Systems and network disks that cannot lock a folder go without.
+    The operating system drops the lock however the process ends, and no file is left. Systems and
+    network disks that cannot lock a folder go without.
 
     Args:
         folder: The folder; nothing happens if it does not exist.
         only_check: Do not keep the lock. Processes that check do not disturb each other.
-
-    Raises:
-        OutputError: Another process has locked it.
     """
     try:
         import fcntl
@@ -70,12 +67,6 @@ def remove_partial_files(folder: Path) -> None:
         for path in folder.glob(pattern):
             with suppress(OSError):
                 path.unlink()
-
-
-def unlock_folders() -> None:
-    """Let other processes write to the folders that this one has locked."""
-    for folder in tuple(_locked):
-        unlock_folder(folder)
 
 
 def unlock_folder(folder: Path) -> None:
@@ -115,15 +106,7 @@ class ResultRecord:
     def check_start(self, *, resume: bool, overwrite: bool, among_others: bool = False) -> None:
         """Refuse to start or resume results here, before any work is done. Changes nothing.
 
-        Args:
-            resume: The user asked to continue.
-            overwrite: The user asked to start over.
-            among_others: Accept a folder without a record that already holds other files.
-
-        Raises:
-            OutputError: The folder holds results and neither was asked for, both were asked for,
-                the folder holds other files, another process writes to it, or it cannot be written
-                to.
+        With `among_others`, a folder without a record may already hold other files.
         """
         if resume and overwrite:
             raise OutputError(
@@ -144,11 +127,7 @@ class ResultRecord:
             )
 
     def read(self) -> Record:
-        """Return the settings that the results were started with.
-
-        Raises:
-            OutputError: The record cannot be read.
-        """
+        """Return the settings that the results were started with."""
         try:
             record = json.loads(self.path.read_text("utf-8"))
         except (OSError, ValueError):
@@ -162,13 +141,7 @@ class ResultRecord:
     ) -> Record:
         """Return the record, if its settings are those of this run, and lock the folder.
 
-        Args:
-            settings: The settings of this run.
-            ignore: Names of settings that may differ.
-
-        Raises:
-            OutputError: A setting differs, the record cannot be read, or another process writes to
-                the folder.
+        Those in `ignore` may differ.
         """
         lock_folder(self.folder)
         before = self.read()
@@ -184,16 +157,11 @@ class ResultRecord:
         return before
 
     def write(self, settings: Mapping[str, object]) -> None:
-        """Write the record; the folder is made if it is missing, and locked.
-
-        Raises:
-            OutputError: Another process writes to the folder, or it cannot be written to.
-        """
+        """Write the record; the folder is made if it is missing, and locked."""
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
-        with atomic_write(self.path) as temporary:
-            temporary.write_text(json.dumps(dict(settings), indent=2) + "\n", "utf-8")
+        write_text(self.path, json.dumps(dict(settings), indent=2) + "\n")
 
     def _holds_files(self) -> bool:
         try:

@@ -105,9 +105,6 @@ class VideoReader:
             every: 1 for every frame, 2 for every other one.
             scale: Factor by which frames are resized; below 1 makes them smaller.
             fps: Frame rate of a folder of images.
-
-        Raises:
-            ImageError: It cannot be read, or the part to read is empty.
         """
         self.path = Path(path)
         self.problem: str | None = None
@@ -157,11 +154,7 @@ class VideoReader:
         return -(-round(whole * share) // self._every)
 
     def __iter__(self) -> Generator[TimedFrame]:
-        """Read the frames.
-
-        Raises:
-            ImageError: Not even one frame can be read.
-        """
+        """Read the frames."""
         return (frame for frame in self.passing_over(()) if frame is not None)
 
     def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:
@@ -170,9 +163,6 @@ class VideoReader:
         Skipped images of a folder are not read. Skipped frames of a video are decoded, since later
         frames depend on them, but not converted. They must be counted: files may hide frames, or
         store times that are missing or wrong.
-
-        Raises:
-            ImageError: Not even one frame can be read.
         """
         self.problem = None
         shape: tuple[int, ...] = ()
@@ -248,16 +238,7 @@ class VideoReader:
 def probe_video(
     path: PathLike, *, fps: Fraction = DEFAULT_FPS, max_pixels: int | None = None
 ) -> VideoInfo:
-    """Look at a video, or a folder of images, without reading all of it.
-
-    Args:
-        path: The video or folder.
-        fps: Frame rate of a folder of images.
-        max_pixels: Refuse videos with larger frames.
-
-    Raises:
-        ImageError: It cannot be read.
-    """
+    """Look at a video, or a folder of images at `fps`, without reading all of it."""
     path = Path(path)
     if path.is_dir():
         images = list_images(path)
@@ -322,12 +303,7 @@ def read_frames(
 
 
 def check_video_size(path: PathLike, max_pixels: int) -> None:
-    """Refuse a video whose frames are too large, before any of them is decoded.
-
-    Raises:
-        ImageTooLargeError: Its frames are larger.
-        ImageError: It cannot be read.
-    """
+    """Refuse a video whose frames are too large, before any of them is decoded."""
     with open_video(path) as (container, _):
         for stream in container.streams.video:
             coded = stream.codec_context
@@ -356,12 +332,7 @@ def open_video(
 ) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
     """Open a video file and find its video stream.
 
-    Args:
-        path: The video.
-        max_pixels: Larger frames are not decoded, even if the header claims a smaller size.
-
-    Raises:
-        ImageError: It cannot be read, now or inside the block, or has no video stream.
+    Frames above `max_pixels` are not decoded, even if the header claims a smaller size.
     """
     path = require_file(path, ImageError, "a video or a folder of images")
     av = import_av("reading video")
@@ -397,13 +368,8 @@ def open_video(
 def find_landing(path: PathLike, moment: Fraction) -> int | None:
     """Find a place to seek to from which all frames of a moment and later can be decoded.
 
-    Args:
-        path: A video.
-        moment: Seconds from its beginning.
-
-    Returns:
-        The place in the stream's own time; None if no place is certain, and the video must be
-        decoded from its beginning.
+    It is in the stream's own time; None if no place is certain, and the video must be decoded from
+    its beginning.
     """
     av = import_av("reading video")
     with open_video(path) as (container, stream):

@@ -86,12 +86,7 @@ class Sound:
     """
 
     def __init__(self, path: PathLike, *, start: Fraction = Fraction(0)) -> None:
-        """Set the source; nothing is opened yet.
-
-        Args:
-            path: A video with sound.
-            start: The moment of the source that becomes the beginning, in seconds.
-        """
+        """Set the source and the moment that becomes the beginning; nothing is opened yet."""
         self._av = import_av("writing sound")
         self._opened = open_video(path)
         self._start = start
@@ -206,9 +201,6 @@ class VideoWriter:
             time_base: The unit of the frames' times, in seconds; 1 / fps if None.
             pixel_aspect: Width of a pixel in proportion to its height.
             sound: The sound track; it ends with the frames.
-
-        Raises:
-            OutputError: The suffix is unknown, or `fps` is out of range.
         """
         self.path = Path(path)
         found = VIDEO_FORMATS.get(self.path.suffix.lower())
@@ -262,12 +254,9 @@ class VideoWriter:
         """Add a frame.
 
         Args:
-            image: The frame.
+            image: The frame, of the same size as the first.
             time: When it appears; by default when the previous one ends.
             seconds: How long it is shown; by default 1 / fps.
-
-        Raises:
-            OutputError: Its size differs from the first frame's, or it cannot be encoded.
         """
         if self._container is None:
             raise RuntimeError("VideoWriter.write is called inside its with block")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gmaflow.model.config import POSITIONED, AttentionKind
 from gmaflow.model.gathered_gradients import SharedFactor
-from gmaflow.model.mixed_product import product
+from gmaflow.model.mixed_product import mixed_product
 
 MAX_OFFSET = 160
 """Position tables reach this many cells of the 1/8 grid, as published. Beyond, their last entry is
@@ -53,9 +53,16 @@ class StoredAttention:
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
-        if self._factor is not None:
+        if self._factor is not None and values.dtype == self.weights.dtype:
             return self._factor.times(values)
-        return product(self.weights, values)
+        return average(self.weights, values)
+
+
+def average(
+    weights: Float[Tensor, "b a q p"], values: Float[Tensor, "b a p d"]
+) -> Float[Tensor, "b a q d"]:
+    """Return the weighted means of values, in their type."""
+    return weights @ values if weights.dtype == values.dtype else mixed_product(weights, values)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class StreamedAttention:
         chunk = max(1, limit // bytes_per_row)
         everything = torch.arange(pixels, device=values.device)
         some = zip(self.queries.split(chunk, dim=2), everything.split(chunk), strict=True)
-        return torch.cat([product(self._weights(*part), values) for part in some], dim=2)
+        return torch.cat([average(self._weights(*part), values) for part in some], dim=2)
 
     def _weights(
         self, queries: Float[Tensor, "b a q e"], positions: Int64[Tensor, " q"]
@@ -225,9 +232,7 @@ class Aggregator(nn.Module):
     ) -> Float[Tensor, "b c h w"]:
         """Return the global motion features.
 
-        Args:
-            motion: The local motion features.
-            borrowed: The `values`, averaged by attention.
+        `borrowed` are the `values`, averaged by attention.
         """
         channels = borrowed.transpose(2, 3).flatten(1, 2)
         projected: Tensor = self.project(channels.unflatten(2, motion.shape[-2:]))

@@ -39,15 +39,15 @@ class NetworkConfig:
     """Whether the motion of related pixels is continued into hidden ones; `none` is the paper."""
 
     def __post_init__(self) -> None:
-        if self.attention not in get_args(AttentionKind):
-            known = ", ".join(get_args(AttentionKind))
-            raise ValueError(f"unknown attention={self.attention!r}; choose one of {known}")
-        if self.combination not in get_args(Combination):
-            known = ", ".join(get_args(Combination))
-            raise ValueError(f"unknown combination={self.combination!r}; choose one of {known}")
-        if self.continuation not in get_args(ContinuationKind):
-            known = ", ".join(get_args(ContinuationKind))
-            raise ValueError(f"unknown continuation={self.continuation!r}; choose one of {known}")
+        kinds = {
+            "attention": AttentionKind,
+            "combination": Combination,
+            "continuation": ContinuationKind,
+        }
+        for name, kind in kinds.items():
+            if getattr(self, name) not in get_args(kind):
+                known = ", ".join(get_args(kind))
+                raise ValueError(f"unknown {name}={getattr(self, name)!r}; choose one of {known}")
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")

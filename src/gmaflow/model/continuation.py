@@ -47,6 +47,8 @@ LIMIT = 32.0
 """The largest e - f of each component, in cells."""
 OWN_WEIGHT = 1e-4
 """Weight of a cell in its own fit: a cell that attends to nothing trustworthy keeps its flow."""
+LARGEST_PEAK = 50.0
+"""The largest gradient of a cell's fit, relative to the mean over the cells."""
 MOMENTS = 12
 """The products whose means a fit needs: 1, x, y, u, v, xx, xy, yy, ux, uy, vx, vy."""
 
@@ -114,6 +116,10 @@ class Continuation(nn.Module):
     ) -> tuple[Float[Tensor, "b 1 p e"], Float[Tensor, "b 1 p e"]]:
         """Return q / sqrt(128) and k."""
         seen = torch.cat([context, hidden.to(context.dtype)], dim=1)
+        if self.training:
+            # The gradient of A reaches thousands where a fit is ill-conditioned. In half precision
+            # it would overflow, and the loss scale that avoids it would lose all small gradients.
+            seen = seen.float()
         both = convolve(self.query_key, seen).flatten(2).transpose(1, 2)[:, None]
         queries, keys = both.split(COMPARED_CHANNELS, dim=-1)
         return queries * COMPARED_CHANNELS**-0.5, keys
@@ -134,6 +140,8 @@ class Continuation(nn.Module):
             own, logits = self.terms(hidden, flow)
             trusted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
             sums = attention.aggregate(trusted[:, None])[:, 0]
+            if sums.requires_grad:
+                sums.register_hook(limit_peaks)
             moved, continued = self.blend(sums, own, logits, flow)
             return moved, Continued(continued, logits[:, :1], flow.detach())
 
@@ -187,6 +195,12 @@ def affine_change(
     a, b = (cyy * x - cxy * y) * over, (cxx * y - cxy * x) * over  # (C + ridge)^-1 (p - mu)
     change = torch.cat([mu + dux * a + duy * b - u, mv + dvx * a + dvy * b - v], dim=-1)
     return change.clamp(-LIMIT, LIMIT)
+
+
+def limit_peaks(gradient: Float32[Tensor, "b p m"]) -> Float32[Tensor, "b p m"]:
+    """Limit a gradient to multiples of its mean size, so that few bad fits do not rule a step."""
+    limit = LARGEST_PEAK * gradient.abs().mean(dim=1, keepdim=True)
+    return gradient.clamp(-limit, limit)
 
 
 def moments(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b p m"]:

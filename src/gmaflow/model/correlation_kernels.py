@@ -53,18 +53,9 @@ def _read(row, x, y, rows, columns, wanted):
 
 @triton.jit
 def _lookup(
-    volume,
-    coords,
-    out,
-    num_pixels,
-    num_cells,
-    height,
-    width,
-    out_step,
-    RADIUS: tl.constexpr,
-    LEVELS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    volume, coords, out, num_pixels, num_cells, height, width, out_step,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     side: tl.constexpr = 2 * RADIUS + 1
     pixel, level = tl.program_id(0), tl.program_id(1)
     x, y, before, rows, columns = place_on_level(
@@ -95,17 +86,9 @@ def _output_gradient(source, x, y, wanted, SIDE: tl.constexpr):
 
 @triton.jit
 def _lookup_backward(
-    gradient,
-    coords,
-    volume_gradient,
-    num_pixels,
-    num_cells,
-    height,
-    width,
-    RADIUS: tl.constexpr,
-    LEVELS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    gradient, coords, volume_gradient, num_pixels, num_cells, height, width,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     side: tl.constexpr = 2 * RADIUS + 1
     reach: tl.constexpr = side + 1
     pixel, level = tl.program_id(0), tl.program_id(1)
@@ -148,19 +131,10 @@ def lookup(
     if out is None:
         out = volume.new_empty(batch, height, width, num_levels * side**2)
     _lookup[(batch * height * width, num_levels)](
-        volume,
-        coords.contiguous(),
-        out,
-        height * width,
-        volume.shape[2],
-        height,
-        width,
+        volume, coords.contiguous(), out, height * width, volume.shape[2], height, width,
         out.stride(2),
-        RADIUS=radius,
-        LEVELS=num_levels,
-        LANES=triton.next_power_of_2(side**2),
-        num_warps=1,
-    )
+        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), num_warps=1,
+    )  # fmt: skip
     return out
 
 
@@ -175,18 +149,11 @@ def add_lookup_gradient(
     """Add the volume's gradient of one lookup in place."""
     batch, _, height, width = coords.shape
     _lookup_backward[(batch * height * width, num_levels)](
-        gradient.contiguous(),
-        coords.contiguous(),
-        volume_gradient,
-        height * width,
-        volume_gradient.shape[2],
-        height,
-        width,
-        RADIUS=radius,
-        LEVELS=num_levels,
-        LANES=triton.next_power_of_2((2 * radius + 2) ** 2),
+        gradient.contiguous(), coords.contiguous(), volume_gradient, height * width,
+        volume_gradient.shape[2], height, width,
+        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2((2 * radius + 2) ** 2),
         num_warps=1,
-    )
+    )  # fmt: skip
 
 
 class _Volume(torch.autograd.Function):
@@ -234,12 +201,9 @@ class _Lookup(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
         (coords,) = ctx.saved_tensors
         add_lookup_gradient(
-            gradient,
-            coords,
-            ctx.gathered.current(),
-            radius=ctx.window.radius,
-            num_levels=ctx.window.num_levels,
-        )
+            gradient, coords, ctx.gathered.current(),
+            radius=ctx.window.radius, num_levels=ctx.window.num_levels,
+        )  # fmt: skip
         return gradient.new_zeros((), dtype=torch.float32), None, None, None, None
 
 
@@ -285,21 +249,9 @@ def _column(cells, own, x, y, inside_y, columns, channel, channels):
 
 @triton.jit
 def _stream(
-    rows1,
-    rows2,
-    coords,
-    out,
-    num_pixels,
-    num_cells,
-    height,
-    width,
-    channels,
-    out_step,
-    RADIUS: tl.constexpr,
-    LEVELS: tl.constexpr,
-    LANES: tl.constexpr,
-    CHANNELS: tl.constexpr,
-):
+    rows1, rows2, coords, out, num_pixels, num_cells, height, width, channels, out_step,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
     """Serve one pixel on one level: the window's dot products column by column, then blend.
 
     Interpolation in x is between one column and the next. Interpolation in y is a sum over the
@@ -335,34 +287,24 @@ def _stream(
 
 
 def stream_lookup(
-    rows1: Tensor, rows2: Tensor, coords: Tensor, out: Tensor, *, radius: int, num_levels: int
-) -> None:
-    """Take the dot products of each pixel of frame 1 with the windows around `coords`.
+    rows1: Float[Tensor, "b n c"],
+    rows2: Float[Tensor, "b m c"],
+    coords: Float[Tensor, "b 2 h w"],
+    *,
+    radius: int,
+    num_levels: int,
+    out: Float[Tensor, "b h w _"],
+) -> Float[Tensor, "b h w _"]:
+    """Write the dot products of scaled `rows1` with the windows around `coords` to `out`.
 
-    Args:
-        rows1: `[b, n, c]`, scaled.
-        rows2: `[b, m, c]`, the cells of all levels.
-        coords: `[b, 2, h, w]`.
-        out: `[b, h, w, at least l * k * k]`.
-        radius: Radius of the window.
-        num_levels: Levels of the pyramid.
+    `rows2` are the cells of all levels. Channels of `out` beyond `lkk` are left unchanged.
     """
     batch, _, height, width = coords.shape
     channels = rows1.shape[2]
     _stream[(batch * height * width, num_levels)](
-        rows1,
-        rows2,
-        coords,
-        out,
-        height * width,
-        rows2.shape[1],
-        height,
-        width,
-        channels,
+        rows1, rows2, coords, out, height * width, rows2.shape[1], height, width, channels,
         out.stride(2),
-        RADIUS=radius,
-        LEVELS=num_levels,
-        LANES=triton.next_power_of_2(2 * radius + 2),
-        CHANNELS=triton.next_power_of_2(channels),
-        num_warps=4,
-    )
+        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(2 * radius + 2),
+        CHANNELS=triton.next_power_of_2(channels), num_warps=4,
+    )  # fmt: skip
+    return out

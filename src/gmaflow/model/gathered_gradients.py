@@ -19,8 +19,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gmaflow.model.mixed_product import balanced_factors, product, values_gradient
-
 Contributions = TypeVar("Contributions")
 
 
@@ -31,8 +29,7 @@ class PerBackwardPass(Generic[Contributions]):
     retained graph, within another pass, or in another thread. They are dropped when the pass ends,
     even if the pass did not need the gathered gradient.
 
-    Args:
-        start: Makes the contributions of a new pass.
+    `start` makes the contributions of a new pass.
     """
 
     def __init__(self, start: Callable[[], Contributions]) -> None:
@@ -111,36 +108,6 @@ class _Product(torch.autograd.Function):
         return gradient.new_zeros((), dtype=torch.float32), matrix.mT @ gradient, None, None
 
 
-class _MixedProduct(torch.autograd.Function):
-    """Like `_Product`, of a half-precision matrix with float32 values."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        token: Tensor,
-        values: Tensor,
-        matrix: Tensor,
-        gathered: PerBackwardPass[Factors],
-    ) -> Tensor:
-        ctx.save_for_backward(values, matrix)
-        ctx.gathered = gathered
-        return product(matrix, values)
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any,  # noqa: ANN401
-        gradient: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None]:
-        values, matrix = ctx.saved_tensors
-        factors = ctx.gathered.current()
-        for_values, for_gradient = balanced_factors(matrix.dtype, values, gradient)
-        factors.values.append(for_values)
-        factors.gradients.append(for_gradient)
-        zero = gradient.new_zeros((), dtype=torch.float32)
-        return zero, values_gradient(matrix, gradient), None, None
-
-
 class SharedFactor:
     """A matrix that is multiplied with many others; its gradient is computed once for all."""
 
@@ -150,9 +117,8 @@ class SharedFactor:
         self._token: Tensor = _Matrix.apply(matrix, self.gathered)  # type: ignore[no-untyped-call]
 
     def times(self, values: Float[Tensor, "*b p d"]) -> Float[Tensor, "*b p d"]:
-        """Return the product with some values, in their type."""
-        multiply = _Product if values.dtype == self.matrix.dtype else _MixedProduct
-        found: Tensor = multiply.apply(  # type: ignore[no-untyped-call]
+        """Return the product with some values of the same type."""
+        found: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             self._token, values, self.matrix.detach(), self.gathered
         )
         return found

@@ -19,10 +19,10 @@ RETURNS_FLOAT32 = torch.__version__ >= "2.8"
 """Whether torch multiplies half-precision matrices on CUDA with a float32 result."""
 
 
-def product(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "*b p d"]) -> Tensor:
-    """Return `matrix @ values`, in the type of the values."""
-    if matrix.dtype == values.dtype:
-        return matrix @ values
+def mixed_product(
+    matrix: Float[Tensor, "*b q p"], values: Float32[Tensor, "*b p d"]
+) -> Float32[Tensor, "*b q d"]:
+    """Return `matrix @ values`."""
     if not is_split(matrix):
         return matrix.float() @ values
     parts, rest = [], values
@@ -33,33 +33,13 @@ def product(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "*b p d"]) ->
     return torch.stack(found.split(values.shape[-1], dim=-1)).sum(dim=0)
 
 
-def values_gradient(
-    matrix: Float[Tensor, "*b q p"], gradient: Float32[Tensor, "*b q d"]
-) -> Float32[Tensor, "*b p d"]:
-    """Return `matrix.mT @ gradient`; its columns are scaled to fit half precision."""
-    if not is_split(matrix):
-        return matrix.mT.float() @ gradient
-    largest = largest_of_columns(gradient)
-    return to_float32(matrix.mT, (gradient / largest).to(matrix.dtype)) * largest
-
-
-def balanced_factors(
-    dtype: torch.dtype, values: Float32[Tensor, "*b p d"], gradient: Float32[Tensor, "*b q d"]
-) -> tuple[Float[Tensor, "*b p d"], Float[Tensor, "*b q d"]]:
-    """Return both factors of the matrix's gradient in its type, scaled to the same magnitude."""
-    of_values, of_gradient = largest_of_columns(values), largest_of_columns(gradient)
-    size = (of_values * of_gradient).sqrt()
-    return (values * (size / of_values)).to(dtype), (gradient * (size / of_gradient)).to(dtype)
-
-
 def is_split(matrix: Tensor) -> bool:
-    """Tell whether the device multiplies in half precision and returns float32."""
-    return RETURNS_FLOAT32 and matrix.is_cuda and matrix.dtype in PARTS
+    """Tell whether the device multiplies in half precision and returns float32.
 
-
-def largest_of_columns(values: Float32[Tensor, "*b p d"]) -> Float32[Tensor, "*b 1 d"]:
-    """Return the largest magnitude of each column."""
-    return values.abs().amax(dim=-2, keepdim=True).clamp(min=1e-30)
+    torch has no gradient for it.
+    """
+    fast = RETURNS_FLOAT32 and matrix.is_cuda and matrix.dtype in PARTS
+    return fast and not torch.is_grad_enabled()
 
 
 def to_float32(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "*b p d"]) -> Tensor:

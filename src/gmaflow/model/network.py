@@ -17,7 +17,7 @@ from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
 from gmaflow.model.correlation import correlate
 from gmaflow.model.encoder import make_encoder
-from gmaflow.model.settling import Refined, refine_until_settled
+from gmaflow.model.settling import Refined, Settling
 from gmaflow.model.update import MotionEncoder, UpdateBlock
 from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
 
@@ -140,24 +140,21 @@ class FlowNetwork(nn.Module):
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`.
 
-        Args:
-            image1: First images, RGB in 0..1; height and width multiples of 8.
-            image2: Second images, of the same shape.
-            all_iterations: See `match`.
-            **options: See `match`.
+        Images are RGB in 0..1, and their sides multiples of 8. Options are those of `match`.
         """
         check_images(image1, image2)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
         return self.match(first, features2, all_iterations=all_iterations, **options)
 
-    def match(
+    def match(  # noqa: PLR0913  (every choice a caller has)
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
         *,
         all_iterations: bool = False,
         iters: int = 12,
+        ahead: int = 0,
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
@@ -171,6 +168,8 @@ class FlowNetwork(nn.Module):
             all_iterations: Upsample the flow of every iteration, as training needs, rather than
                 only the last.
             iters: Number of refinements.
+            ahead: Refinements before those. They give no result, and training does not go back
+                through them: so it reaches late iterations in the memory of few.
             flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
             plan: Where to spend memory for speed.
             on_iteration: Watches the iterations; an exception that it raises stops them.
@@ -197,35 +196,34 @@ class FlowNetwork(nn.Module):
             flow = flow + flow_init
         flows, continued = [], []
         continuing: AttentionWeights | None = None
-        iteration = 0
-
-        def advance(count: int) -> Refined:
-            nonlocal hidden, flow, continuing, iteration
-            for _ in range(count):
-                flow = before = flow.detach()  # as RAFT: no gradients from one flow to the next
-                seen = correlation.lookup(grid + flow)
-                hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
-                if self.continuation is not None and iteration >= FIRST_ITERATION:
-                    if continuing is None:
-                        store = plan.store_attention
-                        continuing = self.continuation.attend(context, hidden, store=store)
-                    flow, found = self.continuation(hidden, flow, continuing)
-                    continued.append(found)
-                iteration += 1
-                if all_iterations:
-                    flows.append(self.upsample(flow, hidden))
-                if on_iteration is not None:
-                    on_iteration(iteration, flow, hidden)
-            return Refined(flow, before, hidden)
-
+        settling = None if settled is None else Settling(ahead + iters, settled)
+        for iteration in range(ahead + iters):
+            # As RAFT: gradients do not cross iterations through the flow.
+            flow = before = flow.detach()
+            if 0 < iteration <= ahead:
+                # Its flag stays as it is: another would have the compiler start again.
+                hidden = hidden.detach().requires_grad_(hidden.requires_grad)
+            seen = correlation.lookup(grid + flow)
+            hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
+            if self.continuation is not None and iteration >= FIRST_ITERATION:
+                if continuing is None:
+                    store = plan.store_attention
+                    continuing = self.continuation.attend(context, hidden, store=store)
+                flow, found = self.continuation(hidden, flow, continuing)
+                continued.append(found)
+            last = iteration == ahead + iters - 1 and settling is None
+            if (all_iterations and iteration >= ahead) or last:
+                flows.append(self.upsample(flow, hidden))
+            if on_iteration is not None:
+                on_iteration(iteration + 1, flow, hidden)
+            batch = Refined(flow, before, hidden)
+            if settling is not None and settling.is_over(iteration + 1, batch):
+                break
         used: tuple[int, ...] = ()
-        if settled is None:
-            advance(iters)
-        else:
-            used = refine_until_settled(advance, iters=iters, threshold=settled)
-        if not all_iterations:
-            flows.append(self.upsample(flow, hidden))
-        return Prediction(flows, flow, tuple(continued), used)
+        if settling is not None:
+            used = settling.restore(batch)
+            flows = [self.upsample(flow, hidden)]
+        return Prediction(flows, flow, tuple(continued[-iters:]), used)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""

@@ -34,28 +34,54 @@ class Refined(NamedTuple):
     hidden: Float[Tensor, "b c h w"]
 
 
+class Settling:
+    """Watches the pairs of a batch, and keeps the flow of those that have settled.
+
+    Args:
+        iters: The largest number of iterations.
+        threshold: The mean change in pixels below which a pair has settled.
+    """
+
+    def __init__(self, iters: int, threshold: float) -> None:
+        self.iters, self.threshold = iters, threshold
+        self.done = 0
+        self.kept: dict[int, tuple[int, Tensor, Tensor]] = {}
+
+    def is_over(self, done: int, batch: Refined) -> bool:
+        """Tell whether the batch is done, after `done` iterations."""
+        self.done = done
+        if done >= LEAST and (done - LEAST) % EVERY == 0:
+            changes = STRIDE * (batch.flow - batch.before).norm(dim=1).mean(dim=(1, 2))
+            for pair, change in enumerate(changes.tolist()):
+                if change < self.threshold and pair not in self.kept:
+                    kept = batch.flow[pair].clone(), batch.hidden[pair].clone()
+                    self.kept[pair] = done, *kept
+        return done >= self.iters or len(self.kept) == len(batch.flow)
+
+    def restore(self, batch: Refined) -> tuple[int, ...]:
+        """Write what was kept to the batch; return the iterations of each pair."""
+        for pair, (_, flow, hidden) in self.kept.items():
+            batch.flow[pair].copy_(flow)
+            batch.hidden[pair].copy_(hidden)
+        pairs = range(len(batch.flow))
+        return tuple(self.kept[pair][0] if pair in self.kept else self.done for pair in pairs)
+
+
 def refine_until_settled(
     advance: Callable[[int], Refined], *, iters: int, threshold: float
 ) -> tuple[int, ...]:
-    """Refine a batch until all its pairs have settled; return the iterations of each pair.
+    """Refine a batch from check to check until all its pairs have settled.
 
     Args:
         advance: Makes this many more iterations.
         iters: The largest number of iterations.
         threshold: The mean change in pixels below which a pair has settled.
+
+    Returns: The iterations of each pair.
     """
-    done, kept = 0, dict[int, tuple[int, Tensor, Tensor]]()
-    while True:
-        step = min(EVERY if done else LEAST, iters - done)
-        flow, before, hidden = advance(step)
-        done += step
-        changes = STRIDE * (flow - before).norm(dim=1).mean(dim=(1, 2))
-        for pair, change in enumerate(changes.tolist()):
-            if change < threshold and pair not in kept:
-                kept[pair] = done, flow[pair].clone(), hidden[pair].clone()
-        if done >= iters or len(kept) == len(flow):
-            break
-    for pair, (_, settled, state) in kept.items():
-        flow[pair].copy_(settled)
-        hidden[pair].copy_(state)
-    return tuple(kept[pair][0] if pair in kept else done for pair in range(len(flow)))
+    settling, done = Settling(iters, threshold), min(LEAST, iters)
+    batch = advance(done)
+    while not settling.is_over(done, batch):
+        step = min(EVERY, iters - done)
+        batch, done = advance(step), done + step
+    return settling.restore(batch)

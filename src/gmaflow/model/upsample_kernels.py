@@ -85,17 +85,9 @@ def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.cons
 
 @triton.jit
 def _upsample_backward(
-    flow,
-    logits,
-    gradient,
-    for_logits,
-    for_neighbours,
-    sharpness,
-    count,
-    height,
-    width,
+    flow, logits, gradient, for_logits, for_neighbours, sharpness, count, height, width,
     CELLS: tl.constexpr,
-):
+):  # fmt: skip
     first = tl.program_id(0).to(tl.int64) * CELLS
     cells = first + tl.arange(0, CELLS)[:, None]
     lanes = tl.arange(0, 64)[None, :]
@@ -163,17 +155,9 @@ def upsample_backward(
     for_logits, for_flow = torch.empty_like(logits), torch.empty_like(flow)
     for_neighbours = flow.new_empty(2, 9, count)
     _upsample_backward[(triton.cdiv(count, CELLS),)](
-        flow,
-        logits,
-        gradient,
-        for_logits,
-        for_neighbours,
-        sharpness,
-        count,
-        height,
-        width,
+        flow, logits, gradient, for_logits, for_neighbours, sharpness, count, height, width,
         CELLS=CELLS,
-    )
+    )  # fmt: skip
     _gather_neighbours[(triton.cdiv(count, GATHERED), 2)](
         for_neighbours, for_flow, count, height, width, CELLS=GATHERED
     )

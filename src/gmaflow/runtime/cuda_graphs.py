@@ -1,6 +1,7 @@
 """CUDA graphs: all kernel launches of a call, recorded once and then replayed with one launch."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -32,7 +33,7 @@ class GraphPool:
     def record(
         self, run: Run, inputs: Sequence[Tensor], *, warm_ups: int = 0, copy_outputs: bool = True
     ) -> "RecordedCall":
-        """Record a call.
+        """Record a call; raises a RuntimeError if that is impossible.
 
         Args:
             run: The function.
@@ -40,9 +41,6 @@ class GraphPool:
             warm_ups: How often to run it before: what is compiled, tuned or set up at first use
                 cannot be recorded.
             copy_outputs: Return copies; otherwise the next call overwrites the outputs.
-
-        Raises:
-            RuntimeError: It cannot be recorded.
         """
         with torch.cuda.device(self.device):
             # Not from the pool's memory, which other recordings overwrite.
@@ -55,7 +53,7 @@ class GraphPool:
                 # The old pool may hold memory of the recording that failed.
                 self.handle = torch.cuda.graph_pool_handle()
                 raise
-        return RecordedCall(self, graph, kept, outputs, copy_outputs=copy_outputs)
+        return RecordedCall(self, graph, kept, outputs, copy_outputs)
 
     def _warm_up(self, run: Run, inputs: Tensors, *, times: int) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -79,34 +77,26 @@ class GraphPool:
             return tuple(run(*inputs))
 
 
+@dataclass(frozen=True)
 class RecordedCall:
     """A recorded call; every call replays it with new inputs."""
 
-    def __init__(
-        self,
-        pool: GraphPool,
-        graph: torch.cuda.CUDAGraph,
-        inputs: Tensors,
-        outputs: Tensors,
-        *,
-        copy_outputs: bool,
-    ) -> None:
-        self._pool = pool
-        self._graph = graph
-        self._inputs = inputs
-        self._outputs = outputs
-        self._copy_outputs = copy_outputs
+    pool: GraphPool
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensors
+    outputs: Tensors
+    copy_outputs: bool
 
     def __call__(self, *inputs: Tensor) -> Tensors:
         """Replay the call with inputs from the device or the CPU; does not wait for it."""
-        stream = torch.cuda.current_stream(self._pool.device)
-        stream.wait_event(self._pool.done)  # the last call may have been on another stream
-        for kept, given in zip(self._inputs, inputs, strict=True):
+        stream = torch.cuda.current_stream(self.pool.device)
+        stream.wait_event(self.pool.done)  # the last call may have been on another stream
+        for kept, given in zip(self.inputs, inputs, strict=True):
             given = given if given.is_cuda else given.pin_memory()  # noqa: PLW2901
             kept.copy_(given, non_blocking=True)
-        self._graph.replay()
-        outputs = self._outputs
-        if self._copy_outputs:
+        self.graph.replay()
+        outputs = self.outputs
+        if self.copy_outputs:
             outputs = tuple(output.clone() for output in outputs)
-        self._pool.done.record(stream)
+        self.pool.done.record(stream)
         return outputs

@@ -108,10 +108,8 @@ def computing(
     The caller's own autocast has no effect inside, and the device is CUDA's current one, where
     Triton launches its kernels.
 
-    Args:
-        device: Where to compute.
-        shape: Of the batch, for the message.
-        autocast: A half precision to let torch choose where it is safe; float32 for none.
+    `shape` is that of the batch, for the message. `autocast` is a half precision that torch may use
+    where it is safe; float32 for none.
     """
     half = autocast != torch.float32
     current = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -155,11 +153,7 @@ def has_triton() -> bool:
 
 
 def as_bytes(amount: str | int | float) -> float:
-    """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB.
-
-    Raises:
-        FlowError: The text is not an amount.
-    """
+    """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB."""
     text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
     found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
     try:
@@ -218,9 +212,7 @@ def free_container_memory(
 ) -> float:
     """Return what the limit of a container, job or service leaves, or infinity without a limit.
 
-    Args:
-        groups: Where Linux lists control groups, of version 2 or 1.
-        own: Where it lists the groups of this process.
+    `groups` is where Linux lists control groups, of version 2 or 1; `own` those of this process.
     """
     free = [float("inf")]
     for line in own.read_text().splitlines() if own.exists() else ():

@@ -166,13 +166,11 @@ def draw_shine(traits: Traits[Array], rng: StatelessRandom) -> dict[str, Array]:
     gain = rng.between(0.85, 1.15, LAYERS)
     place = rng.between(-0.7, 0.7, 2, LAYERS)
     moved = place + 0.25 * rng.normal(2, LAYERS)
-    width = rng.log_between(0.08, 0.6, LAYERS)
-    strength = np.where(lit, rng.between(0.1, 0.8, LAYERS), 0.0)
     return {
         "gain": np.stack([gain, gain + changed], axis=1),
         "highlight": np.stack([place, moved], axis=1),
-        "highlight_width": width,
-        "highlight_strength": strength,
+        "highlight_width": rng.log_between(0.08, 0.6, LAYERS),
+        "highlight_strength": np.where(lit, rng.between(0.1, 0.8, LAYERS), 0.0),
     }
 
 
@@ -232,22 +230,15 @@ def draw_air(
     colour = np.clip(grey[:, None] + 0.06 * rng.normal(3), 0, 1)
     # The depth at which half of the light is lost.
     half_way = rng.log_between(near, far)
-    fog = np.where(rng.chance(traits.fog), 0.7 / half_way, 0.0)
-    focus = 1 / rng.log_between(near, far)
-    aperture = np.where(
-        rng.chance(traits.defocus), rng.between(0.5, 4.0) * size[0] / 400 * near, 0.0
-    )
-    lens_blur = np.where(rng.chance(traits.blur), rng.between(0.2, 1.4), 0.0)
-    shutter = np.where(rng.chance(traits.motion_blur), rng.between(0.15, 0.8), 0.0)
-    noise = np.where(rng.chance(traits.noise), rng.log_between(0.004, 0.06), 0.0)
-    compression = np.where(rng.chance(traits.compression), rng.log_between(0.01, 0.12), 0.0)
     return {
-        "fog": fog,
+        "fog": np.where(rng.chance(traits.fog), 0.7 / half_way, 0.0),
         "fog_colour": colour,
-        "focus": focus,
-        "aperture": aperture,
-        "lens_blur": lens_blur,
-        "shutter": shutter,
-        "noise": noise,
-        "compression": compression,
+        "focus": 1 / rng.log_between(near, far),
+        "aperture": np.where(
+            rng.chance(traits.defocus), rng.between(0.5, 4.0) * size[0] / 400 * near, 0.0
+        ),
+        "lens_blur": np.where(rng.chance(traits.blur), rng.between(0.2, 1.4), 0.0),
+        "shutter": np.where(rng.chance(traits.motion_blur), rng.between(0.15, 0.8), 0.0),
+        "noise": np.where(rng.chance(traits.noise), rng.log_between(0.004, 0.06), 0.0),
+        "compression": np.where(rng.chance(traits.compression), rng.log_between(0.01, 0.12), 0.0),
     }

@@ -24,12 +24,7 @@ _FASTEST = 0.02  # share of pixels drawn as if slower, so that the others have v
 
 
 def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np.ndarray, "_ _ 3"]:
-    """Lay out pairs: both frames, the flow as colour, and the occluded pixels.
-
-    Args:
-        pairs: At least one pair.
-        names: A name for each pair, for the captions.
-    """
+    """Lay out pairs: both frames, the flow as colour, and the occluded pixels."""
     if not pairs:
         raise FlowError("no pairs for the contact sheet; give at least one")
     pictures, captions = [], []

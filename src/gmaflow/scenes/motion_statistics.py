@@ -39,42 +39,29 @@ class MotionStatistics:
     """Statistics over all valid pixels of a number of pairs.
 
     The depth of a hidden pixel is its distance to the nearest visible pixel, in cells of 8 pixels.
-
-    Attributes:
-        name: Name of the preset or data set.
-        pairs: Number of pairs.
-        mean: Mean motion in pixels.
-        median: Median motion.
-        p90: 90th percentile of the motion.
-        p99: 99th percentile.
-        p999: 99.9th percentile.
-        largest: Longest motion.
-        still: Share of pixels that do not move.
-        occluded_in: Share of pixels hidden inside the second frame; None if unknown.
-        occluded_out: Share of pixels that leave the frame.
-        hole_depth: Mean depth of the pixels in `occluded_in`; None if there are none.
-        hole_depth_p90: 90th percentile of their depth.
-        holes_over_1: Share of them that is deeper than 1 cell.
-        holes_over_3: Share of them that is deeper than 3 cells.
-        curve: Share of pixels in each half octave of motion, from 1/64 pixel on.
     """
 
     name: str
     pairs: int
+    # Motion in pixels; p90, p99 and p999 are percentiles.
     mean: float
     median: float
     p90: float
     p99: float
     p999: float
     largest: float
+    # Shares of pixels: those that do not move, are hidden inside the second frame (None if that is
+    # unknown), or leave the frame.
     still: float
     occluded_in: float | None
     occluded_out: float
+    # Depth of the pixels of `occluded_in` (None if there are none), and the shares of them that are
+    # deeper than 1 and 3 cells.
     hole_depth: float | None
     hole_depth_p90: float | None
     holes_over_1: float | None
     holes_over_3: float | None
-    curve: Float[np.ndarray, " points"]
+    curve: Float[np.ndarray, " points"]  # share of pixels in each half octave, from 1/64 px on
 
     @staticmethod
     def curve_places() -> Float[np.ndarray, " points"]:
@@ -110,14 +97,7 @@ class MotionTally:
         *,
         scale: float = 1.0,
     ) -> None:
-        """Count one pair.
-
-        Args:
-            flow: True flow.
-            valid: Where the flow is known.
-            occluded: Pixels that are not visible in the second frame; None if unknown.
-            scale: Multiplies lengths, as if the frame were that much larger.
-        """
+        """Count one pair; `scale` multiplies lengths, as if the frame were that much larger."""
         lengths = np.linalg.norm(flow[valid].astype(np.float64), axis=1) * scale
         stays = valid & ~leaves_frame(flow)
         self.pairs += 1
@@ -193,13 +173,8 @@ def rendered_statistics(
 ) -> MotionStatistics:
     """Render pairs and return their statistics, named after the preset.
 
-    Args:
-        renderer: Renders the pairs.
-        start: Number of the first pair.
-        count: Number of pairs.
-        scale: Multiplies lengths. Scenes scale with the frame, so small frames give statistics of
-            large ones.
-        progress: Called with the number of pairs done.
+    `scale` multiplies lengths: scenes scale with the frame, so small frames give statistics of
+    large ones. `progress` is called with the number of pairs done.
     """
     tally = MotionTally()
     for begin in range(start, start + count, _PAIRS_AT_ONCE):
@@ -213,17 +188,11 @@ def rendered_statistics(
 
 @dataclass(frozen=True)
 class TruthFile:
-    """A file with true flow.
-
-    Attributes:
-        flow: The flow.
-        occlusion: A mask of occluded pixels (Sintel).
-        visible_flow: The flow of visible pixels only (`flow_noc` of KITTI).
-    """
+    """A file with true flow."""
 
     flow: Path
-    occlusion: Path | None = None
-    visible_flow: Path | None = None
+    occlusion: Path | None = None  # a mask of occluded pixels (Sintel)
+    visible_flow: Path | None = None  # the flow of visible pixels only (`flow_noc` of KITTI)
 
     def read(self) -> tuple[FlowArrays, Bool[ndarray, "h w"] | None]:
         """Read the flow and the mask of occluded pixels; the mask is None if unknown."""
@@ -267,11 +236,8 @@ def real_statistics(
 ) -> MotionStatistics:
     """Return statistics of the true flow below a folder, named after the folder.
 
-    Files that cannot be read are logged and skipped.
-
-    Args:
-        root: The folder.
-        progress: Called with the number of files read and the number of all files.
+    Files that cannot be read are logged and skipped. `progress` is called with the number of files
+    read and of all files.
     """
     truths = find_truths(root)
     truths = truths[:: -(-len(truths) // MOST)]

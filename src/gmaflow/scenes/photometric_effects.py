@@ -241,9 +241,7 @@ def _cosines(blocks: Tensor, axis: int) -> Tensor:
     samples = blocks.unbind(axis)
     sums = [samples[k] + samples[7 - k] for k in range(4)]
     differences = [samples[k] - samples[7 - k] for k in range(4)]
-    terms = [
-        _combine(differences if u % 2 else sums, [_BASIS[u][k] for k in range(4)]) for u in range(8)
-    ]
+    terms = [_combine(differences if u % 2 else sums, _BASIS[u]) for u in range(8)]
     return torch.stack(terms, dim=axis)
 
 

@@ -99,19 +99,12 @@ def _slide(
 
 
 class Visible(NamedTuple):
-    """The layers visible at each pixel.
+    """The layers visible at each pixel."""
 
-    Attributes:
-        front: The nearest layer that covers any part of the pixel.
-        cover: How much of the pixel it covers.
-        behind: The nearest layer behind it that covers the pixel's centre.
-        shown: The layer that covers the pixel's centre: the one whose motion is the truth.
-    """
-
-    front: Int[Tensor, "b h w"]
-    cover: Float[Tensor, "b h w"]
-    behind: Int[Tensor, "b h w"]
-    shown: Int[Tensor, "b h w"]
+    front: Int[Tensor, "b h w"]  # the nearest layer that covers any part of the pixel
+    cover: Float[Tensor, "b h w"]  # how much of the pixel it covers
+    behind: Int[Tensor, "b h w"]  # the nearest layer behind it that covers the pixel's centre
+    shown: Int[Tensor, "b h w"]  # covers the pixel's centre: its motion is the truth
 
 
 class Sheet(NamedTuple):

@@ -23,31 +23,21 @@ _WARM_UPS = 2  # before recording: steps are compiled and tuned at their first u
 
 @dataclass(frozen=True)
 class SceneBatch:
-    """Rendered pairs. Index 1 is the first frame, 2 the second; `backward` is from 2 to 1.
+    """Rendered pairs. Index 1 is the first frame, 2 the second; `backward` is from 2 to 1."""
 
-    Attributes:
-        clean1: Frames before photometric effects, multiples of 1/255 in 0..1.
-        final1: Frames with photometric effects.
-        flow: Flow in pixels, x then y.
-        occluded_in: The target is inside the other frame, but hidden by something nearer.
-        occluded_out: The target is outside the other frame.
-        valid: Whether the flow is known; it is not where a surface has gone behind the camera.
-        identity1: Number of the visible object; 0 is the backdrop, limbs share their owner's.
-    """
-
-    clean1: Float[Tensor, "b 3 h w"]
+    clean1: Float[Tensor, "b 3 h w"]  # before photometric effects, multiples of 1/255 in 0..1
     clean2: Float[Tensor, "b 3 h w"]
-    final1: Float[Tensor, "b 3 h w"]
+    final1: Float[Tensor, "b 3 h w"]  # with photometric effects
     final2: Float[Tensor, "b 3 h w"]
-    flow: Float[Tensor, "b 2 h w"]
+    flow: Float[Tensor, "b 2 h w"]  # in pixels, x then y
     backward: Float[Tensor, "b 2 h w"]
-    occluded_in: Bool[Tensor, "b h w"]
-    occluded_out: Bool[Tensor, "b h w"]
+    occluded_in: Bool[Tensor, "b h w"]  # the target is in the frame, but behind something nearer
+    occluded_out: Bool[Tensor, "b h w"]  # the target is outside the other frame
     backward_occluded_in: Bool[Tensor, "b h w"]
     backward_occluded_out: Bool[Tensor, "b h w"]
-    valid: Bool[Tensor, "b h w"]
+    valid: Bool[Tensor, "b h w"]  # false where a surface has gone behind the camera
     backward_valid: Bool[Tensor, "b h w"]
-    identity1: UInt8[Tensor, "b h w"]
+    identity1: UInt8[Tensor, "b h w"]  # visible object; 0 is the backdrop, limbs are their owner's
     identity2: UInt8[Tensor, "b h w"]
 
     @classmethod

@@ -95,18 +95,9 @@ def write_dataset(
 ) -> Written:
     """Render the pairs `start` to `start + count - 1` into a folder.
 
-    Args:
-        renderer: Renders the pairs.
-        folder: The folder; it is made if it is missing.
-        start: Number of the first pair.
-        count: Number of pairs.
-        resume: Continue a data set of the same preset, seed, size, start and textures; complete
-            pairs are kept.
-        overwrite: Replace a data set that this function wrote.
-        progress: Called with the number of pairs done, including those that existed before.
-
-    Raises:
-        OutputError: The folder holds other files or another data set, or cannot be written to.
+    `resume` continues a data set of the same preset, seed, size, start and textures, and keeps
+    complete pairs; `overwrite` replaces one. `progress` is called with the number of pairs done,
+    including those that existed before.
     """
     record = dataset_record(folder)
     record.check_start(resume=resume, overwrite=overwrite)

@@ -20,23 +20,14 @@ _REFERENCE_DEPTH = 8.0
 
 @dataclass(frozen=True)
 class Setting:
-    """The setting of a scene and its camera. Arrays `[b]`.
+    """The setting of a scene and its camera. Arrays `[b]`."""
 
-    Attributes:
-        kind: `OPEN`, `GROUND` or `STREET`.
-        camera: The camera and its motion.
-        height: Height of the camera above the ground, metres.
-        far: Depth of the backdrop.
-        motion_factor: Factor for the motion of objects; pairs with a fast camera have fast objects.
-        still: Whether nothing moves.
-    """
-
-    kind: Array
+    kind: Array  # OPEN, GROUND or STREET
     camera: Camera
-    height: Array
-    far: Array
-    motion_factor: Array
-    still: Array
+    height: Array  # of the camera above the ground, metres
+    far: Array  # depth of the backdrop
+    motion_factor: Array  # of objects: pairs with a fast camera have fast objects
+    still: Array  # whether nothing moves
 
 
 def draw_setting(traits: Traits[Array], rng: StatelessRandom, size: tuple[int, int]) -> Setting:
@@ -191,19 +182,12 @@ def unproject(setting: Setting, x: Array, y: Array, depth: Array) -> Array:
 
 @dataclass(frozen=True)
 class SceneObjects:
-    """The objects of a batch of scenes, from far to near. Arrays `[b, l]`.
+    """The objects of a batch of scenes, from far to near. Arrays `[b, l]`."""
 
-    Attributes:
-        sheets: Their planes and motion.
-        present: Whether the layer is used.
-        limb: Whether it is attached to the object before it.
-        twin: Whether it looks like the object before it.
-    """
-
-    sheets: Sheets
-    present: Array
-    limb: Array
-    twin: Array
+    sheets: Sheets  # their planes and motion
+    present: Array  # whether the layer is used
+    limb: Array  # whether it is attached to the object before it
+    twin: Array  # whether it looks like the object before it
 
 
 def draw_objects(

@@ -65,70 +65,54 @@ class Scenes:
     # Position and deformation of the layers.
     to_canvas: Float[Tensor, "b frame=2 9 l"]
     """Inverse of H_t; its third row gives the inverse depth."""
-    to_frame: Float[Tensor, "b frame=2 9 l"]
-    """H_t."""
+    to_frame: Float[Tensor, "b frame=2 9 l"]  # H_t
     across: Float[Tensor, "b frame=2 9 l"]
     """From pixels of frame t to pixels of the other frame, for an unbent sheet."""
-    wave: Float[Tensor, "b bend=2 3 l"]
-    """Wave vector (x, y) and phase of two bends."""
+    wave: Float[Tensor, "b bend=2 3 l"]  # wave vector (x, y) and phase of two bends
     push: Float[Tensor, "b frame=2 bend=2 xy=2 l"]
     """Amplitude of each bend in frame t; zero for a rigid sheet."""
 
     # Appearance of the layers.
-    silhouette: Float[Tensor, "b l"]
-    """Number in the texture bank."""
+    silhouette: Float[Tensor, "b l"]  # number in the texture bank
     edge_width: Float[Tensor, "b l"]
     """Width in pixels of the transition at the edge of the silhouette."""
-    identity: Float[Tensor, "b l"]
-    """The object that the layer is part of."""
-    texture: Float[Tensor, "b l"]
-    """Number in the texture bank."""
+    identity: Float[Tensor, "b l"]  # the object that the layer is part of
+    texture: Float[Tensor, "b l"]  # number in the texture bank
     mirrored: Float[Tensor, "b l"]
     """1 if every other copy of the texture is mirrored, 0 if the texture tiles."""
-    texture_map: Float[Tensor, "b 6 l"]
-    """Canvas to texture coordinates in 0..1 (2 x 3)."""
-    paint: Float[Tensor, "b rgb=3 l"]
-    """A plain colour."""
-    texture_share: Float[Tensor, "b l"]
-    """How much of the texture shows through the paint."""
+    texture_map: Float[Tensor, "b 6 l"]  # canvas to texture coordinates in 0..1 (2 x 3)
+    paint: Float[Tensor, "b rgb=3 l"]  # a plain colour
+    texture_share: Float[Tensor, "b l"]  # how much of the texture shows through the paint
 
     # Light on the layers.
     gain: Float[Tensor, "b frame=2 l"]
-    highlight: Float[Tensor, "b frame=2 xy=2 l"]
-    """Centre on the canvas."""
+    highlight: Float[Tensor, "b frame=2 xy=2 l"]  # centre on the canvas
     highlight_width: Float[Tensor, "b l"]
     highlight_strength: Float[Tensor, "b l"]
-    to_shadow: Float[Tensor, "b frame=2 6"]
-    """Pixel to the canvas of the shadow (2 x 3)."""
+    to_shadow: Float[Tensor, "b frame=2 6"]  # pixel to the canvas of the shadow (2 x 3)
     shadow_silhouette: Float[Tensor, " b"]
     shadow_strength: Float[Tensor, " b"]
-    shadow_softness: Float[Tensor, " b"]
-    """Texels from the outline of the silhouette to full shadow."""
+    shadow_softness: Float[Tensor, " b"]  # texels from the outline of the silhouette to full shadow
 
     # Air, lens and sensor. Zero strength disables an effect.
-    fog: Float[Tensor, " b"]
-    """Density: the exponent of the light lost over a depth of 1."""
+    fog: Float[Tensor, " b"]  # density: the exponent of the light lost over a depth of 1
     fog_colour: Float[Tensor, "b rgb=3"]
-    focus: Float[Tensor, " b"]
-    """Inverse of the depth in focus."""
+    focus: Float[Tensor, " b"]  # inverse of the depth in focus
     aperture: Float[Tensor, " b"]
     """Blur radius in pixels for each unit of difference in inverse depth."""
-    lens_blur: Float[Tensor, " b"]
-    """Blur radius of the whole frame in pixels."""
+    lens_blur: Float[Tensor, " b"]  # blur radius of the whole frame in pixels
     shutter: Float[Tensor, " b"]
     """Share of the time between the frames during which the shutter is open."""
     brightness: Float[Tensor, "b frame=2"]
     contrast: Float[Tensor, "b frame=2"]
     saturation: Float[Tensor, "b frame=2"]
-    colour_balance: Float[Tensor, "b frame=2 rgb=3"]
-    """A factor for each colour."""
+    colour_balance: Float[Tensor, "b frame=2 rgb=3"]  # a factor for each colour
     slope: Float[Tensor, "b frame=2 xy=2"]
     """How much brighter the right and bottom edges are than the left and top ones."""
     noise: Float[Tensor, " b"]
     compression: Float[Tensor, " b"]
 
-    number: Float[Tensor, "b half=2"]
-    """A random number for noise: its high and low 16 bits."""
+    number: Float[Tensor, "b half=2"]  # a random number for noise: its high and low 16 bits
 
     def reversed(self) -> "Scenes":
         """The same scenes backward in time: frame 2 comes first.

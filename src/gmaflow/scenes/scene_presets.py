@@ -30,18 +30,14 @@ class Traits(Generic[Value]):
     open_set: Value
     ground_set: Value
     street_set: Value
-    screens: Value
-    """Probability of each of the three planes between backdrop and objects."""
-    tilt: Value
-    """Tilt of the backdrop and of objects, radians."""
+    screens: Value  # probability of each of the three planes between backdrop and objects
+    tilt: Value  # tilt of the backdrop and of objects, radians
 
     # Camera motion.
     camera_motion: Value
     camera_spread: Value
-    camera_roll: Value
-    """Share of roll and zoom in the motion of the camera."""
-    speed: Value
-    """Median speed in a street, metres per frame."""
+    camera_roll: Value  # share of roll and zoom in the motion of the camera
+    speed: Value  # median speed in a street, metres per frame
     still_pair: Value
     still_camera: Value
 
@@ -49,18 +45,15 @@ class Traits(Generic[Value]):
     fewest: Value
     most: Value
     smallest: Value
-    largest: Value
-    """Largest radius of an object, as a share of the rows."""
+    largest: Value  # largest radius of an object, as a share of the rows
     object_motion: Value
     object_spread: Value
     still_object: Value
     roll: Value
     turn: Value
     approach: Value
-    bend: Value
-    """Probability that a sheet bends."""
-    strain: Value
-    """Largest slope of the deformation."""
+    bend: Value  # probability that a sheet bends
+    strain: Value  # largest slope of the deformation
     limb: Value
     twin: Value
     cutout: Value
@@ -78,8 +71,7 @@ class Traits(Generic[Value]):
     blur: Value
     noise: Value
     compression: Value
-    colour_change: Value
-    """How much exposure and colour differ between the frames, if they do."""
+    colour_change: Value  # how much exposure and colour differ between the frames, if they do
 
 
 _CHAIRS = Traits(
@@ -176,15 +168,10 @@ KINDS = {
 
 @dataclass(frozen=True)
 class PresetInfo:
-    """Description of a preset.
-
-    Attributes:
-        about: One line.
-        size: Height and width of the data set it imitates; any size can be rendered.
-    """
+    """Description of a preset."""
 
     about: str
-    size: tuple[int, int]
+    size: tuple[int, int]  # of the data set it imitates; any size can be rendered
 
 
 PRESET_INFO = {
@@ -205,12 +192,26 @@ PRESET_INFO = {
         "learning hidden motion",
         (368, 768),
     ),
+    "wide-mix": PresetInfo(
+        "chairs, things, film, chase, deep-film, deep-chase, drive as "
+        "10 : 15 : 20 : 10 : 15 : 10 : 20; for long runs",
+        (368, 768),
+    ),
 }
 
 _MIXES = {
     "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
     "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
     "deep-mix": {"chairs": 0.1, "things": 0.1, "deep-film": 0.35, "deep-chase": 0.35, "drive": 0.1},
+    "wide-mix": {
+        "chairs": 0.1,
+        "things": 0.15,
+        "film": 0.2,
+        "chase": 0.1,
+        "deep-film": 0.15,
+        "deep-chase": 0.1,
+        "drive": 0.2,
+    },
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""

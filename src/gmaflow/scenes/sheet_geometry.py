@@ -39,23 +39,14 @@ class Sheets:
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole camera in both frames. Arrays `[b]`, `[b, 3]` and `[b, 3, 3]`.
+    """A pinhole camera in both frames. Arrays `[b]`, `[b, 3]` and `[b, 3, 3]`."""
 
-    Attributes:
-        focal: Focal length in pixels in the first frame.
-        zoom: Focal length of the second frame divided by that of the first.
-        centre: The principal point.
-        view: Orientation in the first frame.
-        turn: Rotation from the first frame to the second.
-        shift: Position of the first camera relative to the second, before `turn`.
-    """
-
-    focal: Array
-    zoom: Array
-    centre: Array
-    view: Array
-    turn: Array
-    shift: Array
+    focal: Array  # focal length in pixels in the first frame
+    zoom: Array  # focal length of the second frame divided by that of the first
+    centre: Array  # the principal point
+    view: Array  # orientation in the first frame
+    turn: Array  # rotation from the first frame to the second
+    shift: Array  # position of the first camera relative to the second, before `turn`
 
 
 def rotation(x: Array, y: Array, z: Array) -> Array:

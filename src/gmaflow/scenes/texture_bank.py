@@ -38,27 +38,18 @@ _MOST_TEXELS = 2**30
 
 @dataclass(frozen=True)
 class TextureBank:
-    """Textures with their mipmaps, and silhouettes, addressed by number.
-
-    Attributes:
-        texels: The mipmap levels of all textures, from full size to a single texel; red, green and
-            blue are the three low bytes, so that one read fetches them all.
-        outlines: The silhouettes, see `signed_distance`. Number 0 is empty, number 1 full.
-        size: Height and width of the textures, a power of two.
-        tileable: For each texture, whether opposite edges fit; others are mirrored.
-        textures: Numbers of the textures of each kind: "photo", "material", "cutout", "pattern".
-        shapes: Numbers of the silhouettes of each kind; "cutout" shape i has the texture
-            `textures["cutout"][i]`.
-        skipped: Files that could not be read, with the reason.
-    """
+    """Textures with their mipmaps, and silhouettes, addressed by number."""
 
     texels: Int32[Tensor, " texels"]
+    """The mipmap levels of all textures, from full size to a single texel; red, green and blue are
+    the three low bytes, so that one read fetches them all."""
     outlines: UInt8[Tensor, "m shape shape"]
-    size: int
-    tileable: tuple[bool, ...]
-    textures: dict[str, range]
-    shapes: dict[str, range]
-    skipped: tuple[str, ...] = ()
+    """The silhouettes, see `signed_distance`. Number 0 is empty, number 1 full."""
+    size: int  # height and width of the textures, a power of two
+    tileable: tuple[bool, ...]  # whether opposite edges of a texture fit; others are mirrored
+    textures: dict[str, range]  # numbers by kind: "photo", "material", "cutout", "pattern"
+    shapes: dict[str, range]  # numbers by kind; "cutout" i has the texture textures["cutout"][i]
+    skipped: tuple[str, ...] = ()  # files that could not be read, with the reason
 
     @classmethod
     def load(
@@ -67,16 +58,8 @@ class TextureBank:
         """Read a folder of images and its subfolders; images with transparency become cut-outs.
 
         Images below a folder named `materials` are used for grounds, walls and objects, others for
-        backdrops too. The built-in patterns and silhouettes are added.
-
-        Args:
-            folder: The folder.
-            size: Height and width of the textures, a power of two.
-            split: "train" leaves out the images for which `is_held_out` is true, "held-out" reads
-                only those, "all" reads every image.
-
-        Raises:
-            ImageError: The folder does not exist, or has no readable image.
+        backdrops too. The built-in patterns and silhouettes are added. The split "train" leaves out
+        the images for which `is_held_out` is true, "held-out" reads only those.
         """
         folder = Path(folder)
         paths = list_pictures(folder, split)
@@ -105,9 +88,10 @@ class TextureBank:
         return _assemble(read, size, tuple(skipped))
 
     @classmethod
+    @cache
     def procedural(cls, size: int = DRAWN_SIZE) -> "TextureBank":
         """The built-in textures; no files needed."""
-        return _procedural(size)
+        return _assemble({kind: [] for kind in _FROM_FILES}, size, ())
 
     def mark_counts_as_free(self) -> None:
         """Let compiled code serve banks with any number of textures of this size."""
@@ -165,11 +149,6 @@ def _try_to_read(path: Path, size: int) -> "_Texture | str":
         return _Texture.make(*_read(path, size))
     except _UNUSABLE as err:
         return str(err)
-
-
-@cache
-def _procedural(size: int) -> TextureBank:
-    return _assemble({kind: [] for kind in _FROM_FILES}, size, ())
 
 
 def _assemble(read: dict[str, list[_Texture]], size: int, skipped: tuple[str, ...]) -> TextureBank:

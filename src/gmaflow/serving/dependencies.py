@@ -37,11 +37,7 @@ class Services:
     async def read_upload(
         self, request: Request, client: str, read: Callable[[ResultFolder, Deadline], Footage]
     ) -> Footage:
-        """Read an upload into a new folder, in a thread. The folder is deleted on failure.
-
-        Raises:
-            ApiError: Decoding takes too long, or the client disconnects.
-        """
+        """Read an upload into a new folder, in a thread. The folder is deleted on failure."""
         deadline = Deadline(self.queue.limits.job_seconds)
 
         def work() -> Footage:
@@ -72,11 +68,7 @@ class Services:
             raise gone() from err
 
     def check_request(self, iters: int, *models: str | None) -> tuple[str, ...]:
-        """Return the models to use, the default if the first is None.
-
-        Raises:
-            ApiError: A model is unknown or given twice, or `iters` is out of range.
-        """
+        """Return the models to use, the default if the first is None."""
         registry, most = self.queue.models, self.queue.limits.iters
         names = tuple(name for name in (models[0] or registry.default, *models[1:]) if name)
         if len(set(names)) < len(names):

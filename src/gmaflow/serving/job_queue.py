@@ -101,12 +101,7 @@ class FairQueue:
 
 
 class JobQueue:
-    """All jobs of a server, and the thread that computes them.
-
-    Args:
-        models: The models.
-        limits: Limits on jobs, and how long results are kept.
-    """
+    """All jobs of a server, and the thread that computes them."""
 
     def __init__(self, models: ModelRegistry, limits: Limits) -> None:
         self.models = models
@@ -150,12 +145,7 @@ class JobQueue:
             return ResultFolder(Path(self._folder.name) / f"{self._folders:08d}")
 
     def admit(self, client: str, uploads: int = 0) -> None:
-        """Raise `ApiError` if a client may not submit another job.
-
-        Args:
-            client: The client.
-            uploads: Its uploads under way; each will become a job.
-        """
+        """Raise `ApiError` if a client, with so many uploads under way, may not submit a job."""
         with self._changed:
             if self.closing:
                 raise ApiError(503, "the server is shutting down")

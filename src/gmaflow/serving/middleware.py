@@ -33,11 +33,8 @@ class CrossSiteProtection:
     The server has no accounts, and any page that is open in a browser on the same machine could try
     to use it. Three checks prevent that: `Host` must be one of our names (against DNS rebinding),
     `Origin` must be the server itself, and requests of browsers that change something need a
-    header that other sites cannot set.
-
-    Args:
-        app: The application.
-        names: Names of the server besides localhost and IP addresses.
+    header that other sites cannot set. `names` are those of the server besides localhost and IP
+    addresses.
     """
 
     def __init__(self, app: ASGIApp, names: tuple[str, ...] = ()) -> None:
@@ -182,11 +179,8 @@ class Body:
 class UploadLimits:
     """Limit the size, the rate and the number of uploads.
 
-    Args:
-        app: The application.
-        limits: The limits.
-        admit: Called with the client's address and the number of its other uploads before anything
-            is read; raises `ApiError` to refuse the upload.
+    `admit` is called with the client's address and the number of its other uploads before anything
+    is read; it raises `ApiError` to refuse the upload.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, admit: Callable[[str, int], None]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -25,20 +26,12 @@ class Model:
 
 
 class ModelRegistry:
-    """Models by name, on one device.
+    """Models by name, on one device; device to memory are those of `FlowEstimator`.
 
     Args:
         weights: Files or names of shipped weights, offered before the other shipped ones. The first
             is the default.
         model: The model that the files hold if they do not say; without files, the default model.
-        device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
-        precision: `auto`, `fp32`, `fp16`, `bf16`.
-        backend: `auto`, `fast`, `reference`.
-        max_memory: Memory for a pair, as in `FlowEstimator`; by default what is free.
-
-    Raises:
-        FlowError: The device or amount of memory is invalid, weights cannot be read, or two files
-            would get the same name.
     """
 
     def __init__(
@@ -52,9 +45,13 @@ class ModelRegistry:
         max_memory: str | None = None,
     ) -> None:
         self.device: torch.device = pick_device(device)
-        self._precision: Precision = precision
-        self._backend: Backend = backend
-        self._max_memory = None if max_memory is None else as_bytes(max_memory)
+        self._open = partial(
+            FlowEstimator,
+            device=self.device,
+            precision=precision,
+            backend=backend,
+            max_memory=None if max_memory is None else as_bytes(max_memory),
+        )
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
         # Files are read now, so that a wrong one is reported before the server starts.
@@ -93,13 +90,7 @@ class ModelRegistry:
         self.check(name)
         with self._lock:
             if name not in self._estimators:
-                self._estimators[name] = FlowEstimator(
-                    self._checkpoints[name],
-                    device=self.device,
-                    precision=self._precision,
-                    backend=self._backend,
-                    max_memory=self._max_memory,
-                )
+                self._estimators[name] = self._open(self._checkpoints[name])
             return self._estimators[name]
 
     def has_attention(self, name: str) -> bool:

@@ -48,11 +48,7 @@ class ResultFolder:
         return (self.path / f"{name}.npy").exists()
 
     def make_once(self, name: str, write: Callable[[Path], None]) -> Path:
-        """Return the path of a file, which `write` makes on the first request.
-
-        Raises:
-            FileNotFoundError: The folder was deleted.
-        """
+        """Return the path of a file, which `write` makes on the first request."""
         path = self.path / name
         if not path.exists():
             self.path.stat()

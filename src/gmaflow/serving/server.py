@@ -60,11 +60,9 @@ SHUTDOWN_SECONDS = 5
 
 
 def create_app(queue: JobQueue, names: tuple[str, ...] = ()) -> FastAPI:
-    """Return the application.
+    """Return the application, which starts and closes the job queue.
 
-    Args:
-        queue: The job queue; the application starts and closes it.
-        names: Names of the server besides localhost and IP addresses.
+    `names` are those of the server besides localhost and IP addresses.
     """
 
     @asynccontextmanager
@@ -163,12 +161,8 @@ class TimeoutProtocol(H11Protocol):
 class FlowServer(uvicorn.Server):
     """The server: `run` serves until a signal arrives or `stop` is called.
 
-    Args:
-        listener: A bound socket, see `bind`.
-        models: The models to offer.
-        limits: The limits on requests.
-        names: Names of the server besides localhost and IP addresses.
-        ready: Called with the URL when the server accepts requests.
+    It listens on a bound socket (see `bind`). `ready` is called with the URL when it accepts
+    requests.
     """
 
     def __init__(

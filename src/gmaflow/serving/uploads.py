@@ -26,11 +26,7 @@ ImageArray = UInt8[np.ndarray, "_ _ 3"]
 
 
 class Deadline:
-    """When to stop decoding an upload: a thread cannot be stopped from outside.
-
-    Args:
-        seconds: Time from `start` on.
-    """
+    """When to stop decoding an upload: a thread cannot be stopped from outside."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -108,13 +104,7 @@ def read_pair(
     limits: Limits,
     deadline: Deadline,
 ) -> Footage:
-    """Read two images.
-
-    Raises:
-        ApiError: The deadline has passed.
-        ImageTooLargeError: An image has too many pixels.
-        ImageError: A file is not an image, or the images differ in size.
-    """
+    """Read two images."""
     frames = []
     for name, upload in (("image1", image1), ("image2", image2)):
         file = WatchedFile(cast(IOBase, upload.file), deadline)
@@ -130,13 +120,7 @@ def read_pair(
 def read_clip(
     upload: UploadFile, folder: ResultFolder, limits: Limits, deadline: Deadline
 ) -> Footage:
-    """Read a clip, up to the limits on its length.
-
-    Raises:
-        ApiError: The deadline has passed.
-        ImageTooLargeError: The frames have too many pixels.
-        ImageError: The file is not a video, or has fewer than two frames.
-    """
+    """Read a clip, up to the limits on its length."""
     path = folder.path / "clip"
     with path.open("wb") as copy:
         upload.file.seek(0)
@@ -193,11 +177,7 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
 
 
 def working_size(original: Size, limits: Limits) -> Size:
-    """Return the largest size of the same aspect ratio within `work_pixels`.
-
-    Raises:
-        ImageError: It would be too narrow for the network.
-    """
+    """Return the largest size of the same aspect ratio within `work_pixels`."""
     scale = min(1.0, (limits.work_pixels / (original.width * original.height)) ** 0.5)
     size = Size(int(original.width * scale), int(original.height * scale))
     if min(size.width, size.height) < MIN_SIDE <= min(original.width, original.height):

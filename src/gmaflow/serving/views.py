@@ -21,19 +21,8 @@ from gmaflow.serving.results import ResultFolder
 
 Picture = UInt8[np.ndarray, "h w *channels"]
 
-
-@dataclass(frozen=True, eq=False)
-class Visibility:
-    """Which pixels of the first frame are visible in the second."""
-
-    code: UInt8[np.ndarray, "h w"]
-    """0 visible, 1 occluded, 2 out of the frame."""
-    confidence: Float32[np.ndarray, "h w"]
-
-    @property
-    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
-        """Masks of the occluded pixels and of those out of the frame."""
-        return self.code == 1, self.code == 2
+CACHED_FRAMES = 8
+"""For attention maps. One of 450,000 pixels takes about 7 MB."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +63,18 @@ class ResultView:
             self.task.name(iteration_name(self.iteration))
         )
 
-    def visibility(self) -> Visibility:
-        """Return occlusion and confidence."""
-        confidence = self.folder.load(self.task.name("confidence")).astype(np.float32)
-        return Visibility(self.folder.load(self.task.name("occlusion")), confidence)
+    def occlusion_code(self) -> UInt8[np.ndarray, "h w"]:
+        """Return 0 for visible pixels, 1 for occluded ones, 2 for those out of the frame."""
+        return self.folder.load(self.task.name("occlusion"))
+
+    def occlusion(self) -> tuple[Bool[np.ndarray, "h w"], Bool[np.ndarray, "h w"]]:
+        """Return masks of the occluded pixels and of those out of the frame."""
+        code = self.occlusion_code()
+        return code == 1, code == 2
+
+    def confidence(self) -> Float32[np.ndarray, "h w"]:
+        """Return the confidence in the flow."""
+        return self.folder.load(self.task.name("confidence")).astype(np.float32)
 
 
 def draw_difference(view: ResultView) -> Picture:
@@ -97,13 +94,12 @@ def draw_error(view: ResultView) -> Picture:
 
 def draw_panel(view: ResultView) -> Picture:
     """Draw all views in one figure."""
-    seen = view.visibility()
     return viz.pair_panel(
         view.frame(0),
         view.frame(1),
         view.flow(),
-        occlusion=seen.occlusion,
-        confidence=seen.confidence,
+        occlusion=view.occlusion(),
+        confidence=view.confidence(),
         error=draw_error(view) if view.job.footage.truth else None,
         max_length=view.scale,
     )
@@ -115,8 +111,8 @@ PICTURES: dict[str, Callable[[ResultView], Picture]] = {
     "flow": lambda view: viz.flow_to_image(view.flow(), max_length=view.scale),
     "arrows": lambda view: viz.flow_arrows(view.frame(0), view.flow()),
     "warped": lambda view: viz.warp_back(view.frame(1), view.flow()),
-    "occlusion": lambda view: viz.occlusion_layer(*view.visibility().occlusion),
-    "confidence": lambda view: viz.confidence_map(view.visibility().confidence),
+    "occlusion": lambda view: viz.occlusion_layer(*view.occlusion()),
+    "confidence": lambda view: viz.confidence_map(view.confidence()),
     "difference": draw_difference,
     "error": draw_error,
     "panel": draw_panel,
@@ -135,34 +131,30 @@ ARCHIVED = {
 
 def pack_values(view: ResultView) -> bytes:
     """Return u, v, occlusion and confidence of every pixel as float32, row by row."""
-    seen = view.visibility()
     flow = view.flow()
     values = np.empty((*flow.shape[:2], 4), "<f4")
-    values[..., :2], values[..., 2], values[..., 3] = flow, seen.code, seen.confidence
+    values[..., :2] = flow
+    values[..., 2], values[..., 3] = view.occlusion_code(), view.confidence()
     return values.tobytes()
 
 
 def pack_bidirectional(view: ResultView) -> bytes:
     """Return flow, occlusion and confidence as an .npz file."""
-    seen, flow, buffer = view.visibility(), view.flow(), BytesIO()
-    occluded_in, occluded_out = seen.occlusion
+    flow, buffer = view.flow(), BytesIO()
+    occluded_in, occluded_out = view.occlusion()
     np.savez_compressed(
         buffer,
         flow=flow,
         valid=np.ones(flow.shape[:2], bool),
         occluded_in=occluded_in,
         occluded_out=occluded_out,
-        confidence=seen.confidence,
+        confidence=view.confidence(),
     )
     return buffer.getvalue()
 
 
 def flow_file(view: ResultView, name: str) -> Path:
-    """Return a flow file, which is written on the first request.
-
-    Raises:
-        FlowFileError: The format cannot hold this flow.
-    """
+    """Return a flow file, which is written on the first request."""
     iteration = view.iteration or view.job.request.iters
     file = view.task.name(f"flow-{iteration:02d}{FLOW_FILES[name]}")
     try:
@@ -188,14 +180,9 @@ def archive(job: Job) -> Path:
 
 
 class AttentionCache:
-    """Encoded frames for attention maps; the least recently used are dropped.
+    """Encoded frames for attention maps; the least recently used are dropped."""
 
-    Args:
-        size: Number of frames to keep. One of 450,000 pixels takes about 7 MB.
-    """
-
-    def __init__(self, size: int = 8) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._frames: OrderedDict[tuple[str, Task], FrameAttention] = OrderedDict()
         self._lock = Lock()
 
@@ -206,7 +193,7 @@ class AttentionCache:
         with self._lock:
             if key not in self._frames:
                 self._frames[key] = estimator.attend(ResultView(job, task).frame(0))
-                while len(self._frames) > self._size:
+                while len(self._frames) > CACHED_FRAMES:
                     self._frames.popitem(last=False)
             self._frames.move_to_end(key)
             return self._frames[key]

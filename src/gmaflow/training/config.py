@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
+
 from gmaflow.data import MIXTURES
 from gmaflow.errors import TrainingError, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
@@ -30,6 +32,9 @@ EXTRA_STEPS = 100
 RISING_SHARE = 0.05
 FIRST_DIVISOR = 25.0
 LAST_DIVISOR = 1e4
+
+AHEAD_UNIT = 6
+"""Iterations ahead are drawn in multiples of this: each number is recorded on its own."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,9 @@ class TrainConfig:
     """Refinement iterations of the network in a step."""
     lr: float = 4e-4
     """Peak of the one-cycle learning rate."""
+    decay: float = 0.0
+    """Keep the learning rate at its peak after the warm-up, and let it fall to 0 over this share of
+    the steps at the end; 0: one cycle."""
     weight_decay: float = 1e-4
     """Weight decay of AdamW."""
     gamma: float = 0.8
@@ -120,7 +128,8 @@ class TrainConfig:
     occluded_from: float = 0.0
     """Ignore occluded pixels in the loss for this share of the steps."""
     iters_growth: str = ""
-    """Use fewer iterations at first, as in "0:4 0.5:8 0.8:12": share of the steps, iterations."""
+    """Use fewer iterations at first, as in "0:4 0.5:8 0.8:8+12": share of the steps, iterations,
+    and how many more may run ahead of them without a gradient (drawn for each step)."""
     ema: float = 0.0
     """Decay of an exponential moving average of the weights, such as 0.999, which is then saved;
     0: off."""
@@ -130,6 +139,9 @@ class TrainConfig:
     erase: float = 0.0
     """Share of the pairs in which 1 or 2 boxes (48 to 96 px) of the second frame's features are
     replaced by their mean: motion there must come from elsewhere; 0: off."""
+    disturbed: float = 0.0
+    """Share of the pairs that start from a disturbed true flow instead of zero, as a warm start
+    does; 0: off."""
     accumulate: int = 0
     """Compute the gradient of a batch in this many parts, to save memory; 0: as few as fit."""
 
@@ -139,7 +151,8 @@ class TrainConfig:
     start_step: int = 0
     """Start at this step of the schedule and the data, from the weights given with --init."""
     warm_up: int = 200
-    """Steps over which the learning rate rises after --start-step, while Adam's moments refill."""
+    """Steps over which the learning rate rises after --start-step, or with --decay, while Adam's
+    moments refill."""
 
     # Logging, checkpoints and validation.
     log_every: int = 100
@@ -174,7 +187,7 @@ class TrainConfig:
             raise TrainingError("stage: is for training only; validate on set:NAME instead")
         self._check_sizes()
         self._check_shares()
-        fewest = min(iters for _, iters in self.growth)
+        fewest = min(phase.iters for phase in self.growth)
         if self.network.continues and fewest <= FIRST_ITERATION:
             raise TrainingError(
                 f"{self.model} continues motion from iteration {FIRST_ITERATION + 1} on, so "
@@ -214,21 +227,21 @@ class TrainConfig:
         return max(1, self.accumulate)
 
     @property
-    def growth(self) -> tuple[tuple[float, int], ...]:
-        """The schedule of iterations, as (share of the steps, iterations)."""
+    def growth(self) -> tuple["Phase", ...]:
+        """The schedule of iterations."""
         if not self.iters_growth.strip():
-            return ((0.0, self.iters),)
+            return (Phase(0.0, self.iters, 0),)
         try:
-            parts = [part.split(":") for part in self.iters_growth.split()]
-            schedule = tuple((float(share), int(iters)) for share, iters in parts)
+            schedule = tuple(Phase.parse(part) for part in self.iters_growth.split())
         except ValueError:
             schedule = ()
-        shares = [share for share, _ in schedule]
+        shares = [phase.share for phase in schedule]
         valid = bool(shares) and shares[0] == 0 and sorted(set(shares)) == shares
-        if not valid or shares[-1] >= 1 or min(iters for _, iters in schedule) < 1:
+        valid = valid and all(phase.iters >= 1 and phase.ahead >= 0 for phase in schedule)
+        if not valid or shares[-1] >= 1:
             raise TrainingError(
                 f"invalid iters_growth={self.iters_growth!r}; give rising shares starting at 0, "
-                'with iterations, as in "0:4 0.5:8 0.8:12"'
+                'with iterations, as in "0:4 0.5:8 0.8:8+12"'
             )
         return schedule
 
@@ -270,6 +283,8 @@ class TrainConfig:
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
+            "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),
+            "decay": (0 <= self.decay <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
         for name, (within, wanted) in bounds.items():
@@ -329,6 +344,22 @@ def as_text(value: object) -> str:
 # The schedule: settings that change during training.
 
 
+class Phase(NamedTuple):
+    """The number of iterations from a share of the steps on."""
+
+    share: float
+    iters: int
+    ahead: int
+    """How many more may run ahead, without a gradient."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Phase":
+        """Parse "0.5:8" or "0.5:8+12"."""
+        share, iters = text.split(":")
+        iters, _, ahead = iters.partition("+")
+        return cls(float(share), int(iters), int(ahead or 0))
+
+
 class StepPlan(NamedTuple):
     """The settings of one step."""
 
@@ -336,19 +367,27 @@ class StepPlan(NamedTuple):
     iters: int
     occluded: bool
     """Whether occluded pixels count in the loss."""
+    ahead: int = 0
+    """Iterations that run ahead of the others, without a gradient."""
 
 
 def plan_at(step: int, config: TrainConfig) -> StepPlan:
     """Return the settings of a step, counted from 0."""
-    return StepPlan(lr_at(step, config), iters_at(step, config), occluded_at(step, config))
+    phase = [phase for phase in config.growth if step >= phase.share * config.steps][-1]
+    # Drawn from the step's number, so that a resumed run draws the same.
+    most = phase.ahead // AHEAD_UNIT
+    ahead = AHEAD_UNIT * int(np.random.default_rng([config.seed, step]).integers(most + 1))
+    return StepPlan(lr_at(step, config), phase.iters, occluded_at(step, config), ahead)
 
 
 def lr_at(step: int, config: TrainConfig) -> float:
-    """Return the learning rate of a step, including the warm-up after `start_step`."""
+    """Return the learning rate of a step, including the warm-up."""
+    warmed = min(1.0, (step - config.start_step + 1) / config.warm_up)
+    if config.decay:
+        left = (config.steps - step) / (config.decay * config.steps)
+        return config.lr * warmed * min(1.0, left)
     rate = one_cycle(step, steps=config.steps, peak=config.lr)
-    if config.start_step:
-        rate *= min(1.0, (step - config.start_step + 1) / config.warm_up)
-    return rate
+    return rate * warmed if config.start_step else rate
 
 
 def one_cycle(step: int, *, steps: int, peak: float) -> float:
@@ -360,12 +399,6 @@ def one_cycle(step: int, *, steps: int, peak: float) -> float:
         return first + (peak - first) * step / turn
     last = first / LAST_DIVISOR
     return peak + (last - peak) * (step - turn) / (end - turn)
-
-
-def iters_at(step: int, config: TrainConfig) -> int:
-    """Return the number of refinement iterations of a step."""
-    begun = [iters for share, iters in config.growth if step >= share * config.steps]
-    return begun[-1]
 
 
 def occluded_at(step: int, config: TrainConfig) -> bool:

@@ -19,9 +19,7 @@ class HalfPrecisionCopy:
     Batch norm layers and the continuation are shared with the original: statistics, and sums of
     positions and flow, need float32.
 
-    Args:
-        network: The float32 network; its weights become channels last, too.
-        dtype: The type to compute in.
+    The weights of the float32 network become channels last, too.
     """
 
     def __init__(self, network: FlowNetwork, dtype: torch.dtype) -> None:

@@ -43,12 +43,8 @@ def loss_weights(
 ) -> Float[Tensor, "b h w"]:
     """Return the weight of each pixel: 0 where the true flow is unknown or too large.
 
-    Args:
-        flow: True flow.
-        valid: Where it is known.
-        occluded: Pixels not visible in the second frame.
-        occluded_weight: Weight of occluded pixels; a tensor, so that it can change while a recorded
-            step stays the same.
+    The weight of occluded pixels is a tensor, so that it can change while a recorded step stays the
+    same.
     """
     counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
     return torch.where(occluded, occluded_weight, 1.0) * counts

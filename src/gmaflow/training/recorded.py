@@ -32,12 +32,12 @@ WARM_UPS = 3
 
 
 class RecordedStep:
-    """A `TrainStep` that does the same, faster. Each number of iterations is recorded once."""
+    """A `TrainStep` that does the same, faster. Each plan of iterations is recorded once."""
 
     def __init__(self, step: TrainStep) -> None:
         self.step = step
         self._parts = CompiledParts(step.computing)
-        self._recordings: dict[int, Replay] = {}
+        self._recordings: dict[tuple[int, int], Replay] = {}
 
     def compile(self, batch: Batch, names: Collection[str] = PARTS) -> None:
         """Compile parts before the first step needs them, without learning from the batch."""
@@ -51,13 +51,14 @@ class RecordedStep:
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The next step overwrites the result."""
         self.step.prepare(plan)
-        if plan.iters not in self._recordings:
-            self._recordings[plan.iters] = self._record(batch, plan.iters)
-        return StepResult(*self._recordings[plan.iters](*batch))
+        iterations = (plan.iters, plan.ahead)
+        if iterations not in self._recordings:
+            self._recordings[iterations] = self._record(batch, *iterations)
+        return StepResult(*self._recordings[iterations](*batch))
 
-    def _record(self, batch: Batch, iters: int) -> Replay:
+    def _record(self, batch: Batch, iters: int, ahead: int) -> Replay:
         def run(*tensors: Tensor) -> StepResult:
-            return self.step.run(Batch(*tensors), iters)
+            return self.step.run(Batch(*tensors), iters, ahead)
 
         with self._parts.used(), cudnn_flag("benchmark"), unchanged(self.step):
             pool = GraphPool(self.step.device)

@@ -83,11 +83,7 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("step-*.pt") if _NAME.fullmatch(path.name))
 
     def save(self, state: TrainState, *, keep: int) -> Path:
-        """Write a checkpoint, then delete all but the newest ones.
-
-        Raises:
-            OutputError: writing failed; existing checkpoints are unchanged.
-        """
+        """Write a checkpoint, then delete all but the newest ones."""
         path = self.folder / f"step-{state.step:08d}.pt"
         content = {
             "version": VERSION,
@@ -193,12 +189,7 @@ class RunFolder:
         self.checkpoints = Checkpoints(path / "checkpoints")
 
     def check(self, config: TrainConfig, *, resume: bool, overwrite: bool) -> None:
-        """Check that the folder can be used for this run. Nothing is changed.
-
-        Raises:
-            OutputError: the folder contains other files, or is not writable.
-            TrainingError: there is no run to resume, or it has another config.
-        """
+        """Check that the folder can be used for this run. Nothing is changed."""
         self.record.check_start(resume=resume, overwrite=overwrite)
         if not resume:
             return

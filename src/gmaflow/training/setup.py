@@ -23,7 +23,7 @@ from gmaflow.training.run_folder import RunFolder, restore_random
 from gmaflow.training.sources import Source, load_textures, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
-from gmaflow.weights import find_checkpoint
+from gmaflow.weights import describe, find_checkpoint
 from gmaflow.weights.checkpoint import with_continuation
 
 
@@ -71,11 +71,7 @@ class TrainingRun:
 def prepare(
     config: TrainConfig, options: RunOptions, world: World, device: torch.device
 ) -> TrainingRun:
-    """Check and build everything, then open the run's folder.
-
-    Raises:
-        FlowError: something is missing or does not fit; no file has been written.
-    """
+    """Check and build everything, then open the run's folder."""
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
     state = folder.checkpoints.newest() if options.resume else None
@@ -146,7 +142,7 @@ def step_memory(
     dtype = pick_dtype(as_precision(config.precision), device)
     share = dtype.itemsize / 4 * (CUDA_SHARE if device.type == "cuda" else 1.0)
     share *= SMALL_SHARE if config.network.small else 1.0
-    iters = max(iters for _, iters in config.growth)
+    iters = max(phase.iters for phase in config.growth)
     each = pixels * (PIXEL_BYTES + ITERATION_BYTES * iters) + CELL_BYTES * (pixels / STRIDE**2) ** 2
     rendering = RENDERING_BYTES * pixels * pairs if config.data.startswith("scenes:") else 0.0
     return FIXED_BYTES + max(pairs // parts * share * each, rendering)
@@ -159,9 +155,6 @@ def fit_into_memory(
 
     Returns:
         The config, and what to tell the user: nothing if a step fits as configured.
-
-    Raises:
-        TrainingError: a step does not fit even pair by pair.
     """
     pairs = world.share(config.batch, parts=config.parts * config.ways)
     # Too large a step on a GPU fails with advice, so split only what cannot fit there.
@@ -210,8 +203,6 @@ def make_network(config: TrainConfig) -> FlowNetwork:
     if config.init:
         checkpoint = with_continuation(find_checkpoint(config.init), config.network)
         if checkpoint.origin == "gmaflow" and checkpoint.config != config.network:
-            from gmaflow.weights import describe
-
             raise WeightsError(
                 f"{config.init} contains {describe(checkpoint.config)}, but the run trains "
                 f"{describe(config.network)}; choose the model of the weights"

@@ -28,7 +28,7 @@ from gmaflow.data import (
     open_mixture,
     sparse_augmentation,
 )
-from gmaflow.data.roots import find_subfolder
+from gmaflow.data.dataset import find_subfolder
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures

@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.model import EncodedFrame, FlowNetwork, Prediction
+from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, Prediction, pixel_grid
 from gmaflow.model.network import layout_of
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import StepPlan, TrainConfig
@@ -24,6 +25,7 @@ from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import (
     CONTINUATION_WEIGHT,
+    MAX_FLOW,
     continuation_loss,
     error_sums,
     loss_weights,
@@ -32,11 +34,16 @@ from gmaflow.training.loss import (
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
-GROWTH_INTERVAL = 2000
+GROWTH_INTERVAL = 200
+"""Good steps after which the loss scale doubles. torch's 2,000 are too many: if one step in a
+thousand overflows, the scale falls until small gradients vanish, and training fails."""
 CONTINUATION_RATE = 5.0
 """How much higher the learning rate of the continuation is."""
 ERASED_SIDES = (6, 12)
 """Sides of erased boxes, in cells."""
+REVERSED_SHARE = 0.15
+"""Share of the disturbed starts that are of another pair, so useless: of the same frames backward
+if the batch is both ways."""
 
 
 ParameterGroup: TypeAlias = tuple[list[nn.Parameter], Float[Tensor, ""]]
@@ -95,7 +102,7 @@ class TrainStep:
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Train on a batch with the settings of `plan`."""
         self.prepare(plan)
-        return self.run(batch, plan.iters)
+        return self.run(batch, plan.iters, plan.ahead)
 
     def prepare(self, plan: StepPlan) -> None:
         """Fill the tensors with the step's settings."""
@@ -103,7 +110,7 @@ class TrainStep:
         self.continuation_lr.fill_(CONTINUATION_RATE * plan.lr)
         self.occluded_weight.fill_(float(plan.occluded))
 
-    def run(self, batch: Batch, iters: int) -> StepResult:
+    def run(self, batch: Batch, iters: int, ahead: int = 0) -> StepResult:
         """Train on a batch with the settings last prepared."""
         statistics = list(self.network.buffers())
         before = [value.clone() for value in statistics]
@@ -112,7 +119,7 @@ class TrainStep:
         if self.half is not None:
             self.half.refresh()
         parts = batch.split(self.config.parts)
-        results = [self.learn(part, iters, last=part is parts[-1]) for part in parts]
+        results = [self.learn(part, iters, ahead, last=part is parts[-1]) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
 
@@ -128,11 +135,16 @@ class TrainStep:
         return StepResult(loss, norm, errors, failed)
 
     def learn(
-        self, part: Batch, iters: int, *, last: bool
+        self, part: Batch, iters: int, ahead: int, *, last: bool
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
         with self.sharing(now=last):
-            prediction: Prediction = self.parallel(part.image1, part.image2, iters=iters)
+            start = None
+            if self.config.disturbed:
+                start = disturb(part.flow, part.valid, self.config.disturbed)
+            prediction: Prediction = self.parallel(
+                part.image1, part.image2, iters=iters, ahead=ahead, flow_init=start
+            )
             weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
             loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
             if prediction.continued:
@@ -259,7 +271,7 @@ def make_optimizer(groups: list[ParameterGroup], config: TrainConfig) -> torch.o
 class LossScale:
     """A factor on the loss that keeps small gradients representable in half precision.
 
-    It halves when a gradient overflows and doubles after 2,000 good steps, like torch's GradScaler.
+    It halves when a gradient overflows and doubles after 200 good steps.
     GradScaler keeps part of its state in Python; here everything is a tensor, so that a step can be
     recorded as a CUDA graph.
     """
@@ -325,7 +337,13 @@ class PairLearner(nn.Module):
         self.erase = erase
 
     def forward(
-        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"], *, iters: int
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        *,
+        iters: int,
+        ahead: int = 0,
+        flow_init: Float[Tensor, "b 2 h w"] | None = None,
     ) -> Prediction:
         """Estimate the flow of every iteration.
 
@@ -334,6 +352,8 @@ class PairLearner(nn.Module):
             image2: Second frames; unused both ways, since they are image1 with its halves
                 exchanged.
             iters: Number of refinement iterations.
+            ahead: Iterations before those, see `FlowNetwork.match`.
+            flow_init: Where to start; zero by default.
         """
         if self.both_ways:
             first = self.network.encode_frame(image1)
@@ -343,7 +363,9 @@ class PairLearner(nn.Module):
             first = EncodedFrame(features1, *self.network.encode_context(image1))
         if self.erase:
             features2 = erase_boxes(features2, self.erase)
-        return self.network.match(first, features2, iters=iters, all_iterations=True)
+        return self.network.match(
+            first, features2, iters=iters, ahead=ahead, flow_init=flow_init, all_iterations=True
+        )
 
 
 def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tensor, "b c h w"]:
@@ -369,6 +391,38 @@ def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tenso
     mean = features.detach().float().mean(dim=(2, 3), keepdim=True).to(features.dtype)
     filled = torch.where(erased[:, None], mean, features)
     return filled.contiguous(memory_format=layout_of(features))
+
+
+@torch.no_grad()
+def disturb(
+    flow: Float[Tensor, "b 2 H W"], valid: Bool[Tensor, "b H W"], share: float
+) -> Float[Tensor, "b 2 h w"]:
+    """Return starts on the 1/8 grid: for a share of the pairs a wrong true flow, otherwise zero.
+
+    A warm start is the last pair's flow, moved along itself. It differs from the truth in speed,
+    by smooth changes of motion, and its edges are displaced.
+    """
+    middle = slice(STRIDE // 2, None, STRIDE)
+    known = valid[:, None, middle, middle]
+    start = torch.where(known, flow[..., middle, middle], 0.0).clamp(-MAX_FLOW, MAX_FLOW) / STRIDE
+    batch, _, height, width = start.shape
+    drawn = torch.rand(batch, 4, 1, 1, 1, device=flow.device)
+
+    def smooth_noise() -> Float[Tensor, "b 2 h w"]:
+        """Return noise of about unit size that varies over a third of the frame."""
+        coarse = torch.randn(batch, 2, 4, 5, device=flow.device)
+        return F.interpolate(coarse, (height, width), mode="bilinear", align_corners=True)
+
+    other = torch.cat(start.chunk(2)[::-1]) if batch > 1 else -start
+    start = torch.where(drawn[:, 1] < REVERSED_SHARE, other, start)
+    # Edges are displaced by one or two cells.
+    x, y = (pixel_grid(start) + 1.5 * smooth_noise()).unbind(dim=1)
+    places = torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], dim=-1)
+    start = F.grid_sample(start, places, mode="nearest", padding_mode="border", align_corners=True)
+    size = start.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
+    start = start * (0.6 + 0.6 * drawn[:, 2])  # another speed
+    start = start + (0.1 + 0.3 * drawn[:, 3] * size) * smooth_noise()
+    return torch.where(drawn[:, 0] < share, start, 0.0)
 
 
 def exchange_halves(tensor: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:

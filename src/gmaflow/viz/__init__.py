@@ -2,7 +2,7 @@
 
 `flow_colors` draws flow in the usual colour code, `arrows` as arrows, and `warp` warps frames back.
 `maps` draws errors, confidence, occlusion and attention; `panels` arranges pictures in a grid.
-`plots` draws curves with matplotlib; `drawing` holds what the others share.
+`plots` draws curves with matplotlib.
 """
 
 from gmaflow.viz.arrows import flow_arrows
@@ -17,7 +17,6 @@ from gmaflow.viz.maps import (
     attention_overlay,
     attention_pictures,
     confidence_map,
-    error_legend,
     error_map,
     occlusion_layer,
     occlusion_overlay,
@@ -34,7 +33,6 @@ __all__ = [
     "attention_pictures",
     "color_wheel",
     "confidence_map",
-    "error_legend",
     "error_map",
     "flow_arrows",
     "flow_to_image",

@@ -5,9 +5,9 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import INK, blend, check_flow, check_image, check_positive
-from gmaflow.viz.flow_colors import flow_to_image, known_pixels
+from gmaflow.io.images import check_flow, check_image, check_positive, check_same_size
+from gmaflow.viz.flow_colors import INK, flow_to_image, known_pixels
+from gmaflow.viz.maps import blend
 
 
 def flow_arrows(

@@ -7,27 +7,31 @@ from jaxtyping import Bool, Float, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import (
-    EMBER,
-    INK,
-    REEF,
-    WHITE,
-    blend,
-    check_flow,
-    check_image,
-    check_positive,
-    colorize,
-    font,
-    mark_point,
-    text_width,
+from gmaflow.io.images import check_flow, check_image, check_positive, check_same_size
+from gmaflow.viz.flow_colors import INK, known_pixels, without_unknown
+
+# Lightness grows from 0 to 1, so that more looks like more. Both ramps start well above black,
+# which means unknown, and run from blue to yellow, which every kind of colour vision separates.
+_EMBER = (
+    (38, 34, 98),
+    (102, 36, 130),
+    (178, 48, 118),
+    (232, 86, 78),
+    (250, 160, 56),
+    (255, 246, 178),
 )
-from gmaflow.viz.flow_colors import format_length, known_pixels, without_unknown
+_REEF = (
+    (52, 24, 72),
+    (56, 70, 132),
+    (34, 118, 142),
+    (44, 164, 130),
+    (138, 206, 92),
+    (250, 242, 130),
+)
 
 # Errors span from a tenth of a pixel to a hundred. The scale is linear below this error and
 # logarithmic above it, so that both ends are visible in one picture.
 _KNEE = 0.5
-_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 # Orange and blue are distinguishable with nearly every kind of colour vision.
 _IN_FRAME = (255, 140, 0)
@@ -36,6 +40,30 @@ _OPACITY = 0.6
 
 # None of these colours occurs in the ramp of the attention maps.
 _MARKERS = ((90, 255, 150), (80, 220, 255), (255, 255, 255), (255, 150, 255), (190, 255, 60))
+
+
+def _table(stops: tuple[tuple[int, int, int], ...]) -> UInt8[np.ndarray, "256 3"]:
+    at = np.linspace(0, 1, 256)
+    where = np.linspace(0, 1, len(stops))
+    channels = [np.interp(at, where, channel) for channel in zip(*stops, strict=True)]
+    return np.rint(np.stack(channels, axis=1)).astype(np.uint8)
+
+
+EMBER = _table(_EMBER)
+"""The ramp of errors and attention."""
+REEF = _table(_REEF)
+"""The ramp of confidence."""
+
+
+def colorize(
+    values: Float32[np.ndarray, "*shape"], ramp: UInt8[np.ndarray, "256 3"]
+) -> UInt8[np.ndarray, "*shape 3"]:
+    """Map values from 0 to 1 to colours; values outside are clipped and NaN becomes black."""
+    known = ~np.isnan(values)
+    index = np.rint(np.clip(np.where(known, values, 0), 0, 1) * 255).astype(np.intp)
+    picture = ramp.take(index, axis=0)
+    picture[~known] = 0
+    return picture
 
 
 def error_map(
@@ -53,9 +81,6 @@ def error_map(
         valid: where the truth is known. Other pixels, and values that are not finite, are black.
         max_error: the error in pixels at the end of the scale. By default the largest error, or 1
             if all are smaller. Set it to compare pictures.
-
-    Returns:
-        The picture; `error_legend` draws its scale.
     """
     check_flow(flow)
     check_flow(truth, name="truth")
@@ -70,40 +95,10 @@ def error_map(
     return colorize(_on_scale(error, max_error), EMBER)
 
 
-def error_legend(max_error: float, *, width: int = 480) -> UInt8[np.ndarray, "_ {width} 3"]:
-    """Draw the scale of an `error_map` as a strip, labelled in pixels.
-
-    Args:
-        max_error: the error at the end of the scale: the value given to `error_map`, or its
-            default, `largest_length(flow - truth, valid=valid)` and at least 1.
-        width: width of the strip in pixels, 64 or more.
-    """
-    check_positive("max_error", max_error)
-    if width < 64:
-        raise FlowError(f"a legend {width} pixels wide is not readable; give 64 or more")
-    size = int(np.clip(width / 30, 10, 24))
-    margin, bar = size, round(1.2 * size)
-    strip = Image.new("RGB", (width, margin // 2 + bar + 2 * size), WHITE)
-    draw = ImageDraw.Draw(strip)
-
-    length = width - 2 * margin
-    ramp = colorize(np.linspace(0, 1, length, dtype=np.float32)[None], EMBER)
-    strip.paste(Image.fromarray(ramp.repeat(bar, axis=0)), (margin, margin // 2))
-
-    foot = margin // 2 + bar
-    for x, label in _labels(max_error, length=length, size=size):
-        draw.line([(margin + x, foot), (margin + x, foot + size // 4)], fill=INK)
-        half = text_width(label, size) / 2
-        middle = min(max(margin + x, half + 1), width - half - 1)
-        draw.text((middle, foot + size // 2), label, fill=INK, font=font(size), anchor="mt")
-    return np.array(strip)
-
-
 def confidence_map(confidence: Float32[np.ndarray, "h w"]) -> UInt8[np.ndarray, "h w 3"]:
     """Colour each pixel by the confidence in its flow, from dark (0) to light (1).
 
-    Args:
-        confidence: from 0 to 1; values outside are clipped and NaN is black.
+    Values outside are clipped and NaN is black.
     """
     if confidence.ndim != 2:
         raise FlowError(f"got a confidence of shape {confidence.shape}; give (height, width)")
@@ -115,12 +110,9 @@ def occlusion_overlay(
     occluded_in: Bool[np.ndarray, "h w"],
     occluded_out: Bool[np.ndarray, "h w"],
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Tint occluded pixels: orange inside the frame, blue where they leave it.
+    """Tint occluded pixels of the first frame: orange inside the frame, blue where they leave it.
 
-    Args:
-        image: the first frame.
-        occluded_in: occluded in the second frame, inside it.
-        occluded_out: outside the second frame; takes precedence if a pixel is in both masks.
+    `occluded_out` takes precedence if a pixel is in both masks.
     """
     check_image(image)
     check_same_size(
@@ -140,15 +132,7 @@ def occlusion_overlay(
 def occlusion_layer(
     occluded_in: Bool[np.ndarray, "h w"], occluded_out: Bool[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 4"]:
-    """Draw the tints of `occlusion_overlay` as a transparent layer of their own.
-
-    Args:
-        occluded_in: occluded in the second frame, inside it.
-        occluded_out: outside the second frame; takes precedence if a pixel is in both masks.
-
-    Returns:
-        The picture, with alpha.
-    """
+    """Draw the tints of `occlusion_overlay` as a transparent layer of their own."""
     check_same_size({"occluded-in mask": occluded_in, "occluded-out mask": occluded_out})
     layer = np.zeros((*occluded_in.shape, 4), np.uint8)
     opacity = round(255 * _OPACITY)
@@ -161,6 +145,7 @@ def attention_overlay(
     image: UInt8[np.ndarray, "h w 3"],
     attention: Float32[np.ndarray, "h8 w8"],
     query: tuple[float, float],
+    color: tuple[int, int, int] = _MARKERS[0],
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw the attention of one point over the darkened image; brighter is more.
 
@@ -168,66 +153,9 @@ def attention_overlay(
         image: the first frame.
         attention: weights of one query, 0 or more, on a coarser grid that covers the image. Only
             their ratios matter.
-        query: the point that attends, x and y in pixels of the image.
-
-    Returns:
-        The picture, with a ring at the query.
+        query: the point that attends, x and y in pixels of the image; it gets a ring.
+        color: of the ring.
     """
-    return _overlay_attention(image, attention, query, _MARKERS[0])
-
-
-def attention_pictures(
-    image: UInt8[np.ndarray, "h w 3"],
-    maps: Sequence[Float32[np.ndarray, "h8 w8"]],
-    queries: Sequence[tuple[float, float]],
-) -> tuple[UInt8[np.ndarray, "h w 3"], list[UInt8[np.ndarray, "h w 3"]]]:
-    """Draw the frame with its query points, and one picture for the attention map of each.
-
-    Args:
-        image: the first frame.
-        maps: one map for each query.
-        queries: points, x and y in pixels of the image. Each has a ring of its own colour, in the
-            frame and in its map.
-    """
-    if len(maps) != len(queries) or not queries:
-        raise FlowError(
-            f"got {len(maps)} attention maps for {len(queries)} query points; "
-            "give one map for each of at least one point"
-        )
-    frame, overlays = image, []
-    for i, (attention, query) in enumerate(zip(maps, queries, strict=True)):
-        color = _MARKERS[i % len(_MARKERS)]
-        overlays.append(_overlay_attention(image, attention, query, color))
-        frame = mark_point(frame, query, color=color)
-    return frame, overlays
-
-
-def _on_scale(error: Float[np.ndarray, "*shape"], max_error: float) -> Float[np.ndarray, "*shape"]:
-    """The position of an error on the scale from 0 to 1."""
-    return np.log1p(error / _KNEE) / np.float32(np.log1p(max_error / _KNEE))
-
-
-def _labels(max_error: float, *, length: int, size: int) -> list[tuple[int, str]]:
-    """Positions and texts below the strip: both ends, and round numbers where there is room."""
-    last = (length - 1, f"{format_length(max_error)} px")
-    labels = [(0, "0")]
-    end = length - text_width(last[1], size)
-    for tick in _TICKS:
-        x = round(_on_scale(np.array([tick], np.float32), max_error).item() * (length - 1))
-        label = format(tick, "g")
-        half = text_width(label, size) / 2
-        taken = labels[-1][0] + text_width(labels[-1][1], size) / 2
-        if x - half > taken + size and x + half < end - size:
-            labels.append((x, label))
-    return [*labels, last]
-
-
-def _overlay_attention(
-    image: UInt8[np.ndarray, "h w 3"],
-    attention: Float32[np.ndarray, "h8 w8"],
-    query: tuple[float, float],
-    color: tuple[int, int, int],
-) -> UInt8[np.ndarray, "h w 3"]:
     check_image(image)
     _check_query(image, query)
     if attention.ndim != 2 or not attention.size:
@@ -240,6 +168,33 @@ def _overlay_attention(
     ground = np.broadcast_to(gray * np.float32(0.45), image.shape)
     picture = blend(ground, colorize(strength, EMBER), 0.2 + 0.7 * strength[..., None])
     return mark_point(picture, query, color=color)
+
+
+def attention_pictures(
+    image: UInt8[np.ndarray, "h w 3"],
+    maps: Sequence[Float32[np.ndarray, "h8 w8"]],
+    queries: Sequence[tuple[float, float]],
+) -> tuple[UInt8[np.ndarray, "h w 3"], list[UInt8[np.ndarray, "h w 3"]]]:
+    """Draw the frame with its query points, and one picture for the attention map of each.
+
+    Each point, x and y in pixels of the image, has a ring of its own colour in both.
+    """
+    if len(maps) != len(queries) or not queries:
+        raise FlowError(
+            f"got {len(maps)} attention maps for {len(queries)} query points; "
+            "give one map for each of at least one point"
+        )
+    frame, overlays = image, []
+    for i, (attention, query) in enumerate(zip(maps, queries, strict=True)):
+        color = _MARKERS[i % len(_MARKERS)]
+        overlays.append(attention_overlay(image, attention, query, color))
+        frame = mark_point(frame, query, color=color)
+    return frame, overlays
+
+
+def _on_scale(error: Float[np.ndarray, "*shape"], max_error: float) -> Float[np.ndarray, "*shape"]:
+    """The position of an error on the scale from 0 to 1."""
+    return np.log1p(error / _KNEE) / np.float32(np.log1p(max_error / _KNEE))
 
 
 def _stretch(
@@ -262,3 +217,48 @@ def _check_query(image: UInt8[np.ndarray, "h w 3"], query: tuple[float, float]) 
             f"the query point ({x:g}, {y:g}) is not in the image; "
             f"give x from 0 to {width - 1} and y from 0 to {height - 1}"
         )
+
+
+def blend(
+    below: UInt8[np.ndarray, "h w 3"] | Float[np.ndarray, "h w 3"],
+    above: UInt8[np.ndarray, "#h #w 3"] | Float[np.ndarray, "#h #w 3"],
+    opacity: Float[np.ndarray, "#h #w 1"] | float,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Draw one picture over another; with an opacity of 1 only `above` is visible."""
+    over = np.asarray(opacity, dtype=np.float32)
+    return np.rint(below * (1 - over) + above * over).astype(np.uint8)
+
+
+def mark_point(
+    picture: UInt8[np.ndarray, "h w 3"],
+    point: tuple[float, float],
+    *,
+    color: tuple[int, int, int],
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Draw a ring with a dot at a point, outlined so that it is visible on any background."""
+    height, width = picture.shape[:2]
+    radius = max(4.0, min(height, width) / 20)
+    sharp = 5  # drawn at this scale, then reduced: Pillow's own circles are jagged
+
+    side = 2 * int(np.ceil(radius * 1.5)) + 1
+    left, top = (round(c) - side // 2 for c in point)
+    middle = np.rint(np.subtract(point, (left, top)) * sharp).astype(int) + sharp // 2
+    stamp = Image.new("RGBA", (side * sharp, side * sharp), (*INK, 0))
+    draw = ImageDraw.Draw(stamp)
+    line = radius * 0.3
+
+    def ring(reach: float, thickness: float, tint: tuple[int, int, int]) -> None:
+        # Whole numbers on both sides: Pillow truncates fractions, and the ring would be off centre.
+        extent = round(reach * sharp)
+        box = [*(middle - extent).tolist(), *(middle + extent).tolist()]
+        draw.ellipse(box, outline=tint, width=round(thickness * sharp))
+
+    ring(radius + 0.5 * line, 2 * line, INK)
+    ring(radius, line, color)
+    ring(0.42 * radius, radius, INK)
+    ring(0.26 * radius, radius, color)
+
+    result = Image.fromarray(picture)
+    small = stamp.reduce(sharp)
+    result.paste(small, (left, top), small)
+    return np.array(result)

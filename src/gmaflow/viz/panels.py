@@ -8,9 +8,15 @@ from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
-from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import INK, WHITE, check_image, font, shorten
-from gmaflow.viz.flow_colors import flow_to_image, flow_with_legend
+from gmaflow.io.images import check_image, check_same_size
+from gmaflow.viz.flow_colors import (
+    INK,
+    WHITE,
+    flow_to_image,
+    flow_with_legend,
+    font,
+    text_width,
+)
 from gmaflow.viz.maps import attention_pictures, confidence_map, occlusion_overlay
 from gmaflow.viz.warp import warp_back
 
@@ -23,7 +29,6 @@ def panel(
     captions: Sequence[str] | None = None,
     *,
     columns: int | None = None,
-    background: tuple[int, int, int] = WHITE,
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Arrange pictures in a grid.
 
@@ -34,7 +39,6 @@ def panel(
         pictures: one or more, row by row.
         captions: one for each picture, written above it and cut with an ellipsis if too long.
         columns: by default up to four pictures form one row, and more form a square.
-        background: colour of the gutters and of the empty parts of cells.
     """
     _check(pictures, captions, columns)
     columns = columns or (
@@ -49,17 +53,16 @@ def panel(
     whole = Image.new(
         "RGB",
         (columns * (width + gutter) + gutter, rows * (height + line + gutter) + gutter),
-        background,
+        WHITE,
     )
     draw = ImageDraw.Draw(whole)
-    ink = INK if sum(background) > 3 * 128 else WHITE
     for i, picture in enumerate(pictures):
         row, column = divmod(i, columns)
         left = gutter + column * (width + gutter)
         top = gutter + row * (height + line + gutter)
         if captions is not None:
             text = shorten(captions[i], width=width, size=size)
-            draw.text((left + width / 2, top + line / 2), text, ink, font(size), anchor="mm")
+            draw.text((left + width / 2, top + line / 2), text, INK, font(size), anchor="mm")
         if picture.size:
             fitted = _fit(picture, height, width)
             x = left + (width - fitted.width) // 2
@@ -84,7 +87,7 @@ def pair_panel(
         image1: the first frame.
         image2: the second frame.
         flow: motion from the first to the second, in pixels.
-        occlusion: the masks of pixels occluded inside the frame and outside it.
+        occlusion: two masks.
         confidence: confidence in the flow, from 0 to 1.
         error: an `error_map` of the flow.
         max_length: the length at full colour; by default the largest.
@@ -114,15 +117,7 @@ def attention_panel(
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Show the frame with its query points, the attention map of each, and the flow if given.
 
-    Args:
-        image: the first frame.
-        maps: one map for each query.
-        queries: points, x and y in pixels of the image.
-        flow: motion in pixels, for an additional picture.
-        max_length: the length of flow at full colour; by default the largest.
-
-    Returns:
-        The pictures in a row, with captions, as in the paper's figure of attention maps.
+    The pictures are in a row, with captions, as in the paper's figure of attention maps.
     """
     check_same_size({"the image": image, "the flow": flow})
     frame, overlays = attention_pictures(image, maps, queries)
@@ -132,6 +127,19 @@ def attention_panel(
         pictures.append(flow_to_image(flow, max_length=max_length))
         captions.append("Flow")
     return panel(pictures, captions, columns=len(pictures))
+
+
+def shorten(text: str, *, width: int, size: int) -> str:
+    """Cut a line at the end, with an ellipsis, until it is at most `width` pixels wide."""
+    # Hinting leaves a space of small letters only two or three pixels.
+    line = ("  " if size <= 16 else " ").join(text.split())
+    if text_width(line, size) <= width:
+        return line
+    for end in range(len(line) - 1, 0, -1):
+        cut = line[:end].rstrip() + "…"
+        if text_width(cut, size) <= width:
+            return cut
+    return ""
 
 
 def _proportions(height: int, width: int) -> tuple[int, int]:

@@ -12,11 +12,10 @@ from gmaflow.errors import FlowError
 from gmaflow.io import write_image
 
 logger = logging.getLogger(__name__)
-Color = tuple[int, int, int]
 
 # Okabe and Ito's palette, safe for every kind of colour vision, without its yellow, which is
 # invisible on white. The last colour is an addition.
-_COLORS: tuple[Color, ...] = (
+_COLORS = (
     (0, 114, 178),
     (213, 94, 0),
     (0, 158, 115),
@@ -26,28 +25,18 @@ _COLORS: tuple[Color, ...] = (
     (110, 110, 110),
     (90, 50, 150),
 )
-_SMALLEST = (160, 240)
-_DPI = 100
+_SIZE, _DPI = (420, 840), 100  # height and width of the picture in pixels
 _FEW = 12  # curves with at most so many points show them as dots, since only those were measured
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One curve.
-
-    Attributes:
-        label: its name in the legend.
-        x: horizontal coordinates of its points, in order.
-        y: vertical coordinates.
-        dashed: draw a dashed line.
-        color: RGB; by default the next colour of the palette.
-    """
+    """One curve: its name in the legend, and the coordinates of its points, at least two."""
 
     label: str
     x: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " m"]
     dashed: bool = False
-    color: Color | None = None
 
 
 class MissingMatplotlibError(FlowError):
@@ -71,40 +60,27 @@ def line_plot(
     y_label: str = "",
     title: str = "",
     log_x: bool = False,
-    size: tuple[int, int] = (420, 840),
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Draw curves with axes and a legend.
 
-    The vertical axis starts at 0 unless a value is negative.
-
-    Args:
-        series: one or more curves.
-        x_label: what the horizontal axis shows.
-        y_label: what the vertical axis shows.
-        title: written at the top.
-        log_x: use a logarithmic horizontal axis; every x must then be above 0.
-        size: height and width of the picture in pixels.
-
-    Raises:
-        FlowError: matplotlib is not installed, or the series cannot be plotted.
+    The vertical axis starts at 0 unless a value is negative. With `log_x`, the horizontal axis is
+    logarithmic and every x must be above 0.
     """
-    _check(series, log_x, size)
     require_matplotlib()
     # Without pyplot: no global state, no window system, and safe in threads.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    height, width = size
+    height, width = _SIZE
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, layout="constrained")
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for i, one in enumerate(series):
-        color = one.color or _COLORS[i % len(_COLORS)]
         axes.plot(
             one.x,
             one.y,
             label=one.label,
-            color=tuple(channel / 255 for channel in color),
+            color=tuple(channel / 255 for channel in _COLORS[i % len(_COLORS)]),
             linestyle="--" if one.dashed else "-",
             linewidth=2,
             marker="o" if len(one.x) <= _FEW else "",
@@ -137,25 +113,3 @@ def save_plot(
         return False
     write_image(path, picture)
     return True
-
-
-def _check(series: Sequence[Series], log_x: bool, size: tuple[int, int]) -> None:
-    if not series:
-        raise FlowError("got no series to plot; give at least one")
-    if size[0] < _SMALLEST[0] or size[1] < _SMALLEST[1]:
-        raise FlowError(
-            f"a plot of {size[0]}x{size[1]} is not readable; give at least "
-            f"{_SMALLEST[0]}x{_SMALLEST[1]} (height x width)"
-        )
-    for one in series:
-        if len(one.x) != len(one.y) or len(one.x) < 2:
-            raise FlowError(
-                f"series {one.label!r} has {len(one.x)} x and {len(one.y)} y values; "
-                "give the same number of each, at least two"
-            )
-        if not (np.isfinite(one.x).all() and np.isfinite(one.y).all()):
-            raise FlowError(f"series {one.label!r} contains values that are not finite")
-        if log_x and one.x.min() <= 0:
-            raise FlowError(
-                f"series {one.label!r} has an x of {one.x.min():g}; a log axis needs values above 0"
-            )

@@ -7,8 +7,8 @@ import numpy.typing as npt
 from jaxtyping import Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import check_flow, check_image, strips
+from gmaflow.io.images import check_flow, check_image, check_same_size
+from gmaflow.viz.flow_colors import strips
 
 _OUTSIDE = 128
 
@@ -18,12 +18,7 @@ def warp_back(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Warp the second frame back to the first; with a good flow the result looks like frame 1.
 
-    Args:
-        image2: the second frame.
-        flow: motion from the first frame to the second, in pixels.
-
-    Returns:
-        The picture; grey where the flow points outside the frame or is not finite.
+    It is grey where the flow points outside the frame or is not finite.
     """
     check_image(image2)
     check_flow(flow)
@@ -48,15 +43,9 @@ def sample_bilinear(
     x: Float32[np.ndarray, "*points"],
     y: Float32[np.ndarray, "*points"],
 ) -> Float32[np.ndarray, "*points c"]:
-    """Sample an image with bilinear interpolation.
+    """Sample an image with bilinear interpolation; NaN where a coordinate is NaN.
 
-    Args:
-        image: at least one pixel.
-        x: columns; 0 is the centre of the first pixel. Coordinates are clamped to the image.
-        y: rows, likewise.
-
-    Returns:
-        The values, as floats in the image's range; NaN where a coordinate is NaN.
+    0 is the centre of the first pixel. Coordinates are clamped to the image.
     """
     if not image.size:
         raise FlowError(f"an image of shape {image.shape} has no pixels to sample")

@@ -80,11 +80,7 @@ class Checkpoint:
     """The format of the file: `gmaflow`, or `published` for the authors'."""
 
     def build(self) -> FlowNetwork:
-        """Return the network with these weights, in evaluation mode.
-
-        Raises:
-            WeightsError: The tensors do not fit the config.
-        """
+        """Return the network with these weights, in evaluation mode."""
         network = blank_network(self.config)
         check_same_tensors(self.tensors, network.state_dict())
         network.load_state_dict(self.tensors, strict=True)
@@ -347,27 +343,25 @@ def check_same_tensors(found: State, wanted: State) -> None:
     odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
     if odd:
         raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
-    missing = sorted(wanted.keys() - found.keys())
-    extra = sorted(found.keys() - wanted.keys())
+    common = sorted(found.keys() & wanted.keys())
     misshapen = [
         f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
-        for name in sorted(found.keys() & wanted.keys())
+        for name in common
         if found[name].shape != wanted[name].shape
     ]
     misshapen += [
         f"{name} holds {found[name].dtype}"
-        for name in sorted(found.keys() & wanted.keys())
+        for name in common
         if wanted[name].is_floating_point() and not found[name].is_floating_point()
     ]
-    complaints = []
-    if missing:
-        complaints.append(f"missing {shorten(missing)}")
-    if extra:
-        complaints.append(f"unexpected {shorten(extra)}")
-    if misshapen:
-        complaints.append(f"of another shape or type: {shorten(misshapen)}")
-    if complaints:
-        raise WeightsError(f"its tensors do not fit this network: {'; '.join(complaints)}")
+    complaints = {
+        "missing": sorted(wanted.keys() - found.keys()),
+        "unexpected": sorted(found.keys() - wanted.keys()),
+        "of another shape or type:": misshapen,
+    }
+    if any(complaints.values()):
+        said = "; ".join(f"{what} {shorten(names)}" for what, names in complaints.items() if names)
+        raise WeightsError(f"its tensors do not fit this network: {said}")
 
 
 def shorten(names: list[str], most: int = 4) -> str:
@@ -407,11 +401,7 @@ def shipped_weights() -> dict[str, Path]:
 
 
 def find_config(model: str | None) -> NetworkConfig | None:
-    """Return the config of a model by name, or None for None.
-
-    Raises:
-        WeightsError: There is no such model.
-    """
+    """Return the config of a model by name, or None for None."""
     try:
         return None if model is None else model_config(model)
     except ValueError as err:
@@ -419,15 +409,7 @@ def find_config(model: str | None) -> NetworkConfig | None:
 
 
 def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:
-    """Load weights from a file, or shipped weights by name; by default those of the model.
-
-    Args:
-        weights: A file, or the name of shipped weights.
-        model: The name of a model.
-
-    Raises:
-        WeightsError: There are no such weights, or they are of another model.
-    """
+    """Load weights from a file, or shipped weights by name; by default those of the model."""
     config = find_config(model)
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)

@@ -72,18 +72,7 @@ def load_pretrained(
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
 ) -> Checkpoint:
-    """Load weights from a local folder, or else from a repository on the Hub.
-
-    Args:
-        name: A folder that `save_pretrained` wrote, or `owner/name` on the Hub.
-        revision: A branch, tag or commit of the repository; default: `main`.
-        token: An access token; default: that of `hf auth login`.
-        cache_dir: Where downloads are kept; default: huggingface_hub's cache.
-        local_files_only: Use what was downloaded before, without a connection.
-
-    Raises:
-        WeightsError: There is no such folder or repository, or it has no weights of gmaflow.
-    """
+    """Load weights from a local folder, or else the Hub; see `FlowEstimator.from_pretrained`."""
     if Path(name).is_dir():
         return _load_folder(Path(name))
     repository = _repository_name(name)
@@ -107,16 +96,8 @@ def save_pretrained(
 ) -> Path:
     """Write weights, config and model card into a folder, and return the folder.
 
-    An existing README.md is kept: it may have been edited by hand.
-
-    Args:
-        folder: Created if it does not exist.
-        checkpoint: The weights to write.
-        half: Store in half precision, at half the size.
-        name: The name that the card's example loads; default: that of the folder.
-
-    Raises:
-        OutputError: The folder cannot be written.
+    An existing README.md is kept: it may have been edited by hand. `name` is what the card's
+    example loads; default: the name of the folder.
     """
     folder = Path(folder)
     try:
@@ -142,19 +123,7 @@ def push_to_hub(
 ) -> str:
     """Upload weights, config and model card to the Hub, and return the commit's address.
 
-    The repository is created if it does not exist. A README.md that is already there is kept.
-
-    Args:
-        repository: `owner/name`.
-        checkpoint: The weights to upload.
-        half: Store in half precision, at half the size.
-        private: Create the repository private; default: the owner's setting.
-        token: An access token that may write; default: that of `hf auth login`.
-        revision: The branch to commit to; default: `main`.
-        commit_message: Shown in the repository's history.
-
-    Raises:
-        WeightsError: The name is not valid, you have no permission, or the Hub is out of reach.
+    See `FlowEstimator.push_to_hub`. A README.md that is already there is kept.
     """
     if not REPOSITORY.fullmatch(str(repository)):
         raise WeightsError(f"{repository!r} is not a repository's name; give owner/name")

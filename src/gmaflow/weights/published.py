@@ -53,11 +53,7 @@ RECURRENT = "update.passes."
 
 
 def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
-    """Rename and rearrange the authors' tensors into ours.
-
-    Raises:
-        WeightsError: Tensors are missing, unexpected or of another shape; the message names them.
-    """
+    """Rename and rearrange the authors' tensors into ours."""
     skeleton = empty_state(config)
     expected = to_published(skeleton, config)
     found = {name: value for name, value in theirs.items() if not carries_nothing(name)}
@@ -76,11 +72,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
 
 
 def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
-    """Return our tensors as the authors name and arrange them.
-
-    Raises:
-        WeightsError: The authors' network has no such tensors.
-    """
+    """Return our tensors as the authors name and arrange them."""
     if config.continues:
         raise WeightsError(
             "the authors' network does not continue motion, so gma-affine has no .pth format; "
@@ -111,9 +103,6 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
 
     Networks that compare appearance, offset or both hold the same tensors; `model` says which one
     it is, appearance by default.
-
-    Raises:
-        WeightsError: The tensors are not of a RAFT or GMA network, or not of that of `model`.
     """
     if "fnet.conv1.weight" not in theirs or "cnet.conv1.weight" not in theirs:
         some = ", ".join(sorted(theirs)[:3]) or "none"
@@ -147,11 +136,7 @@ def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfi
 
 
 def unwrap(content: object) -> dict[str, Tensor]:
-    """Find the tensors in a file of the authors: bare or in a dict, with `module.` or without.
-
-    Raises:
-        WeightsError: There are no tensors.
-    """
+    """Find the tensors in a file of the authors: bare or in a dict, with `module.` or without."""
     for _ in range(MOST_WRAPPERS):  # a file may contain itself
         inner = [content[k] for k in WRAPPERS if isinstance(content, dict) and k in content]
         content = next((each for each in inner if isinstance(each, dict)), content)

@@ -298,7 +298,8 @@ class FastRefinement:
             del gates, candidate  # before the next ones are made
         decided = self.operations.convolve(state.hidden, self.decide, relu=True)
         assert self.change.bias is not None
-        change = self.operations.convolve(decided, without_bias(self.change))
+        # `advance` adds the bias, in float32.
+        change = self.operations.convolve(decided, replace(self.change, bias=None))
         self._advance(state, change, self.change.bias)
 
 
@@ -322,11 +323,6 @@ class Refining:
         """Return the batch as the network does, without a copy."""
         maps = (self.state.flow, self.before, self.state.hidden)
         return Refined(*(x.permute(0, 3, 1, 2) for x in maps))
-
-
-def without_bias(layer: Convolution) -> Convolution:
-    """Return the layer without its bias, which a later step adds."""
-    return replace(layer, bias=None)
 
 
 def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
@@ -392,10 +388,7 @@ class FastNetwork:
         self.weigh: list[Convolution] = []
         if isinstance(network.upsample, ConvexUpsampler):
             first, last = (cast(nn.Conv2d, network.upsample.weights[i]) for i in (0, 2))
-            self.weigh = [
-                Convolution.of(first, working.exact),
-                Convolution.of(last, working.exact),
-            ]
+            self.weigh = [Convolution.of(layer, working.exact) for layer in (first, last)]
 
     def __call__(
         self,

@@ -38,17 +38,9 @@ def _relu(value):
 
 @triton.jit
 def _bias_relu(
-    source,
-    bias,
-    first,
-    second,
-    rows,
-    channels,
-    source_step,
-    target_step,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    source, bias, first, second, rows, channels, source_step, target_step,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
     value = tl.load(source + row * source_step + lane, mask=wanted, other=0.0).to(tl.float32)
     value += tl.load(bias + lane, mask=lane < channels, other=0.0).to(tl.float32)
@@ -59,18 +51,9 @@ def _bias_relu(
 
 @triton.jit
 def _add(
-    one,
-    other,
-    first,
-    second,
-    rows,
-    channels,
-    one_step,
-    other_step,
-    target_step,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    one, other, first, second, rows, channels, one_step, other_step, target_step,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
     value = tl.load(one + row * one_step + lane, mask=wanted, other=0.0).to(tl.float32)
     value += tl.load(other + row * other_step + lane, mask=wanted, other=0.0).to(tl.float32)
@@ -93,16 +76,9 @@ def _join(
 
 @triton.jit
 def _gate(
-    raw,
-    prepared,
-    hidden,
-    reset_hidden,
-    rows,
-    channels,
-    state_step,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    raw, prepared, hidden, reset_hidden, rows, channels, state_step,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
     at_update, at_reset = row * 2 * channels + lane, row * 2 * channels + channels + lane
     for_update = prepared + row * 3 * channels + lane
@@ -119,17 +95,9 @@ def _gate(
 
 @triton.jit
 def _renew(
-    raw,
-    prepared,
-    gates,
-    hidden,
-    dense,
-    rows,
-    channels,
-    state_step,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    raw, prepared, gates, hidden, dense, rows, channels, state_step,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
     candidate = tl.load(raw + row * channels + lane, mask=wanted, other=0.0).to(tl.float32)
     for_candidate = prepared + row * 3 * channels + 2 * channels + lane
@@ -145,21 +113,10 @@ def _renew(
 
 @triton.jit
 def _advance(
-    change,
-    bias,
-    flow,
-    coords,
-    flow_input,
-    first,
-    second,
-    rows,
-    height,
-    width,
-    change_step,
-    input_step,
-    target_step,
+    change, bias, flow, coords, flow_input, first, second, rows, height, width, change_step,
+    input_step, target_step,
     STEPS: tl.constexpr,
-):
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * STEPS + tl.arange(0, STEPS)
     wanted = row < rows
     pixels = height * width
@@ -180,15 +137,9 @@ def _advance(
 
 @triton.jit
 def _measure(
-    source,
-    found,
-    pixels,
-    channels,
-    rows_of_piece,
-    PIECES: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    source, found, pixels, channels, rows_of_piece,
+    PIECES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     piece, item = tl.program_id(0), tl.program_id(2)
     lane = tl.program_id(1) * LANES + tl.arange(0, LANES)
     begin = piece * rows_of_piece
@@ -216,15 +167,9 @@ def _measure(
 
 @triton.jit
 def _merge(
-    found,
-    merged,
-    pixels,
-    channels,
-    rows_of_piece,
-    epsilon,
-    PIECES: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    found, merged, pixels, channels, rows_of_piece, epsilon,
+    PIECES: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     item = tl.program_id(1)
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     piece = tl.arange(0, PIECES)
@@ -244,16 +189,9 @@ def _merge(
 
 @triton.jit
 def _apply(
-    source,
-    merged,
-    shortcut,
-    pixels,
-    channels,
-    RELU: tl.constexpr,
-    JOIN: tl.constexpr,
-    ROWS: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    source, merged, shortcut, pixels, channels,
+    RELU: tl.constexpr, JOIN: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     item = tl.program_id(2)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
@@ -330,63 +268,33 @@ def gate(raw: Tensor, prepared: Tensor, hidden: Tensor, reset_hidden: Tensor) ->
     rows, channels = _rows(raw), hidden.shape[-1]
     assert hidden.stride(2) == reset_hidden.stride(2)
     _gate[_grid(rows, channels)](
-        raw,
-        prepared,
-        hidden,
-        reset_hidden,
-        rows,
-        channels,
-        hidden.stride(2),
-        ROWS=ROWS,
-        LANES=LANES,
-    )
+        raw, prepared, hidden, reset_hidden, rows, channels, hidden.stride(2),
+        ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
 
 
 def renew(raw: Tensor, prepared: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor) -> None:
     """Move the state towards the candidate by the update gate, in place and in `dense`."""
     rows, channels = _rows(raw), hidden.shape[-1]
     _renew[_grid(rows, channels)](
-        raw,
-        prepared,
-        gates,
-        hidden,
-        dense,
-        rows,
-        channels,
-        hidden.stride(2),
-        ROWS=ROWS,
-        LANES=LANES,
-    )
+        raw, prepared, gates, hidden, dense, rows, channels, hidden.stride(2),
+        ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
 
 
 def advance(
-    change: Tensor,
-    bias: Tensor,
-    flow: Tensor,
-    coords: Tensor,
-    flow_input: Tensor,
-    targets: tuple[Tensor, Tensor],
-) -> None:
+    change: Tensor, bias: Tensor, flow: Tensor, coords: Tensor, flow_input: Tensor, targets:
+    tuple[Tensor, Tensor],
+) -> None:  # fmt: skip
     """Add the change to the flow, and write it to where the next iteration reads it."""
     first, second = targets
     rows = _rows(flow)
     height, width = coords.shape[-2:]
     _advance[(triton.cdiv(rows, STEPS),)](
-        change,
-        bias,
-        flow,
-        coords,
-        flow_input,
-        first,
-        second,
-        rows,
-        height,
-        width,
-        change.stride(2),
-        flow_input.stride(2),
-        first.stride(2),
+        change, bias, flow, coords, flow_input, first, second, rows, height, width,
+        change.stride(2), flow_input.stride(2), first.stride(2),
         STEPS=STEPS,
-    )
+    )  # fmt: skip
 
 
 def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: float) -> None:
@@ -402,26 +310,13 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
         x, found, pixels, channels, rows_of_piece, PIECES=PIECES, ROWS=ROWS, LANES=LANES
     )
     _merge[(triton.cdiv(channels, MERGED_LANES), items)](
-        found,
-        merged,
-        pixels,
-        channels,
-        rows_of_piece,
-        epsilon,
-        PIECES=PIECES,
-        LANES=MERGED_LANES,
-    )
+        found, merged, pixels, channels, rows_of_piece, epsilon,
+        PIECES=PIECES, LANES=MERGED_LANES,
+    )  # fmt: skip
     _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
-        x,
-        merged,
-        x if shortcut is None else shortcut,
-        pixels,
-        channels,
-        RELU=relu,
-        JOIN=shortcut is not None,
-        ROWS=ROWS,
-        LANES=LANES,
-    )
+        x, merged, x if shortcut is None else shortcut, pixels, channels,
+        RELU=relu, JOIN=shortcut is not None, ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
 
 
 def softmax(scores: Tensor) -> None:

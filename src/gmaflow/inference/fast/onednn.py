@@ -1,7 +1,7 @@
 """Calls into oneDNN that torch makes only in compiled programs: products, and packed weights.
 
 torch multiplies float32 matrices with MKL, which takes up to twice as long as oneDNN on CPUs of
-other makers. A packed weight is not reordered in each call, and ReLU is part of the convolution.
+other makers. A packed weight is not reordered in each call.
 
 Legend: b batch, h w rows and columns, i o channels in and out, p q rows of matrices,
 n matrices.
@@ -70,15 +70,11 @@ class PackedConvolution:
     ) -> Tensor:
         """Return the convolution, `[b, h, w, o]`."""
         out: Tensor = torch.ops.mkldnn._convolution_pointwise(
-            x.permute(0, 3, 1, 2),
-            self.weight,
-            bias,
-            *self.layout,
-            "relu" if relu else "none",
-            [],
-            "",
+            x.permute(0, 3, 1, 2), self.weight, bias, *self.layout, "none", [], ""
         )
-        return out.permute(0, 2, 3, 1).contiguous()
+        out = out.permute(0, 2, 3, 1).contiguous()
+        # Not by oneDNN, whose ReLU turns NaN into 0 and would hide damaged weights.
+        return out.relu_() if relu else out
 
 
 class GroupedProducts:

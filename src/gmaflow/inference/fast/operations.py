@@ -255,14 +255,7 @@ def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
 
 
 class CachedLookup:
-    """All correlations, looked up as `StoredCorrelation` does.
-
-    Args:
-        features1: Features of frame 1, channels last.
-        features2: Features of frame 2.
-        num_levels: Levels of the pyramid.
-        radius: Radius of the window.
-    """
+    """All correlations, looked up as `StoredCorrelation` does."""
 
     def __init__(
         self,

@@ -128,9 +128,7 @@ class RecordedNetwork:
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
 
-    Args:
-        network: The network; on CUDA.
-        record: How to record; by default CUDA graphs that share their memory.
+    `record` is how to record; by default CUDA graphs that share their memory.
     """
 
     def __init__(self, network: FastNetwork, record: Record | None = None) -> None:

@@ -3,7 +3,7 @@
 Imported only where Triton is installed.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -65,25 +65,10 @@ class TritonOperations(Operations):
         map_kernels.instance_norm(out, relu=relu, shortcut=shortcut, epsilon=EPSILON)
         return out
 
-    def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
-        map_kernels.gate(raw, prepared, hidden, reset_hidden)
-
-    def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
-        map_kernels.renew(raw, prepared, gates, hidden, dense)
-
-    def add_into(self, one: Map, other: Map, targets: Targets) -> None:
-        map_kernels.add(one, other, targets)
-
-    def advance(
-        self,
-        change: Map,
-        bias: Float[Tensor, " c"],
-        flow: Float32[Tensor, "b h w 2"],
-        coords: Float32[Tensor, "b 2 h w"],
-        flow_input: Map,
-        targets: Targets,
-    ) -> None:
-        map_kernels.advance(change, bias, flow, coords, flow_input, targets)
+    gate = staticmethod(map_kernels.gate)
+    renew = staticmethod(map_kernels.renew)
+    add_into = staticmethod(map_kernels.add)
+    advance = staticmethod(map_kernels.advance)
 
     def correlate(
         self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
@@ -98,10 +83,12 @@ class TritonOperations(Operations):
         count = working.channels(num_levels * (2 * radius + 1) ** 2)
         out = features1.new_zeros(batch, height, width, count)
         if not store:
-            return _Streamed(rows1, rows2.contiguous(), out, radius, num_levels)
+            look_up = partial(correlation_kernels.stream_lookup, rows1, rows2.contiguous())
+            return partial(look_up, radius=radius, num_levels=num_levels, out=out)
         # Rows whose length is not a multiple of 8 are slow to multiply.
         rows2 = F.pad(rows2, (0, 0, 0, -rows2.shape[1] % LANES))
-        return _Stored(rows1 @ rows2.transpose(1, 2), out, radius, num_levels)
+        look_up = partial(correlation_kernels.lookup, rows1 @ rows2.transpose(1, 2))
+        return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
     def attend(
         self,
@@ -128,45 +115,6 @@ class FlashAttention(StreamedAttention):
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
         return F.scaled_dot_product_attention(self.queries, self.keys, values, scale=1.0)
-
-
-@dataclass(frozen=True)
-class _Stored:
-    """All correlations, and the map that every lookup writes."""
-
-    volume: Float[Tensor, "b n m"]
-    out: Map
-    radius: int
-    num_levels: int
-
-    def __call__(self, coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
-        """Return the correlations around `coords`."""
-        return correlation_kernels.lookup(
-            self.volume, coords, radius=self.radius, num_levels=self.num_levels, out=self.out
-        )
-
-
-@dataclass(frozen=True)
-class _Streamed:
-    """Features, and the map that every lookup writes."""
-
-    rows1: Float[Tensor, "b n c"]
-    rows2: Float[Tensor, "b m c"]
-    out: Map
-    radius: int
-    num_levels: int
-
-    def __call__(self, coords: Float32[Tensor, "b 2 h w"]) -> Tensor:
-        """Return the correlations around `coords`."""
-        correlation_kernels.stream_lookup(
-            self.rows1,
-            self.rows2,
-            coords,
-            self.out,
-            radius=self.radius,
-            num_levels=self.num_levels,
-        )
-        return self.out
 
 
 def _bias(layer: Convolution) -> Tensor:

@@ -9,18 +9,10 @@ from jaxtyping import UInt8
 
 from gmaflow import viz
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.viz.drawing import (
-    EMBER,
-    REEF,
-    blend,
-    check_flow,
-    check_image,
-    check_positive,
-    colorize,
-    shorten,
-    strips,
-    text_width,
-)
+from gmaflow.io.images import check_flow, check_image, check_positive
+from gmaflow.viz.flow_colors import strips, text_width
+from gmaflow.viz.maps import EMBER, REEF, blend, colorize
+from gmaflow.viz.panels import shorten
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60)
 
