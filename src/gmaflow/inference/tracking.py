@@ -41,7 +41,7 @@ from gmaflow.io.images import check_same_size
 if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator
 
-TOLERANCE = 2.0
+TOLERANCE = 4.0
 """A link is broken where |forward + backward|^2 exceeds this many times the tolerance of
 `check_visibility`: over long gaps scales and shapes change, and the flow varies more."""
 LINK_COST = 0.1
