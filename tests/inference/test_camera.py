@@ -75,7 +75,7 @@ def depths() -> np.ndarray:
     """Inverse depths of a world of steps: a backdrop, and things nearer and nearer."""
     inverse = np.full(SIZE, 0.1)
     for step in range(1, 6):
-        inverse[40 + 10 * step : 60 + 10 * step, 6 * step : 60] = 0.1 + 0.08 * step
+        inverse[40 + 10 * step : 60 + 10 * step, 4 * step : 110] = 0.1 + 0.08 * step
     return inverse
 
 

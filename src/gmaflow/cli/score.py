@@ -154,7 +154,7 @@ def score(
     """Score a video in one pass."""
     from gmaflow.inference import MotionScorer, estimate_video
 
-    masks = options.ignore and MaskReader(options.ignore, clip=reader)
+    masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     scorer = MotionScorer()
     total = reader.num_frames and reader.num_frames - 1
     with closing(read_ahead(reader)) as frames:

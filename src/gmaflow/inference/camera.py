@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float, Float32, Float64
 
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_same_size
+from gmaflow.viz.flow_colors import strips
 
 Points = Float64[np.ndarray, "n 2"]
 Homogeneous = Float64[np.ndarray, "n 3"]
@@ -70,14 +71,17 @@ class CameraMotion:
     def motion(self) -> Float32[np.ndarray, "h w 2"]:
         """The motion that the camera gives each pixel: the homography's, and parallax."""
         height, width = self.flow.shape[:2]
-        rows, columns = np.indices((height, width), dtype=np.float64)
-        start = np.stack([columns, rows], axis=-1).reshape(-1, 2)
-        found = project(self.homography, start)
-        if self.epipole is not None:
-            target = start + self.flow.reshape(-1, 2)
-            along = _directions(self.epipole, found)
-            found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
-        return (found - start).reshape(height, width, 2).astype(np.float32)
+        motion = np.empty_like(self.flow)
+        for rows in strips(height, width):
+            y, x = np.mgrid[rows, :width][:, : height - rows.start].astype(np.float64)
+            start = np.stack([x, y], axis=-1).reshape(-1, 2)
+            found = project(self.homography, start)
+            if self.epipole is not None:
+                target = start + self.flow[rows].reshape(-1, 2)
+                along = _directions(self.epipole, found)
+                found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
+            motion[rows] = (found - start).reshape(-1, width, 2)
+        return motion
 
     @cached_property
     def residual(self) -> Float32[np.ndarray, "h w 2"]:
@@ -209,11 +213,21 @@ def _find_homography(points: _Correspondences) -> tuple[Matrix, float]:
     homogeneous = _homogeneous(few.start) @ tried.swapaxes(1, 2)
     found = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
     distance = np.linalg.norm(few.target - found, axis=2) * few.unit
-    best = np.argsort(_cost(few, distance, COARSEST), kind="stable")[:REFINED]
-    refined = [_refine_homography(few, matrix, COARSEST) for matrix in tried[best]]
+    best = np.argsort(_homography_cost(few, distance), kind="stable")[:REFINED]
+    refined = [
+        _refine_homography(few, tried[place], 2 * _noise(few, distance[place], COARSEST))
+        for place in best
+    ]
     distance = np.stack([_distance(few, matrix) for matrix, _ in refined])
-    matrix, noise = refined[int(np.argmin(_cost(few, distance, COARSEST)))]
+    matrix, noise = refined[int(np.argmin(_homography_cost(few, distance)))]
     return _refine_homography(points, matrix, 2 * noise)
+
+
+def _homography_cost(
+    points: _Correspondences, distance: Float64[np.ndarray, "k n"]
+) -> Float64[np.ndarray, " k"]:
+    """The cost at two levels of noise: one plane exactly is better than two planes roughly."""
+    return _cost(points, distance, COARSEST) + _cost(points, distance, COARSEST / 5)
 
 
 def _cost(
