@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Float32, Float64
 
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_same_size
-from gmaflow.viz.drawing import strips
+from gmaflow.viz.flow_colors import strips
 
 Points = Float64[np.ndarray, "n 2"]
 Homogeneous = Float64[np.ndarray, "n 3"]
