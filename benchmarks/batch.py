@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -320,11 +321,15 @@ def draw_picture(options: argparse.Namespace) -> None:
         def watch(progress: BatchProgress) -> None:
             if progress.done == 2 * options.clips // 3:
                 console = Console(record=True, width=92, file=io.StringIO())
+                failure = progress.last_failure
+                if failure is not None and failure.error is not None:
+                    told = failure.error.replace(f"{folder}/clips/", "videos/")
+                    progress.last_failure = replace(failure, error=told)
                 console.print(draw(progress))
                 text = console.export_svg(title="gmaflow batch videos -o flow --engine ray")
                 # Fonts come from the reader's machine, not from another server.
                 text = re.sub(r"@font-face \{.*?\}\s*", "", text, flags=re.DOTALL)
-                Path(options.output).write_text(re.sub(r"/tmp/\S*/", "", text), "utf-8")
+                Path(options.output).write_text(text, "utf-8")
 
         config = BatchConfig(iters=2, engine="ray", address=cluster.address, workers=2)
         run_batch(config, [str(folder / "clips")], str(folder / "out"), watch=watch)

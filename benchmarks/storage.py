@@ -4,7 +4,7 @@ PYTHONPATH=src python benchmarks/storage.py --material FOLDER --keep FOLDER
 
 The flow is that which the default network estimates, since that is what is stored; it is kept as
 .flo in the folder of --keep. FOLDER of --material holds data sets in their own layout: middlebury,
-sintel, kitti2015, kitti2012, flyingchairs.
+sintel, kitti2015, kitti2012, flyingchairs. Speeds are by CPU time, on one core.
 """
 
 import argparse
@@ -79,12 +79,12 @@ def estimate(material: Path, keep: Path) -> list[np.ndarray]:
 
 
 def timed(work: Callable[[], object], repeats: int) -> float:
-    """Return the median seconds of some work."""
+    """Return the median seconds of some work, in CPU time: others may use the machine."""
     seconds = []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin = time.process_time()
         work()
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     return statistics.median(seconds)
 
 
@@ -166,12 +166,12 @@ def compare_packers(flows: list[np.ndarray]) -> None:
     pixels = sum(half.size // 2 for half in halves)
     print("| | bytes per pixel | pack | unpack |\n|---|---|---|---|")
     for name, (pack, unpack) in packers().items():
-        begin = time.perf_counter()
+        begin = time.process_time()
         packed = [pack(half) for half in halves]
-        middle = time.perf_counter()
+        middle = time.process_time()
         for data in packed:
             unpack(data)
-        end = time.perf_counter()
+        end = time.process_time()
         print(
             f"| {name} | {sum(map(len, packed)) / pixels:.2f} | "
             f"{pixels / (middle - begin) / 1e6:.0f} Mpx/s | "

@@ -65,7 +65,7 @@ def chain(
     """Follow the flow from frame to frame; a lost point may return, or is lost for ever."""
     found = [points]
     for first, second in pairwise(frames):
-        flow = estimator.match(first, second).flow
+        flow = estimator.match(first, second).flow.float()
         last = found[-1]
         if returns:
             last = last._replace(visible=torch.ones_like(last.visible))
@@ -78,7 +78,7 @@ def direct(
     estimator: Remembering, frames: list[Frame], points: Points, tolerance: float
 ) -> list[Points]:
     """Follow the flow from the first frame to each other one."""
-    flows = (estimator.match(frames[0], frame).flow for frame in frames[1:])
+    flows = (estimator.match(frames[0], frame).flow.float() for frame in frames[1:])
     links = (follow_link(points, flow[:1], flow[1:], tolerance=tolerance) for flow in flows)
     return [points, *links]
 

@@ -53,7 +53,9 @@ def begin(
             run = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return run.learn, run.source.batches(0)
     step = TrainStep(FlowNetwork(config.network).to(device), config, world=world)
-    batches = repeat(Batch.blank(config.batch, config.crop, device))
+    image = torch.full((config.batch, 3, *config.crop), 0.5, device=device)
+    known = torch.ones(config.batch, *config.crop, dtype=torch.bool, device=device)
+    batches = repeat(Batch(image, image, torch.zeros_like(image[:, :2]), known, ~known))
     return step if eager or device.type != "cuda" else RecordedStep(step), batches
 
 

@@ -11,7 +11,8 @@
 #
 #   examples/ray_cluster.sh run videos.csv s3://bucket/flow --format tar
 #
-# Every machine needs gmaflow[ray,remote]; weights are sent by the driver.
+# Every machine needs gmaflow[ray,remote]; weights are sent by the driver. Clusters with a token, and
+# two nodes on one machine, need RAY_AUTH_MODE=token and the same RAY_AUTH_TOKEN everywhere.
 set -euo pipefail
 
 case "${1:?head, join ADDRESS, or run INPUTS DEST}" in

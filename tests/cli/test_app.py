@@ -159,8 +159,9 @@ def test_verbs_agree_on_their_options(script: Path, option: str) -> None:
     """What shows progress can be quiet; what replaces files says so with one word."""
     quiet = {"data check", "tables", "evaluate", "compare", "submit", "bench", "export", "demo"}
     quiet |= {"flow", "video", "convert", "scenes render", "scenes show", "scenes stats"}
+    quiet |= {"batch", "score", "track"}
     replaces = {"flow", "video", "convert", "demo", "export", "bench", "weights convert"}
-    replaces |= {"scenes render", "scenes show", "scenes stats"}
+    replaces |= {"scenes render", "scenes show", "scenes stats", "score", "track"}
     lists = dict(re.findall(r'"([\w -]+)"\) words="(--[^"]+)"', script.read_text()))
     presets = {name for name in lists if name.startswith("train ")}
     have = {name for name, words in lists.items() if option in words.split()}

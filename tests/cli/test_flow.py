@@ -45,6 +45,16 @@ def test_pictures(suffix: str, run: Run, pair: Pair, fast: list[str], tmp_path: 
     assert is_picture(tmp_path / f"out{suffix}", SIZE)
 
 
+def test_iterations_until_the_flow_has_settled(
+    run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    options = without(fast, ["--iters"])
+    outcome = run("flow", *pair, "-o", tmp_path / "x.flo", *options, "--iters", "auto", "--json")
+    assert outcome.code == 0
+    expected = FlowEstimator(fast[1], iters="auto", device="cpu")(*pair)
+    assert json.loads(outcome.out)["iters"] == expected.iterations
+
+
 def test_the_documented_call(
     run: Run, pair: Pair, weights: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ def test_every_flow_of_every_clip_once(root: Path) -> None:
 
 
 def test_x_comes_before_y(tmp_path: Path) -> None:
-    write_flow(tmp_path / "7.flo", constant(0) + np.float32([1, -2]))
+    write_flow(tmp_path / "7.flo", constant(0) + np.array([1, -2], np.float32))
     sample = ClipDataset(tmp_path)[0]
     assert sample["flow"][:, 0, 0].tolist() == [1, -2]
     assert sample["frame"] == 7

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gmaflow.data import FlowSample
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.evaluation import (
     evaluate,
@@ -48,6 +49,26 @@ def test_json_and_csv_agree_with_the_pixels(tmp_path: Path, estimator: FlowEstim
     assert [row["scene"] for row in rows] == ["alley_1", "cave_2"]
     assert float(rows[0]["epe all"]) == pytest.approx(errors[0].mean(), rel=1e-4)
     assert rows[0]["epe s40+"] == ""
+
+
+def test_the_iterations_used_are_told(
+    sintel: Path, tmp_path: Path, estimator: FlowEstimator
+) -> None:
+    data = open_examples("sintel", sintel)
+    automatic = estimator.with_iters("auto")
+    for _ in range(2):  # the second time from stored results
+        evaluation = evaluate(automatic, data, tmp_path)
+        results = json.loads((tmp_path / "results.json").read_text())
+        used = [automatic(s.image1, s.image2).iterations for s in map(load, data.examples)]
+        assert results["iterations_per_pair"] == pytest.approx(np.mean(used))  # type: ignore[arg-type]
+        assert any("per pair on average, at most 32" in note for note in evaluation.notes)
+    fixed = evaluate(estimator.with_iters(32), data, tmp_path)
+    assert not any("per pair on average" in note for note in fixed.notes)
+    assert fixed.summary.iterations == 32 * len(data.examples)
+
+
+def load(example: Example) -> FlowSample:
+    return example.source.load()
 
 
 def test_warm_stands_beside_cold_where_there_are_sequences(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.inference import FlowEstimator, Refinement
+from gmaflow.inference import FlowEstimator, Refinement, engine
 from gmaflow.inference.engine import Backend, as_backend, make_runner
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.inference.planning import CUT, Computation, bytes_needed, candidates
@@ -23,12 +23,21 @@ Make = Callable[[str | NetworkConfig], FlowNetwork]
 def test_a_cpu_is_fast_in_float32(make_network: Make) -> None:
     network = make_network("raft-small")
     assert isinstance(make_runner(network, torch.float32, "auto"), FastNetwork)
-    assert isinstance(make_runner(network, torch.bfloat16, "auto"), FlowNetwork)
+    assert isinstance(make_runner(network, torch.float16, "auto"), FlowNetwork)
     assert isinstance(make_runner(network, torch.float32, "reference"), FlowNetwork)
 
 
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_a_cpu_is_fast_in_bfloat16_if_it_has_the_instructions(
+    has_instructions: bool, make_network: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "has_bfloat16", lambda: has_instructions)
+    runner = make_runner(make_network("raft-small"), torch.bfloat16, "auto")
+    assert isinstance(runner, FastNetwork if has_instructions else FlowNetwork)
+
+
 def test_the_fast_way_is_refused_where_it_cannot_go(make_network: Make) -> None:
-    with pytest.raises(FlowError, match="on cpu in fp32, not on cpu in float16"):
+    with pytest.raises(FlowError, match=r"on cpu in fp32 or .* bf16, not on cpu in float16"):
         make_runner(make_network("raft-small"), torch.float16, "fast")
     with pytest.raises(FlowError, match="'slow' is not known; give one of auto, reference, fast"):
         as_backend("slow")

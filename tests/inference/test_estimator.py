@@ -201,7 +201,7 @@ def test_weights_that_give_nonsense_are_named() -> None:
 def test_only_whole_numbers_of_refinements_can_be_made(iters: object) -> None:
     with pytest.raises(FlowError, match=f"iters is {iters!r}; use a whole number from 1 on"):
         check_iters.__wrapped__(iters)  # type: ignore[attr-defined]
-    assert check_iters.__wrapped__(np.int64(2)) == 2  # type: ignore[attr-defined]
+    assert check_iters.__wrapped__(np.int64(2)) == (2, None)  # type: ignore[attr-defined]
 
 
 def test_iterations_without_end_are_refused() -> None:

@@ -111,11 +111,11 @@ def test_unknown_pixels_are_kept_where_the_format_can(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", FLOW_ENDINGS.values())
 def test_a_folder_takes_any_format(tmp_path: Path, ending: str) -> None:
     flow = np.rint(smooth() * 64) / 64
-    with create_clip(tmp_path / "a", ending=ending) as clip:
-        clip.add(12, flow)
-    clip = open_clip(tmp_path / "a")  # type: ignore[assignment]
+    with create_clip(tmp_path / "a", ending=ending) as writer:
+        writer.add(12, flow)
+    clip = open_clip(tmp_path / "a")
     assert clip.frames == (12,)
-    np.testing.assert_allclose(clip[0].array, flow, atol=0.6 if "flow_x" in ending else 0.01)  # type: ignore[index]
+    np.testing.assert_allclose(clip[0].array, flow, atol=0.6 if "flow_x" in ending else 0.01)
 
 
 def test_what_is_no_clip_is_refused(tmp_path: Path) -> None:

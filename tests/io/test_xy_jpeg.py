@@ -47,7 +47,7 @@ def test_files_of_other_programs_use_20_pixels(tmp_path: Path) -> None:
     for name, code in (("flow_x_1.jpg", 255), ("flow_y_1.jpg", 0)):
         Image.fromarray(np.full((8, 8), code, np.uint8)).save(tmp_path / name)
     flow = read_flow_arrays(tmp_path / "flow_x_1.jpg").array
-    np.testing.assert_array_equal(flow, np.broadcast_to(np.float32([20, -20]), (8, 8, 2)))
+    np.testing.assert_array_equal(flow, np.broadcast_to(np.array([20, -20], np.float32), (8, 8, 2)))
 
 
 @pytest.mark.parametrize(

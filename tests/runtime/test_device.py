@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
+from gmaflow.runtime import device as device_module
 from gmaflow.runtime.device import (
     as_bytes,
     as_gigabytes,
@@ -13,9 +14,11 @@ from gmaflow.runtime.device import (
     free_container_memory,
     free_memory,
     give_back_freed,
+    has_bfloat16,
     memory_budget,
     pick_device,
     pick_dtype,
+    pick_fast_dtype,
 )
 
 
@@ -35,6 +38,27 @@ def test_half_precision_by_itself_on_cuda_only() -> None:
     assert pick_dtype("auto", torch.device("mps")) == torch.float32
     assert pick_dtype("auto", torch.device("cuda")) == torch.float16
     assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
+
+
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_a_cpu_without_instructions_for_bf16_says_so_and_uses_float32(
+    has_instructions: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(device_module, "has_bfloat16", lambda: has_instructions)
+    found = pick_fast_dtype("bf16", torch.device("cpu"))
+    assert found == (torch.bfloat16 if has_instructions else torch.float32)
+    assert ("no instructions for bf16" in caplog.text) == (not has_instructions)
+    assert pick_fast_dtype("bf16", torch.device("cuda")) == torch.bfloat16
+    assert pick_fast_dtype("auto", torch.device("cpu")) == torch.float32
+
+
+@pytest.mark.parametrize("names", [(), ("_is_amx_tile_supported",)])
+def test_instructions_for_bf16_are_found(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda name=name: name in names, raising=False)
+    assert has_bfloat16.__wrapped__() == bool(names)
 
 
 def test_whoever_leaves_last_puts_a_flag_back() -> None:

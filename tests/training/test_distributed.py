@@ -72,6 +72,7 @@ def test_a_lost_process_costs_only_the_steps_since_the_last_checkpoint(tmp_path:
     command += [f"{key}={value}" for key, value in settings.items()]
     command += [f"output={run}", "device=cpu", "quiet=True"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # see docs/training.md
     nodes = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for _ in range(NODES)

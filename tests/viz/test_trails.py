@@ -24,13 +24,21 @@ def test_a_trail_leads_to_its_point() -> None:
 
 
 def test_hidden_stretches_are_dotted_and_hidden_points_are_rings() -> None:
+    large = np.full((320, 480, 3), 120, np.uint8)
+    track = path(*((10.0 + 15 * step, 160.0) for step in range(5)))
+    solid, dotted = (
+        red(draw_trails(large, track, np.full((5, 1), seen), RED)) for seen in (True, False)
+    )
+    assert solid[160, 30:70].all()
+    assert 0.1 < dotted[160, 30:60].mean() < 0.7
+    assert solid[160, 70]
+    assert not dotted[160, 70]
+
+
+def test_a_guess_that_jumps_leaves_no_trail() -> None:
     track = path((10, 20), (40, 20))
-    solid = red(draw_trails(GREY, track, np.array([[True], [True]]), RED))
-    dotted = red(draw_trails(GREY, track, np.array([[True], [False]]), RED))
-    assert solid[20, 12:38].all()
-    assert 0.1 < dotted[20, 12:36].mean() < 0.7
-    assert solid[20, 40]
-    assert not dotted[20, 40]
+    picture = red(draw_trails(GREY, track, np.zeros((2, 1), bool), RED))
+    assert not picture[20, 12:36].any()
 
 
 def test_nothing_is_drawn_beyond_a_cut_or_without_points() -> None:

@@ -102,7 +102,9 @@ class Case(Settings):
                 f"{PUBLISHED_MIN_SIDE}x{PUBLISHED_MIN_SIDE}"
             )
         device = pick_device(self.device)
-        dtype = pick_dtype(as_precision(self.precision), device)
+        # The published code computes in half precision on CUDA only.
+        precision = "fp32" if device.type == "cpu" else as_precision(self.precision)
+        dtype = pick_dtype(precision, device)
         half = dtype != torch.float32
         network = PublishedNetwork(self.checkpoint().build()).to(device)
         padding = Padding.to_stride(self.height, self.width)

@@ -24,7 +24,7 @@ import torch
 from gmaflow.bench.cases import BenchConfig, Case, Distance, Work, distance_from_float32
 from gmaflow.errors import BAD_INPUT, FlowError, say
 from gmaflow.inference.engine import can_be_fast
-from gmaflow.runtime.device import as_precision, give_back_freed, pick_device, pick_dtype
+from gmaflow.runtime.device import as_precision, give_back_freed, pick_device, pick_fast_dtype
 from gmaflow.version import __version__
 
 TRAINING_SIZE, TRAINING_BATCH = (368, 496), 8
@@ -136,7 +136,7 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
     `tell` is called with what is being measured.
     """
     device = pick_device(config.device)
-    dtype = pick_dtype(as_precision(config.precision), device)
+    dtype = pick_fast_dtype(as_precision(config.precision), device)
     fast = config.backend != "reference" and can_be_fast(device, dtype)
     measured: list[Measured] = []
     training: dict[str, Peak | None] = {}

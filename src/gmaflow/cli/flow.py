@@ -215,6 +215,7 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
     write_parts(result, files)
     return {
         **settings(estimator),
+        "iters": flow.iterations,  # `auto` as a number
         "inputs": [str(path) for path in options.inputs],
         "outputs": name_outputs(files),
         "statistics": asdict(flow.statistics()),

@@ -66,6 +66,9 @@ PaddingChoice = Annotated[
 Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
 """Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
+Iterations = int | Literal["auto"]
+"""As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
+
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
@@ -123,6 +126,29 @@ def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     )
 
 
+@_TYPES.primitive_rule
+def _iterations_rule(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[Iterations] | None:
+    """A number of iterations, or `auto`."""
+    if info.type != Iterations | None:
+        return None
+
+    def read(texts: list[str]) -> Iterations:
+        try:
+            return "auto" if texts[0] == "auto" else int(texts[0])
+        except ValueError:
+            raise FlowError(f"{texts[0]!r} is not a whole number or auto") from None
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT|auto",
+        instance_from_str=read,
+        is_instance=lambda value: value is None or isinstance(value, int | str),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
     """Where networks run, and how."""
@@ -145,7 +171,7 @@ class PlaceOptions:
         weights: "str | Checkpoint | None",
         *,
         model: str | None = None,
-        iters: int | None,
+        iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
         """Load an estimator with these options."""
@@ -181,8 +207,9 @@ class WeightsOptions:
 class EstimatorOptions(PlaceOptions, WeightsOptions):
     """Which network, and where it runs."""
 
-    iters: int | None = None
-    """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
+    iters: Iterations | None = None
+    """Refinement steps, or auto: up to 32, until the flow has settled. By default what suits the
+    weights, 12 for the shipped ones."""
 
     def make(self, *, padding: Literal["sintel", "kitti"] = "sintel") -> "FlowEstimator":
         """Load the estimator that these options describe."""
@@ -357,8 +384,8 @@ class Progress:
         if sys.stderr.isatty():
             from rich.markup import escape
 
-            self._bar = self._bar or start_bar()
             shown = escape(printable(what))  # names of files are no markup
+            self._bar = self._bar or start_bar(shown)
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
             say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
@@ -370,7 +397,7 @@ class Progress:
             self._bar.stop()
 
 
-def start_bar() -> "RichProgress":
+def start_bar(what: str) -> "RichProgress":
     """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
@@ -382,6 +409,6 @@ def start_bar() -> "RichProgress":
         TimeRemainingColumn(),
     )
     bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task("", total=None)
+    bar.add_task(what, total=None)
     bar.start()
     return bar

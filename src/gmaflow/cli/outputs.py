@@ -126,7 +126,7 @@ def settings(estimator: "FlowEstimator") -> dict[str, object]:
 
     return {
         "model": describe(estimator.config),
-        "iters": estimator.iters,
+        "iters": estimator.iters if estimator.settled is None else "auto",
         "device": str(estimator.device),
         "precision": str(estimator.dtype).removeprefix("torch."),
     }
@@ -135,9 +135,9 @@ def settings(estimator: "FlowEstimator") -> dict[str, object]:
 def how_estimated(report: Mapping[str, object]) -> str:
     """Return the settings of a report, and how long it took, in words."""
     iters = report["iters"]
-    assert isinstance(iters, int)
+    told = counted(iters, "iteration") if isinstance(iters, int) else f"{iters} iterations"
     where = "{device}, {precision}, {seconds} s".format(**report)
-    return f"{report['model']}, {counted(iters, 'iteration')}, {where}"
+    return f"{report['model']}, {told}, {where}"
 
 
 def full_scale(length: object) -> str:

@@ -72,6 +72,8 @@ class PairResult:
     size: tuple[int, int]
     seconds: float
     """How long the estimate took."""
+    iterations: int = 0
+    """How many refinements it took."""
     flow: Flow | None = None
     """The estimate; None if the result was stored before."""
     sample: FlowSample | None = None
@@ -84,7 +86,12 @@ class PairResult:
 
     def as_json(self) -> Values:
         """Return plain values from which `from_json` restores the result."""
-        return {"size": self.size, "seconds": self.seconds, "sums": self.sums.as_json()}
+        return {
+            "size": self.size,
+            "seconds": self.seconds,
+            "iterations": self.iterations,
+            "sums": self.sums.as_json(),
+        }
 
     @classmethod
     def from_json(cls, example: Example, start: Start, key: str, values: Values) -> "PairResult":
@@ -97,6 +104,7 @@ class PairResult:
             sums=ErrorSums.from_json(values["sums"]),
             size=(height, width),
             seconds=values["seconds"],
+            iterations=values.get("iterations", 0),  # earlier versions did not store them
         )
 
 
@@ -258,6 +266,7 @@ class PairEvaluator:
             sums=measure(flow.array, sample),
             size=(height, width),
             seconds=seconds,
+            iterations=flow.iterations or 0,
             flow=flow,
             sample=sample,
         )
@@ -277,6 +286,7 @@ def identify(estimator: FlowEstimator) -> str:
         estimator.padding,
         # If a back end is requested by name, its own results are wanted.
         *([] if estimator.backend == "auto" else [estimator.backend]),
+        *([] if estimator.settled is None else [f"settled {estimator.settled:g}"]),
         # A memory limit can lead to tiles, which change the flow.
         *([] if estimator.max_memory is None else [f"within {estimator.max_memory:g} bytes"]),
     )
@@ -303,6 +313,7 @@ class About:
     fingerprint: str
     model: str
     iters: int
+    """The largest number of refinements."""
     precision: str
     device: str
     padding: str
@@ -310,6 +321,8 @@ class About:
     max_memory: float | None
     """Bytes; None: the free memory."""
     warm_start: bool
+    settled: float | None = None
+    """The change in pixels at which refining stops (`--iters auto`); None: it does not stop."""
 
     @classmethod
     def of(cls, estimator: FlowEstimator, *, weights: str, warm_start: bool) -> "About":
@@ -325,6 +338,7 @@ class About:
             backend=estimator.backend,
             max_memory=estimator.max_memory,
             warm_start=warm_start,
+            settled=estimator.settled,
         )
 
 
@@ -345,6 +359,7 @@ class Summary:
     """The first few pairs whose ground truth has no valid pixels."""
     num_without_pixels: int = 0
     seconds: float = 0.0
+    iterations: int = 0
     num_pairs: int = 0
     too_many_scenes: bool = False
 
@@ -357,6 +372,7 @@ class Summary:
             return False
         self.num_pairs += 1
         self.seconds += result.seconds
+        self.iterations += result.iterations
         if math.isnan(result.epe):
             self.num_without_pixels += 1
             if len(self.without_pixels) < _NAMED:
@@ -441,6 +457,12 @@ class Evaluation:
         notes = [*self.data.notes, *self.summary.notes()]
         if self.about.warm_start and not self.data.has_sequences:
             notes.append("no pair follows another, so a warm start makes no difference")
+        if self.about.settled is not None and self.summary.num_pairs:
+            used = self.summary.iterations / self.summary.num_pairs
+            notes.append(
+                f"iterations: {used:.1f} per pair on average, at most {self.about.iters}; a pair "
+                f"stops when an iteration changes its flow by less than {self.about.settled:g} px"
+            )
         return notes
 
     def columns(self) -> Iterator[tuple[str, dict[str, Figures]]]:
@@ -538,6 +560,7 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
         "averaging": {"epe": averaging, "shares": "pixels"},
         "histogram_edges": HISTOGRAM_EDGES,
         "seconds_per_pair": summary.seconds / max(1, summary.num_pairs),
+        "iterations_per_pair": summary.iterations / max(1, summary.num_pairs),
         "notes": evaluation.notes,
         "results": results,
     }

@@ -121,7 +121,8 @@ def write_report(evaluation: Evaluation, estimator: FlowEstimator, folder: Path)
         title=f"{evaluation.data.title}: {about.model}",
         evaluation=evaluation,
         subtitle=f"{about.model}, {Path(about.weights).name}, "
-        f"{counted(about.iters, 'iteration')}, {counted(summary.num_pairs, 'pair')}",
+        f"{'' if about.settled is None else 'at most '}{counted(about.iters, 'iteration')}, "
+        f"{counted(summary.num_pairs, 'pair')}",
         tiles=_tiles(evaluation),
         overall=overall_table(evaluation),
         regions=region_table(evaluation),

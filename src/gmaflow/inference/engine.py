@@ -34,7 +34,8 @@ from gmaflow.model import (
     OnIteration,
     Prediction,
 )
-from gmaflow.runtime.device import computing, has_kernels, memory_budget
+from gmaflow.model.settling import MOST, SETTLED
+from gmaflow.runtime.device import computing, has_bfloat16, has_kernels, memory_budget
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> R
     fast = can_be_fast(device, dtype)
     if as_backend(backend) == "fast" and not fast:
         raise FlowError(
-            f"the fast back end computes on cuda, and on cpu in fp32, not on {device.type} in "
+            "the fast back end computes on cuda, and on cpu in fp32 or (where the CPU has "
+            f"instructions for it) bf16, not on {device.type} in "
             f"{str(dtype).removeprefix('torch.')}; use another precision, or the back end auto"
         )
     if backend == "reference" or not fast:
@@ -71,8 +73,10 @@ def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> R
 
 
 def can_be_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the fast back end can run: CPUs are slow in half precision, or cannot do it."""
-    return device.type == "cuda" or (device.type == "cpu" and dtype == torch.float32)
+    """Tell whether the fast back end can run. CPUs are slow in float16, or cannot do it."""
+    if device.type == "cpu":
+        return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16())
+    return device.type == "cuda"
 
 
 class BatchEstimate(NamedTuple):
@@ -84,6 +88,8 @@ class BatchEstimate(NamedTuple):
     """On the padded 1/8 grid, in its pixels."""
     in_tiles: bool = False
     """Whether it was estimated in tiles to save memory; see `Flow.in_tiles`."""
+    iterations: tuple[int, ...] = ()
+    """How many refinements each pair took."""
 
     def to_flows(self) -> list[Flow]:
         """Return the flow of each pair, as arrays."""
@@ -91,8 +97,8 @@ class BatchEstimate(NamedTuple):
             part.permute(0, 2, 3, 1).contiguous().cpu().numpy() for part in (self.flow, self.coarse)
         )
         return [
-            Flow(array, coarse=low, in_tiles=self.in_tiles)
-            for array, low in zip(fine, coarse, strict=True)
+            Flow(array, coarse=low, in_tiles=self.in_tiles, iterations=iterations)
+            for array, low, iterations in zip(fine, coarse, self.iterations, strict=True)
         ]
 
 
@@ -178,6 +184,8 @@ class Engine:
     """What to keep in memory; by default whatever fits."""
     max_memory: float | None = None
     """Bytes to plan with; by default what is free."""
+    settled: float | None = None
+    """Stop where an iteration changes the flow by less than this many pixels; None: never."""
     plan_log: PlanLog = field(default_factory=PlanLog)
 
     def estimate(
@@ -192,7 +200,7 @@ class Engine:
         plan = self.plan_for(shape)
         if self.plan is None:
             self.plan_log.tell(plan, shape)
-        options = MatchOptions(iters=self.iters, plan=plan.memory)
+        options = MatchOptions(iters=self.iters, plan=plan.memory, settled=self.settled)
         if watch is not None:
             options["on_iteration"] = self._tell(watch, padding, plan, shape)
         if plan.is_whole(shape):
@@ -206,7 +214,9 @@ class Engine:
                 tile=plan.tile,
             )
         if found.flow.isfinite().all():
-            return BatchEstimate(padding.crop(found.flow), found.low, plan.in_tiles(shape))
+            used = found.iterations or (self.iters,) * shape[0]
+            in_tiles = plan.in_tiles(shape)
+            return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
         return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
@@ -271,11 +281,20 @@ class Engine:
 MOST_ITERS = 1_000_000
 """More are a mistake, and would never end."""
 
+Iterations: TypeAlias = int | Literal["auto"]
+"""A number of refinements, or as many as it takes until the flow has settled."""
 
-def check_iters(iters: int) -> int:
-    """Return a number of refinements, or raise a `FlowError` if it is not 1 or more."""
+
+def check_iters(iters: Iterations) -> tuple[int, float | None]:
+    """Return the largest number of refinements, and the change at which they stop.
+
+    Raises:
+        FlowError: It is neither 1 or more nor `auto`.
+    """
+    if iters == "auto":
+        return MOST, SETTLED
     if not isinstance(iters, Integral) or iters < 1:
-        raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual)")
+        raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual), or auto")
     if iters > MOST_ITERS:
         raise FlowError(f"iters is {iters}; use at most {MOST_ITERS} (12 is usual)")
-    return iters
+    return iters, None

@@ -18,6 +18,7 @@ from gmaflow.inference.engine import (
     Backend,
     BatchEstimate,
     Engine,
+    Iterations,
     Pairs,
     Watcher,
     check_iters,
@@ -51,7 +52,7 @@ from gmaflow.runtime.device import (
     as_bytes,
     memory_budget,
     pick_device,
-    pick_dtype,
+    pick_fast_dtype,
 )
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
@@ -67,7 +68,8 @@ class FlowEstimator:
     Args:
         weights: A checkpoint file or the name of shipped weights; by default those of the model.
         model: A model's name; by default what the weights are, or `gma`.
-        iters: Refinements of each pair; by default the number on the weights' card, else 12.
+        iters: Refinements of each pair, or `auto`: up to 32, until the flow has settled. By default
+            the number on the weights' card, else 12.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; `auto` is half precision on CUDA only.
         backend: `auto`, `fast`, or `reference`, which runs the network as it is written.
@@ -85,7 +87,7 @@ class FlowEstimator:
         weights: str | Path | Checkpoint | None = None,
         *,
         model: str | None = None,
-        iters: int | None = None,
+        iters: Iterations | None = None,
         device: str | torch.device = "auto",
         precision: Precision = "auto",
         backend: Backend = "auto",
@@ -98,7 +100,7 @@ class FlowEstimator:
                 "use plan or max_memory, not both: a plan ignores how much memory there is"
             )
         self.device = pick_device(device)
-        self.dtype = pick_dtype(precision, self.device)
+        self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
@@ -110,8 +112,9 @@ class FlowEstimator:
         self.backend: Backend = backend
         runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
+        most, settled = check_iters(iters)
         self._engine = Engine(
-            self.network, runner, self.device, self.dtype, check_iters(iters), plan, limit
+            self.network, runner, self.device, self.dtype, most, plan, limit, settled
         )
 
     @classmethod
@@ -207,8 +210,13 @@ class FlowEstimator:
 
     @property
     def iters(self) -> int:
-        """How many refinements it makes; see `with_iters`."""
+        """How many refinements it makes at most; see `with_iters`."""
         return self._engine.iters
+
+    @property
+    def settled(self) -> float | None:
+        """The change in pixels at which it stops refining (`iters="auto"`); None if it does not."""
+        return self._engine.settled
 
     @property
     def max_memory(self) -> float | None:
@@ -393,10 +401,11 @@ class FlowEstimator:
         context = None if encoded is None else encoded.context
         return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
-    def with_iters(self, iters: int) -> "FlowEstimator":
+    def with_iters(self, iters: Iterations) -> "FlowEstimator":
         """Return an estimator with the same network and another number of refinements."""
         twin = copy(self)
-        twin._engine = replace(self._engine, iters=check_iters(iters))
+        most, settled = check_iters(iters)
+        twin._engine = replace(self._engine, iters=most, settled=settled)
         return twin
 
     def with_less_memory(self) -> "FlowEstimator":

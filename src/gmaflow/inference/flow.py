@@ -52,6 +52,8 @@ class Flow:
     """Whether it was estimated in tiles to save memory, which changes the flow."""
     backward: bool = False
     """Whether it goes from the second frame to the first; only .exr stores this."""
+    iterations: int | None = None
+    """How many refinements it took; None if it was not estimated here."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.array, np.ndarray):

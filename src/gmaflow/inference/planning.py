@@ -55,6 +55,9 @@ FAST_CUDA = {
 """The large network was measured with torch 2.11 on an H200 in half precision, as allocated memory
 including weights; the small one was not measured."""
 
+MIXED = 0.9
+"""Bytes of a pixel in bfloat16 on a CPU, relative to float32; measured with torch 2.13."""
+
 CUT = 32.0
 """Bytes per pixel of a pair that is cut into tiles: both images, 24, and the flow that tiles are
 blended into, 8. They are negligible for a pair that is estimated at once."""
@@ -85,9 +88,16 @@ class Computation:
         return (fast if self.fast else PLAIN)["small" if self.config.small else "large"]
 
     @property
+    def pixel_scale(self) -> float:
+        """What a pixel needs, relative to float32. A CPU keeps states and inputs in float32."""
+        if not self.half:
+            return 1.0
+        return MIXED if self.fast and self.device == "cpu" else 0.5
+
+    @property
     def attention_piece(self) -> float:
         """Bytes of the attention matrix that streaming computes at once."""
-        if self.fast and self.half and self.config.attention == "content":
+        if self.fast and self.half and self.config.attention == "content" and self.device == "cuda":
             return 0.0  # one kernel, without intermediates
         return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
 
@@ -133,18 +143,21 @@ def bytes_needed(
     """
     footprint, config = computation.footprint, computation.config
     scale = 0.5 if computation.half else 1.0
-    pixels = scale * batch * height * width
+    pixels = computation.pixel_scale * batch * height * width
     matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
     held = footprint.holding * pixels
     refining = footprint.refining * pixels
     if plan.store_correlation:
-        held, refining = (part + batch * matrix * 4 / 3 for part in (held, refining))
+        # Without Triton kernels it is float32 in any precision.
+        volume = batch * matrix * 4 / 3 / (1.0 if computation.device == "cuda" else scale)
+        held, refining = (part + volume for part in (held, refining))
     else:
         refining += footprint.streaming * pixels
     if config.aggregates:
         attention = batch * config.num_heads * matrix
         if not plan.store_attention:
-            refining += 2 * min(attention, computation.attention_piece)
+            # Scores, their softmax, and pieces of earlier ones that are not given back yet.
+            refining += 3 * min(attention, computation.attention_piece)
         elif footprint.second_attention:
             # The second matrix is in float32 in any precision.
             held += attention + attention / scale

@@ -100,8 +100,10 @@ def estimate_in_parts(
             estimate_in_parts(estimate, *part, pairs=pairs, tile=tile)
             for part in zip(firsts, seconds, guesses, strict=True)
         ]
-        flow = torch.cat([part.flow for part in parts])
-        return Prediction([flow], torch.cat([part.low for part in parts]))
+        flow, low = (
+            torch.cat(maps) for maps in zip(*((x.flow, x.low) for x in parts), strict=True)
+        )
+        return Prediction([flow], low, iterations=sum((part.iterations for part in parts), ()))
     if tile == tuple(image1.shape[-2:]):
         return estimate(image1, image2, start)
     return estimate_in_tiles(estimate, image1, image2, start, tile)
@@ -116,6 +118,7 @@ def estimate_in_tiles(
 ) -> Prediction:
     """Estimate tile by tile, and blend where tiles overlap."""
     fine, coarse = Canvas(image1, tile), Canvas(image1, tile, stride=STRIDE)
+    used: list[tuple[int, ...]] = []
     for row, column in fine.tiles():
         window, cells = fine.window(row, column), coarse.window(row, column)
         guess = None if start is None else start[cells]
@@ -124,7 +127,9 @@ def estimate_in_tiles(
         found = estimate(image1[window], image2[window], guess)
         fine.add(row, column, found.flow)
         coarse.add(row, column, found.low)
-    return Prediction([fine.flow], coarse.flow)
+        used.append(found.iterations)
+    # A pair counts the iterations of its slowest tile.
+    return Prediction([fine.flow], coarse.flow, iterations=tuple(map(max, zip(*used, strict=True))))
 
 
 class Canvas:

@@ -145,7 +145,7 @@ class Tracker:
 
     def _reach(self, source: Moment, frame: Frame) -> Points:
         """Follow the points from an earlier frame over one gap."""
-        flow = self._estimator.match(source.frame, frame).flow
+        flow = self._estimator.match(source.frame, frame).flow.float()
         self.flows += 2
         parts = zip(*(part.split(_CHUNK) for part in source.points), strict=True)
         followed = [follow_link(Points(*part), flow[:1], flow[1:]) for part in parts]

@@ -140,7 +140,8 @@ def write_flow(
     if beside:
         if path.suffix.lower() != ".npz":
             raise FlowFileError(f"{path}: {path.suffix} holds only flow; use .npz")
-        writer = partial(writer, beside=beside)
+        half = path.name.lower().endswith(HALF_ENDING)
+        writer = partial(_write_npz, beside=beside, half=half)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)._replace(backward=backward)
     if is_xy(path):

@@ -216,7 +216,7 @@ def _find_chunks(path: Path, data: Any, count: int) -> Int64[np.ndarray, "t 2 2"
 def _pack(plane: Float16[np.ndarray, "h w"]) -> bytes:
     # HDF5's shuffle: the low bytes of all numbers, then the high ones.
     numbers = np.ascontiguousarray(plane, "<f2").view(np.uint8).reshape(-1, 2)
-    return zlib.compress(np.ascontiguousarray(numbers.T), _LEVEL)
+    return zlib.compress(numbers.T.tobytes(), _LEVEL)
 
 
 def _unpack(path: Path, packed: bytes, count: int) -> Float16[np.ndarray, " pixels"]:

@@ -51,7 +51,7 @@ def list_samples(path: PathLike) -> list[ShardSample]:
                     key, rest = split_name(entry.name)
                     member = Member(entry.name, entry.offset_data, entry.size)
                     samples.setdefault(key, {})[rest] = member
-                tar.members = []  # type: ignore[assignment]  # it would keep them all
+                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
             length = file.seek(0, SEEK_END)
             file.seek(max(0, length - len(_END)))
             whole = file.read() == _END

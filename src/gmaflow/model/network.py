@@ -18,6 +18,7 @@ from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
 from gmaflow.model.correlation import correlate
 from gmaflow.model.encoder import make_encoder
+from gmaflow.model.settling import Refined, Settling
 from gmaflow.model.update import MotionEncoder, UpdateBlock
 from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
 
@@ -47,6 +48,7 @@ class MatchOptions(TypedDict, total=False):
     flow_init: Float[Tensor, "b 2 h w"] | None
     plan: MemoryPlan
     on_iteration: OnIteration | None
+    settled: float | None
 
 
 class Prediction(NamedTuple):
@@ -58,6 +60,8 @@ class Prediction(NamedTuple):
     """The last flow on the 1/8 grid, in its pixels; a warm start begins from it."""
     continued: tuple[Continued, ...] = ()
     """What each iteration continued, for training; see `gmaflow.model.continuation`."""
+    iterations: tuple[int, ...] = ()
+    """How many iterations each pair took, if they stopped where the flow settled."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -144,7 +148,7 @@ class FlowNetwork(nn.Module):
         first = EncodedFrame(features1, *self.encode_context(image1))
         return self.match(first, features2, all_iterations=all_iterations, **options)
 
-    def match(
+    def match(  # noqa: PLR0913  (every choice a caller has)
         self,
         first: EncodedFrame,
         features2: Float[Tensor, "b c h w"],
@@ -155,6 +159,7 @@ class FlowNetwork(nn.Module):
         flow_init: Float[Tensor, "b 2 h w"] | None = None,
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
+        settled: float | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already.
 
@@ -169,6 +174,8 @@ class FlowNetwork(nn.Module):
             flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
             plan: Where to spend memory for speed.
             on_iteration: Watches the iterations; an exception that it raises stops them.
+            settled: Stop a pair when an iteration changes it by less than this many pixels; see
+                `gmaflow.model.settling`.
         """
         features1, hidden, context = first
         correlation = correlate(
@@ -190,8 +197,10 @@ class FlowNetwork(nn.Module):
             flow = flow + flow_init
         flows, continued = [], []
         continuing: AttentionWeights | None = None
+        settling = None if settled is None else Settling(ahead + iters, settled)
         for iteration in range(ahead + iters):
-            flow = flow.detach()  # as RAFT: gradients do not cross iterations through the flow
+            # As RAFT: gradients do not cross iterations through the flow.
+            flow = before = flow.detach()
             if 0 < iteration <= ahead:
                 # Its flag stays as it is: another would have the compiler start again.
                 hidden = hidden.detach().requires_grad_(hidden.requires_grad)
@@ -203,11 +212,19 @@ class FlowNetwork(nn.Module):
                     continuing = self.continuation.attend(context, hidden, store=store)
                 flow, found = self.continuation(hidden, flow, continuing)
                 continued.append(found)
-            if (all_iterations and iteration >= ahead) or iteration == ahead + iters - 1:
+            last = iteration == ahead + iters - 1 and settling is None
+            if (all_iterations and iteration >= ahead) or last:
                 flows.append(self.upsample(flow, hidden))
             if on_iteration is not None:
                 on_iteration(iteration + 1, flow, hidden)
-        return Prediction(flows, flow, tuple(continued[-iters:]))
+            batch = Refined(flow, before, hidden)
+            if settling is not None and settling.is_over(iteration + 1, batch):
+                break
+        used: tuple[int, ...] = ()
+        if settling is not None:
+            used = settling.restore(batch)
+            flows = [self.upsample(flow, hidden)]
+        return Prediction(flows, flow, tuple(continued[-iters:]), used)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -16,6 +17,8 @@ from typing import Literal, cast, get_args
 import torch
 
 from gmaflow.errors import FlowError, check_known, counted
+
+log = logging.getLogger(__name__)
 
 Precision = Literal["auto", "fp32", "fp16", "bf16"]
 
@@ -71,6 +74,29 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     if as_precision(precision) == "auto":
         return torch.float16 if device.type == "cuda" else torch.float32
     return DTYPES[precision]
+
+
+def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the type to estimate in: that of `pick_dtype`, unless it would be slower than float32.
+
+    A warning says so.
+    """
+    dtype = pick_dtype(precision, device)
+    if dtype == torch.bfloat16 and device.type == "cpu" and not has_bfloat16():
+        log.warning(
+            "this CPU has no instructions for bf16 (AVX512-BF16 or AMX); computing in fp32, which "
+            "is faster here"
+        )
+        return torch.float32
+    return dtype
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Tell whether the CPU multiplies in bfloat16: with AVX512-BF16 or AMX, and by oneDNN."""
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    known = (getattr(torch.cpu, name, None) for name in names)
+    return torch.backends.mkldnn.is_available() and any(ask() for ask in known if ask is not None)
 
 
 @contextmanager

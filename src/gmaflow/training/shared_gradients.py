@@ -47,17 +47,13 @@ class SharedGradients:
     @torch.no_grad()
     def collect(self, loss: Float[Tensor, ""]) -> None:
         """Copy what this process has found, and put the copies in place of the gradients."""
-        found = [
-            (parameter, view)
-            for parameter, view in zip(self._parameters, self._gradients, strict=True)
-            if parameter.grad is not None
-        ]
-        torch._foreach_copy_(
-            [*(view for _, view in found), *self._averages, self._loss],
-            [*(parameter.grad for parameter, _ in found), *self._statistics, loss],
-        )
-        for parameter, view in found:
-            parameter.grad = view
+        copies, found = [*self._averages, self._loss], [*self._statistics, loss]
+        for parameter, view in zip(self._parameters, self._gradients, strict=True):
+            if parameter.grad is not None:
+                copies.append(view)
+                found.append(parameter.grad)
+                parameter.grad = view
+        torch._foreach_copy_(copies, found)
 
     def exchange(self) -> None:
         """Sum over all processes. This cannot be recorded."""

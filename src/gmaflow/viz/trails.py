@@ -10,6 +10,8 @@ from gmaflow.viz.maps import blend
 
 _DOT_EVERY = 3.5
 """Thicknesses of a line from one dot of a hidden stretch to the next."""
+_LONGEST_GUESS = 16
+"""Where a hidden point jumps by more than this part of the shorter side, nothing is drawn."""
 
 
 def position_colors(
@@ -62,6 +64,7 @@ def draw_trails(
     places = (positions.astype(np.float64) + 0.5) * sharp - 0.5
     tints = [tuple(tint) for tint in colors.tolist()]
     count = len(places)
+    longest_guess = sharp * min(height, width) / _LONGEST_GUESS
     for n in range(count - 1):
         share = (n + 1) / max(1, count - 1)
         opacity = round(40 + 215 * share)
@@ -72,7 +75,7 @@ def draw_trails(
             color = (*tints[k], opacity)
             if solid[k]:
                 draw.line([*begin, *end], fill=color, width=line)
-            else:
+            elif np.hypot(*(end - begin)) < longest_guess:
                 _dots(draw, begin, end, color, line)
     _heads(draw, places[-1], visible[-1], tints, sharp * thickness)
     small = layer.reduce(sharp)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gmaflow.inference.fast.convolution import Winograd, is_worth_it, polynomial, transforms
+from gmaflow.inference.fast.convolution import Narrow, Winograd, is_worth_it, polynomial, transforms
 
 
 @pytest.mark.parametrize("taps", [1, 3, 5])
@@ -38,9 +38,22 @@ def test_it_is_a_convolution(
     bias = torch.randn(40) if with_bias else None
     padding = (kernel[0] // 2, kernel[1] // 2)
     expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=padding)
-    found = Winograd(weight)(x, bias)
-    assert found.is_contiguous()
-    torch.testing.assert_close(found, expected.permute(0, 2, 3, 1), atol=1e-4, rtol=1e-4)
+    convolve = Winograd(weight)
+    for _ in range(2):
+        found = convolve(x, bias, relu=with_bias)
+        assert found.is_contiguous()
+        wanted = expected.relu() if with_bias else expected
+        torch.testing.assert_close(found, wanted.permute(0, 2, 3, 1), atol=1e-4, rtol=1e-4)
+        convolve.products.packed.clear()  # as on a CPU without oneDNN
+
+
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_narrow_convolution_is_a_convolution(relu: bool) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 7, 9, 24), torch.randn(2, 24, 3, 5) / 10, torch.randn(2)
+    expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=(1, 2)).permute(0, 2, 3, 1)
+    found = Narrow(weight)(x, bias, relu=relu)
+    torch.testing.assert_close(found, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
 
 
 def test_where_it_is_worth_it() -> None:

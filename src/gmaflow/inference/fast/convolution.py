@@ -1,4 +1,4 @@
-"""Convolutions for inference: norms folded in, weights in the working type, Winograd on a CPU.
+"""Convolutions for inference: norms folded in, weights in the working type, fast ways on a CPU.
 
 Winograd's algorithm needs fewer multiplications. A kernel of r taps gives m outputs from
 n = m + r - 1 inputs, by m * r multiplications. Seen as polynomials, inputs and kernel can be
@@ -20,6 +20,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
+from gmaflow.inference.fast import onednn
+from gmaflow.inference.fast.onednn import GroupedProducts, PackedConvolution
+
 LANES = 8
 """Tensor cores want channels in multiples of this, in half precision."""
 
@@ -27,10 +30,13 @@ OUTPUTS = 4
 """Outputs of a tile along an axis: more need fewer multiplications, and lose more digits."""
 
 TILES = 128
-"""Tiles to work on at once: what the caches hold."""
+"""Tiles that each thread works on at once: what its caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
 """Where polynomials are evaluated, besides infinity; small numbers round least."""
+
+NARROW = 4
+"""Up to this many output channels, a product and sums of neighbours are faster."""
 
 WORTH = {(3, 3): 128 * 128, (1, 5): 128 * 384, (5, 1): 128 * 384}
 """Kernels for which Winograd was measured to be faster, and from which product of channels on."""
@@ -47,6 +53,11 @@ class Working:
         """Return how many channels to allocate for `count`: more, if that is faster."""
         padded = self.device.type == "cuda" and self.dtype != torch.float32
         return -(-count // LANES) * LANES if padded else count
+
+    @property
+    def exact(self) -> "Working":
+        """The same in float32 on a CPU: for what would lose too many digits in bfloat16."""
+        return PLAIN_CPU if self.device.type == "cpu" else self
 
 
 PLAIN_CPU = Working(torch.device("cpu"), torch.float32)
@@ -115,53 +126,44 @@ class Winograd:
         down, across = (transforms(taps) for taps in kernel)
         self.tile = (len(down.out), len(across.out))
         self.seen = (len(down.input), len(across.input))
-        # One matrix transforms a whole tile: first along columns, then along rows.
-        self.input = torch.kron(down.input, across.input).float()
-        self.out = torch.kron(down.out, across.out).float()
+        self.input = (down.input.float(), across.input.float())
+        self.out = (down.out.float(), across.out.float())
         kernels = torch.einsum(
             "ay,bx,oiyx->abio", down.kernel, across.kernel, weight.detach().double().cpu()
         )
-        self.kernels = kernels.flatten(0, 1).float().contiguous()
+        self.products = GroupedProducts(kernels.flatten(0, 1).float().contiguous())
 
-    def __call__(self, x: Float[Tensor, "b h w i"], bias: Float[Tensor, " o"] | None) -> Tensor:
+    def __call__(
+        self,
+        x: Float[Tensor, "b h w i"],
+        bias: Float[Tensor, " o"] | None = None,
+        *,
+        relu: bool = False,
+    ) -> Tensor:
         """Return the convolution, `[b, h, w, o]`."""
         batch, height, width, _ = x.shape
         rows, columns = -(-height // self.tile[0]), -(-width // self.tile[1])
         out = x.new_empty(batch, height, width, self.outputs)
-        step = min(rows, max(1, TILES // columns))
+        step = min(rows, max(1, TILES * torch.get_num_threads() // columns))
         strip = self._strip(x, step, columns)
         for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
                 last = min(first + step, rows)
-                tiles = self._tiles(strip, image, first, columns)[:, :, : last - first]
+                self._fill(strip, image, first)
+                values = self._values(strip, last - first, columns)
                 some = target[first * self.tile[0] : last * self.tile[0]]
-                self._convolve(tiles, bias, some)
+                begin = 0
+                for products in self.products(values.flatten(0, 1).flatten(1, 2)):
+                    end = begin + products.shape[-1]
+                    found = self._outputs(products).unflatten(0, (last - first, columns))
+                    place = some[..., begin:end]
+                    put_tiles(found, place)
+                    if bias is not None:
+                        place += bias[begin:end]
+                    if relu:
+                        place.relu_()
+                    begin = end
         return out
-
-    def _convolve(
-        self,
-        tiles: Float[Tensor, "n k r c i"],
-        bias: Float[Tensor, " o"] | None,
-        out: Float[Tensor, "h w o"],
-    ) -> None:
-        """Convolve some rows of tiles; results beyond the map are dropped."""
-        *_, rows, columns, channels = tiles.shape
-        points = len(self.input)
-        values = self.input @ tiles.reshape(points, -1)
-        products = values.view(points, rows * columns, channels) @ self.kernels
-        del values  # lowers the peak of memory
-        found = (self.out @ products.view(points, -1)).view(*self.tile, rows, columns, -1)
-        ordered = found.permute(2, 0, 3, 1, 4)
-        height, width, _ = out.shape
-        if (height, width) == (rows * self.tile[0], columns * self.tile[1]):
-            out = out.view(ordered.shape)
-        else:
-            ordered = ordered.reshape(rows * self.tile[0], columns * self.tile[1], -1)
-            ordered = ordered[:height, :width]
-        if bias is None:
-            out.copy_(ordered)
-        else:
-            torch.add(ordered, bias, out=out)
 
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
         """Return zeros for the inputs of some rows of tiles."""
@@ -171,22 +173,111 @@ class Winograd:
         )
         return like.new_zeros(height, width, like.shape[-1])
 
-    def _tiles(
-        self, strip: Float[Tensor, "r s i"], image: Float[Tensor, "h w i"], first: int, columns: int
-    ) -> Tensor:
-        """Fill the strip; return a view of its overlapping tiles, `[n, n, rows, columns, i]`."""
+    def _fill(
+        self, strip: Float[Tensor, "r s i"], image: Float[Tensor, "h w i"], first: int
+    ) -> None:
+        """Copy what the tiles from row `first` on see; outside of the map there is zero."""
         top = first * self.tile[0] - self.padding[0]
         begin, end = max(top, 0), min(top + len(strip), len(image))
         left, width = self.padding[1], image.shape[1]
         strip[: begin - top].zero_()
         strip[end - top :].zero_()
         strip[begin - top : end - top, left : left + width] = image[begin:end]
-        rows = (len(strip) - self.seen[0]) // self.tile[0] + 1
-        row, column, channel = strip.stride()
-        return strip.as_strided(
-            (*self.seen, rows, columns, strip.shape[-1]),
-            (row, column, row * self.tile[0], column * self.tile[1], channel),
-        )
+
+    def _values(
+        self, strip: Float[Tensor, "r s i"], rows: int, columns: int
+    ) -> Float[Tensor, "rows columns n m i"]:
+        """Evaluate the tiles: first along their columns, then along their rows."""
+        (down, across), (high, wide) = self.input, self.seen
+        if wide > 1:
+            row, column, _ = strip.stride()
+            height = rows * self.tile[0] + high - self.tile[0]
+            evaluated = strip.new_empty(height, columns, wide, strip.shape[-1])
+            every = across.expand(columns, -1, -1)
+            shape, steps = evaluated.shape[1:], (column * self.tile[1], column, 1)
+            for i in range(height):
+                torch.bmm(every, strip.as_strided(shape, steps, i * row), out=evaluated[i])
+            if high == 1:
+                return evaluated[:, :, None]
+            strip = evaluated.flatten(2)
+        row, column, _ = strip.stride()
+        values = strip.new_empty(rows, columns, high, strip.shape[-1])
+        every = down.expand(columns, -1, -1)
+        shape, steps = values.shape[1:], (column, row, 1)
+        for i in range(rows):
+            tiles = strip.as_strided(shape, steps, i * self.tile[0] * row)
+            torch.bmm(every, tiles, out=values[i])
+        return values.unflatten(3, (wide, -1))
+
+    def _outputs(self, products: Float[Tensor, "t n o"]) -> Float[Tensor, "t y x o"]:
+        """Interpolate the outputs of tiles."""
+        (down, across), (high, wide) = self.out, self.seen
+        if high > 1:
+            products = products.unflatten(1, (high, wide)).flatten(2)
+            products = torch.bmm(down.expand(len(products), -1, -1), products)
+        if wide > 1:
+            products = products.reshape(-1, wide, products.shape[-1] // (wide if high > 1 else 1))
+            products = torch.bmm(across.expand(len(products), -1, -1), products)
+        return products.reshape(-1, *self.tile, products.shape[-1])
+
+
+def put_tiles(tiles: Float[Tensor, "r c y x o"], out: Float[Tensor, "h w o"]) -> None:
+    """Write tiles side by side; what is beyond the map is dropped."""
+    rows, columns, high, wide, _ = tiles.shape
+    ordered = tiles.permute(0, 2, 1, 3, 4)
+    height, width, _ = out.shape
+    if (height, width) == (rows * high, columns * wide):
+        out.unflatten(0, (rows, high)).unflatten(2, (columns, wide)).copy_(ordered)
+    else:
+        out.copy_(ordered.reshape(rows * high, columns * wide, -1)[:height, :width])
+
+
+class Narrow:
+    """A convolution to a few channels that keeps the size of channels-last maps.
+
+    A product gives what each pixel contributes to each neighbour; then neighbours are summed.
+
+    Args:
+        weight: The kernel.
+    """
+
+    def __init__(self, weight: Float[Tensor, "o i ky kx"]) -> None:
+        self.kernel = (weight.shape[2], weight.shape[3])
+        # The pixel to the right contributes to the left, so the kernel is mirrored.
+        self.matrix = weight.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2).contiguous()
+
+    def __call__(
+        self,
+        x: Float[Tensor, "b h w i"],
+        bias: Float[Tensor, " o"] | None = None,
+        *,
+        relu: bool = False,
+    ) -> Tensor:
+        """Return the convolution, `[b, h, w, o]`."""
+        shares = F.linear(x, self.matrix).flatten(1, 2).transpose(1, 2)
+        padding = (self.kernel[0] // 2, self.kernel[1] // 2)
+        out = F.fold(shares, x.shape[1:3], self.kernel, padding=padding).permute(0, 2, 3, 1)
+        out = out.contiguous() if bias is None else out + bias
+        return out.relu_() if relu else out
+
+
+def faster_way(
+    weight: Float[Tensor, "o i ky kx"],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    working: Working,
+) -> Winograd | Narrow | PackedConvolution | None:
+    """Return a faster way than torch's to convolve on a CPU, if there is one."""
+    if working.device.type != "cpu":
+        return None
+    if working == PLAIN_CPU and is_worth_it(weight, stride):
+        return Winograd(weight)
+    plain = stride == (1, 1) and weight.shape[2] * weight.shape[3] > 1
+    if working == PLAIN_CPU and plain and len(weight) <= NARROW:
+        return Narrow(weight.to(working.dtype))
+    if working.dtype not in (torch.float32, torch.bfloat16) or not onednn.is_available():
+        return None
+    return PackedConvolution(weight.to(working.dtype), stride=stride, padding=padding)
 
 
 def _matrix(rows: list[list[Fraction]]) -> Float64[Tensor, "_ _"]:
@@ -202,8 +293,8 @@ class Convolution:
     bias: Float[Tensor, " o"] | None
     stride: tuple[int, int]
     padding: tuple[int, int]
-    winograd: Winograd | None = None
-    """The same convolution by Winograd, if that is faster."""
+    faster: Winograd | Narrow | PackedConvolution | None = None
+    """The same convolution in a way that is faster on this device, if there is one."""
 
     @classmethod
     def of(
@@ -236,14 +327,13 @@ class Convolution:
         has_bias = layer.bias is not None or isinstance(norm, nn.BatchNorm2d)
         # An instance norm removes any constant that is added before it.
         wanted = has_bias and not isinstance(norm, nn.InstanceNorm2d)
-        stride = _pair(layer.stride)
-        other_way = working == PLAIN_CPU and is_worth_it(weight, stride)
+        stride, padding = _pair(layer.stride), _pair(layer.padding)
         return cls(
             weight.to(working.device, working.dtype).contiguous(memory_format=torch.channels_last),
             bias.to(working.device, working.dtype) if wanted else None,
             stride,
-            _pair(layer.padding),
-            Winograd(weight) if other_way else None,
+            padding,
+            faster_way(weight, stride, padding, working),
         )
 
     @property

@@ -22,6 +22,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
+from gmaflow.inference.fast.mixed_operations import MixedOperations
 from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
@@ -35,6 +36,7 @@ from gmaflow.model.aggregation import Aggregator, AttentionWeights
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation
 from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
 from gmaflow.model.network import STORE_ALL, check_images, to_signed
+from gmaflow.model.settling import Refined, refine_until_settled
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.runtime.device import give_back_freed
@@ -117,7 +119,7 @@ class FastEncoder:
                 FastBlock.of(cast(ResidualBlock | BottleneckBlock, block), working)
                 for block in blocks
             ),
-            Convolution.of(encoder.conv_out, working),
+            Convolution.of(encoder.conv_out, working.exact),
             working,
         )
 
@@ -172,6 +174,8 @@ class FastRefinement:
 
         self.see_correlation = _convolutions(network.motion.correlation, working)
         self.see_flow = _convolutions(network.motion.flow, working)
+        # bfloat16 would round the flow to whole pixels beyond 128 px.
+        self.see_flow[0] = Convolution.of(cast(nn.Conv2d, network.motion.flow[0]), working.exact)
         self.merge = Convolution.of(
             cast(nn.Conv2d, network.motion.merge[0]), working, pad_output=True
         )
@@ -181,7 +185,7 @@ class FastRefinement:
         self.candidates = [Convolution.of(gru.candidate, working) for gru in passes]
         first, last = (cast(nn.Conv2d, network.update.flow_head[i]) for i in (0, 2))
         self.decide = Convolution.of(first, working)
-        self.change = Convolution.of(last, working, pad_output=True)
+        self.change = Convolution.of(last, working.exact, pad_output=True)
 
     def prepare(self, context: Map) -> list[Tensor]:
         """Compute the context's share of every recurrent pass, once for all iterations."""
@@ -192,8 +196,9 @@ class FastRefinement:
         batch, height, width, channels = hidden.shape
         config = self.config
 
-        def make(count: int) -> Tensor:
-            return hidden.new_zeros(batch, height, width, self.working.channels(count))
+        def make(count: int, working: Working = self.working) -> Tensor:
+            shape = (batch, height, width, working.channels(count))
+            return torch.zeros(shape, dtype=working.dtype, device=hidden.device)
 
         motion = config.motion_channels
         both = config.aggregates and config.combination == "concatenate"
@@ -214,13 +219,13 @@ class FastRefinement:
         state = State(
             flow=flow,
             coords=hidden.new_empty(batch, 2, height, width, dtype=torch.float32),
-            flow_input=make(2),
+            flow_input=make(2, self.working.exact),
             merged=make(widths),
             seen=seen,
             seen_reset=seen_reset,
             motion=local,
             borrowed=borrowed,
-            hidden=torch.empty_like(hidden, memory_format=torch.contiguous_format),
+            hidden=hidden.clone(memory_format=torch.contiguous_format),
         )
         self._share_flow(state)
         return state
@@ -298,6 +303,28 @@ class FastRefinement:
         self._advance(state, change, self.change.bias)
 
 
+@dataclass
+class Refining:
+    """A batch between two iterations: what `FastNetwork.begin` makes and `advance` changes."""
+
+    state: State
+    before: Float32[Tensor, "b h w 2"]
+    """The flow before the last iteration."""
+    look_up: Lookup
+    attention: AttentionWeights | None
+    prepared: list[Tensor]
+    context: Float[Tensor, "b d h w"]
+    plan: MemoryPlan
+    done: int = 0
+    continuing: AttentionWeights | None = None
+    """The attention of the continuation, from the first iteration that needs it on."""
+
+    def view(self) -> Refined:
+        """Return the batch as the network does, without a copy."""
+        maps = (self.state.flow, self.before, self.state.hidden)
+        return Refined(*(x.permute(0, 3, 1, 2) for x in maps))
+
+
 def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
     """Return the matrix from motion features to the values that attention averages, head by head.
 
@@ -341,7 +368,10 @@ class FastNetwork:
         working = Working(network.features.conv_in.weight.device, dtype)
         self.config = network.config
         self.working = working
-        self.operations = Operations() if operations is None else operations
+        if operations is None:
+            mixed = working.device.type == "cpu" and dtype != torch.float32
+            operations = MixedOperations() if mixed else Operations()
+        self.operations = operations
         self.features = FastEncoder.of(network.features, working)
         self.context: FastEncoder | Encoder = FastEncoder.of(network.context, working)
         if network.attention is not None and working == PLAIN_CPU:
@@ -350,7 +380,7 @@ class FastNetwork:
             self.context = copy.deepcopy(network.context)
         self.attention = copy.deepcopy(network.attention)
         if self.attention is not None:
-            self.attention = self.attention.to(dtype)
+            self.attention = self.attention.to(working.exact.dtype)
         self.refine = FastRefinement(network, working, self.operations)
         # In float32 in any working type; its layers compute in the type of their inputs.
         self.continuation: Continuation | None = copy.deepcopy(network.continuation)
@@ -358,7 +388,7 @@ class FastNetwork:
         self.weigh: list[Convolution] = []
         if isinstance(network.upsample, ConvexUpsampler):
             first, last = (cast(nn.Conv2d, network.upsample.weights[i]) for i in (0, 2))
-            self.weigh = [Convolution.of(first, working), Convolution.of(last, working)]
+            self.weigh = [Convolution.of(layer, working.exact) for layer in (first, last)]
 
     def __call__(
         self,
@@ -368,13 +398,8 @@ class FastNetwork:
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         check_images(image1, image2)
-        plan = options.get("plan", STORE_ALL)
-        hidden, context = self._encode_context(image1)
-        # No name for the correlations: they are large, and free before upsampling begins.
-        state = self._iterate(
-            self._correlate(*self._encode_both(image1, image2), plan), hidden, context, **options
-        )
-        return self._upsampled(state)
+        # No name for the batch: its correlations are large, and free before upsampling begins.
+        return self._upsampled(*self._run(self.begin(image1, image2, **options), options))
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -389,14 +414,65 @@ class FastNetwork:
         **options: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow between images that are encoded already."""
+        return self._upsampled(*self._run(self.begin_match(first, features2, **options), options))
+
+    def begin(
+        self,
+        image1: Float[Tensor, "b 3 H W"],
+        image2: Float[Tensor, "b 3 H W"],
+        **options: Unpack[MatchOptions],
+    ) -> Refining:
+        """Do everything that comes before the first iteration."""
+        hidden, context = self._encode_context(image1)
         plan = options.get("plan", STORE_ALL)
-        state = self._iterate(
-            self._correlate(first.features, features2, plan),
-            first.hidden,
-            first.context,
-            **options,
+        look_up = self._correlate(*self._encode_both(image1, image2), plan)
+        return self._begin(look_up, hidden, context, plan, options.get("flow_init"))
+
+    def begin_match(
+        self,
+        first: EncodedFrame,
+        features2: Float[Tensor, "b c h w"],
+        **options: Unpack[MatchOptions],
+    ) -> Refining:
+        """Do the same for images that are encoded already."""
+        plan = options.get("plan", STORE_ALL)
+        look_up = self._correlate(first.features, features2, plan)
+        return self._begin(look_up, first.hidden, first.context, plan, options.get("flow_init"))
+
+    def advance(
+        self, batch: Refining, iters: int, on_iteration: OnIteration | None = None
+    ) -> Refined:
+        """Refine a batch some more times."""
+        state = batch.state
+        for _ in range(iters):
+            batch.before.copy_(state.flow)
+            self.refine(state, batch.look_up, batch.attention, batch.prepared)
+            if self.continuation is not None and batch.done >= FIRST_ITERATION:
+                if batch.continuing is None:
+                    batch.continuing = self._attend_near(batch)
+                flow, hidden = (x.permute(0, 3, 1, 2) for x in (state.flow, state.hidden))
+                moved, _ = self.continuation(hidden, flow, batch.continuing)
+                self.refine.put(state, moved)
+            batch.done += 1
+            if on_iteration is not None:
+                on_iteration(batch.done, *copies(state))
+        return batch.view()
+
+    def finish(self, batch: Refining) -> Prediction:
+        """Return the flow of a batch."""
+        return self._upsampled(batch.state)
+
+    def _run(self, batch: Refining, options: MatchOptions) -> tuple[State, tuple[int, ...]]:
+        """Refine a batch as often as the options say; return the iterations of each pair."""
+        iters, settled = options.get("iters", 12), options.get("settled")
+        watch = options.get("on_iteration")
+        if settled is None:
+            self.advance(batch, iters, watch)
+            return batch.state, ()
+        used = refine_until_settled(
+            lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
-        return self._upsampled(state)
+        return batch.state, used
 
     def _correlate(
         self,
@@ -412,34 +488,21 @@ class FastNetwork:
             store=plan.store_correlation,
         )
 
-    def _iterate(
+    def _begin(
         self,
         look_up: Lookup,
         hidden: Float[Tensor, "b c h w"],
         context: Float[Tensor, "b d h w"],
-        *,
-        iters: int = 12,
-        flow_init: Float[Tensor, "b 2 h w"] | None = None,
-        plan: MemoryPlan = STORE_ALL,
-        on_iteration: OnIteration | None = None,
-    ) -> State:
+        plan: MemoryPlan,
+        flow_init: Float[Tensor, "b 2 h w"] | None,
+    ) -> Refining:
         attention = self._attend(context, store=plan.store_attention)
         prepared = self.refine.prepare(channels_last(context))
         state = self.refine.begin(channels_last(hidden), flow_init)
         if context.device.type == "cpu":
             give_back_freed()  # the encoders' maps, small pieces of which are still in use
-        continuing: AttentionWeights | None = None
-        for iteration in range(iters):
-            self.refine(state, look_up, attention, prepared)
-            if self.continuation is not None and iteration >= FIRST_ITERATION:
-                if continuing is None:
-                    continuing = self._attend_near(context, state, store=plan.store_attention)
-                flow, hidden = (x.permute(0, 3, 1, 2) for x in (state.flow, state.hidden))
-                moved, _ = self.continuation(hidden, flow, continuing)
-                self.refine.put(state, moved)
-            if on_iteration is not None:
-                on_iteration(iteration + 1, *copies(state))
-        return state
+        before = torch.empty_like(state.flow)
+        return Refining(state, before, look_up, attention, prepared, context, plan)
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         return self.features(image, self.operations).permute(0, 3, 1, 2)
@@ -469,23 +532,23 @@ class FastNetwork:
         queries, keys = self.attention.queries_and_keys(context)
         return self.operations.attend(queries, keys, store=store)
 
-    def _attend_near(
-        self, context: Float[Tensor, "b c h w"], state: State, *, store: bool
-    ) -> AttentionWeights:
+    def _attend_near(self, batch: Refining) -> AttentionWeights:
         assert self.continuation is not None
-        hidden = state.hidden.permute(0, 3, 1, 2)
-        queries, keys = self.continuation.queries_and_keys(context, hidden)
-        bias = self.continuation.distances(context)
+        hidden = batch.state.hidden.permute(0, 3, 1, 2)
+        queries, keys = self.continuation.queries_and_keys(batch.context, hidden)
+        bias = self.continuation.distances(batch.context)
+        store = batch.plan.store_attention
         return self.operations.attend_near(queries, keys, bias, store=store)
 
-    def _upsampled(self, state: State) -> Prediction:
+    def _upsampled(self, state: State, used: tuple[int, ...] = ()) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()
         if not self.weigh:
-            return Prediction([self.upsampler(low, state.hidden.permute(0, 3, 1, 2))], low)
+            fine = self.upsampler(low, state.hidden.permute(0, 3, 1, 2))
+            return Prediction([fine], low, iterations=used)
         first, last = self.weigh
         seen = self.operations.convolve(state.hidden, first, relu=True)
         logits = self.operations.convolve(seen, last)
-        return Prediction([self.operations.upsample(low, logits)], low)
+        return Prediction([self.operations.upsample(low, logits)], low, iterations=used)
 
 
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:

@@ -19,6 +19,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.inference.fast.convolution import Convolution, Working
+from gmaflow.inference.fast.onednn import is_available, times_transposed
 from gmaflow.model.aggregation import (
     AttentionWeights,
     DistanceBias,
@@ -37,6 +38,8 @@ Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
 
 SUMMED_ROWS = 1024
 """Rows that are summed in float32; the sums are then added in float64."""
+NORMALIZED_ROWS = 2048
+"""Rows that each thread normalises at once."""
 SOFTMAX_BYTES = 32 * 2**20
 """Softmax works on this much at once, so that there is never a second attention matrix."""
 EPSILON = 1e-5
@@ -53,8 +56,7 @@ class Operations:
 
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
         """Return the convolution with its bias, and ReLU where asked for."""
-        out = raw_convolution(x, layer, layer.bias)
-        return out.relu_() if relu else out
+        return raw_convolution(x, layer, layer.bias, relu=relu)
 
     def convolve_into(self, x: Map, layer: Convolution, targets: Targets) -> None:
         """Write the ReLU of a convolution to both targets, as many channels as they have."""
@@ -70,10 +72,10 @@ class Operations:
     ) -> Map:
         """Return a convolution with instance norm, then ReLU and a shortcut where asked for."""
         out = raw_convolution(x, layer, None)
-        for rows in out.view(len(out), -1, out.shape[-1]):
-            normalize(rows)
-        out = out.relu_() if relu else out
-        return out if shortcut is None else out.add_(shortcut).relu_()
+        for i, rows in enumerate(out.flatten(1, 2)):
+            short = None if shortcut is None else shortcut[i].flatten(0, 1)
+            normalize(rows, relu=relu, shortcut=short)
+        return out
 
     def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
         """Turn sums into gates: update in the first half of `raw`, reset times the state."""
@@ -144,7 +146,7 @@ class Operations:
         rows = max(1, SOFTMAX_BYTES // (columns * 4))
         for part in scores.view(-1, columns).split(rows):
             torch.softmax(part, dim=-1, out=part)
-        return StoredAttention(scores)
+        return stored(scores)
 
     def attend_near(
         self,
@@ -167,31 +169,63 @@ class Operations:
         everything = torch.arange(pixels, device=queries.device).split(rows)
         for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
             part.copy_(streamed.rows(some))
-        return StoredAttention(weights)
+        return stored(weights)
 
     def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
         """Return the flow at full size, by the `logits` of convex upsampling."""
         return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
 
 
-def raw_convolution(x: Map, layer: Convolution, bias: Tensor | None) -> Tensor:
-    """Convolve a channels-last map."""
+class OneDnnAttention(StoredAttention):
+    """Stored attention whose products oneDNN computes."""
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        """Return for each pixel the mean of all values, weighted by attention."""
+        parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
+        found = [times_transposed(weights, part.T) for weights, part in parts]
+        return torch.stack(found).view(values.shape)
+
+
+def stored(weights: Float[Tensor, "b a p p"]) -> StoredAttention:
+    """Return attention with the products that are fastest on its device."""
+    fast = weights.device.type == "cpu" and is_available()
+    return OneDnnAttention(weights) if fast else StoredAttention(weights)
+
+
+def raw_convolution(
+    x: Map, layer: Convolution, bias: Tensor | None, *, relu: bool = False
+) -> Tensor:
+    """Convolve a channels-last map, in the type of the layer."""
+    x = x.to(layer.weight.dtype)
+    if layer.faster is not None:
+        return layer.faster(x, bias, relu=relu)
     if layer.is_pointwise:
-        return F.linear(x, layer.weight.flatten(1), bias)
-    if layer.winograd is not None:
-        return layer.winograd(x, bias)
-    out = F.conv2d(x.permute(0, 3, 1, 2), layer.weight, bias, layer.stride, layer.padding)
-    return out.permute(0, 2, 3, 1).contiguous()
+        out = F.linear(x, layer.weight.flatten(1), bias)
+    else:
+        out = F.conv2d(x.permute(0, 3, 1, 2), layer.weight, bias, layer.stride, layer.padding)
+        out = out.permute(0, 2, 3, 1).contiguous()
+    return out.relu_() if relu else out
 
 
-def normalize(rows: Float[Tensor, "p c"]) -> None:
-    """Bring every channel to mean 0 and variance 1, in place.
+def normalize(
+    rows: Float[Tensor, "p c"], *, relu: bool = False, shortcut: Float[Tensor, "p c"] | None = None
+) -> None:
+    """Bring every channel to mean 0 and variance 1, in place; then ReLU and a shortcut.
 
     torch's instance norm takes six times as long on channels-last maps, and makes another map.
     """
     mean, variance = measure(rows)
     scale = (variance + EPSILON).rsqrt()
-    torch.addcmul(-mean * scale, rows, scale, out=rows)
+    shift = -mean * scale
+    # All steps on a few rows at a time, which caches hold on a CPU.
+    at_once = NORMALIZED_ROWS * torch.get_num_threads() if rows.device.type == "cpu" else len(rows)
+    for first in range(0, len(rows), at_once):
+        part = rows[first : first + at_once]
+        torch.addcmul(shift, part, scale, out=part)
+        if relu:
+            part.relu_()
+        if shortcut is not None:
+            part.add_(shortcut[first : first + at_once]).relu_()
 
 
 def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[Tensor, " c"]]:

@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.inference.fast.fast_network import FastNetwork
+from gmaflow.inference.fast.fast_network import FastNetwork, Refining
 from gmaflow.model import EncodedFrame, MatchOptions, Prediction
+from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
 from gmaflow.runtime.device import cudnn_flag
 
@@ -37,6 +38,82 @@ class NotRecorded:
 
     thread: int | None
     """The thread on which it ran first; None if it cannot be recorded."""
+
+
+class SettlingCall:
+    """A call that stops where the flow has settled, which a recording cannot decide.
+
+    So it is recorded in three segments: up to the first check, from one check to the next, and the
+    upsampling. The first makes a batch, the others change it in place.
+
+    Args:
+        network: The network.
+        begin: What comes before the first iteration.
+        inputs: How many tensors `begin` takes; one more is a first guess.
+        options: Those of the call.
+    """
+
+    def __init__(
+        self,
+        network: FastNetwork,
+        begin: Callable[..., Refining],
+        inputs: int,
+        options: MatchOptions,
+    ) -> None:
+        self.network, self.begin, self.inputs, self.options = network, begin, inputs, options
+        self.iters = options.get("iters", 12)
+        self.settled = options.get("settled") or 0.0
+
+    @property
+    def fits(self) -> bool:
+        """Whether the iterations are a whole number of segments."""
+        return self.iters >= LEAST and (self.iters - LEAST) % EVERY == 0
+
+    def __call__(self, *tensors: Tensor) -> Tensors:
+        """Run it directly; return flow, coarse flow, and the iterations of each pair."""
+        batch, watch = self._begin(*tensors), self.options.get("on_iteration")
+        used = self._refine(lambda more: self.network.advance(batch, more, watch))
+        return *self._finish(batch), used
+
+    def record(self, record: Record, inputs: Tensors) -> Replay:
+        """Record the segments; return what replays as many of them as are needed."""
+        batches: list[Refining] = []
+
+        def start(*tensors: Tensor) -> Tensors:
+            batches[:] = [self._begin(*tensors)]
+            return self.network.advance(batches[0], LEAST)
+
+        def go_on() -> Tensors:
+            return self.network.advance(batches[0], EVERY)
+
+        first, next_ones = record(start, inputs), record(go_on, ())
+        last = record(lambda: self._finish(batches[0]), ())
+
+        def replay(*tensors: Tensor) -> Tensors:
+            left = iter([lambda: first(*tensors)])
+
+            def advance(_more: int) -> Refined:
+                next(left, next_ones)()
+                return batches[0].view()
+
+            used = self._refine(advance)
+            return *last(), used
+
+        return replay
+
+    def _begin(self, *tensors: Tensor) -> Refining:
+        given, start = tensors[: self.inputs], tensors[self.inputs :]
+        options = {**self.options, "flow_init": start[0] if start else None}
+        return self.begin(*given, **options)
+
+    def _refine(self, advance: Callable[[int], Refined]) -> Tensor:
+        return torch.tensor(
+            refine_until_settled(advance, iters=self.iters, threshold=self.settled), device="cpu"
+        )
+
+    def _finish(self, batch: Refining) -> Tensors:
+        found = self.network.finish(batch)
+        return found.flow, found.low
 
 
 class RecordedNetwork:
@@ -67,7 +144,8 @@ class RecordedNetwork:
         **options: Unpack[MatchOptions],
     ) -> Prediction:
         """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
-        return self._estimate("pair", self.network, (image1, image2), options)
+        begin = self.network.begin
+        return self._estimate("pair", self.network, begin, (image1, image2), options)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
         """Return all that the network needs of an image, for the pairs before and after it."""
@@ -85,12 +163,17 @@ class RecordedNetwork:
             *first, features2 = tensors
             return self.network.match(EncodedFrame(*first), features2, **options)
 
-        return self._estimate("match", match, (*first, features2), options)
+        def begin(*tensors: Tensor, **options: Unpack[MatchOptions]) -> Refining:
+            *first, features2 = tensors
+            return self.network.begin_match(EncodedFrame(*first), features2, **options)
+
+        return self._estimate("match", match, begin, (*first, features2), options)
 
     def _estimate(
         self,
         what: str,
         estimate: Callable[..., Prediction],
+        begin: Callable[..., Refining],
         inputs: Tensors,
         options: MatchOptions,
     ) -> Prediction:
@@ -105,10 +188,14 @@ class RecordedNetwork:
             return found.flow, found.low
 
         # A watcher is called each time, which cannot be recorded.
-        watched = options.get("on_iteration") is not None
-        kind = None if watched else (what, *sorted(settings.items()))
-        flow, low = self._call(run, (*inputs, *guess), kind)
-        return Prediction([flow], low)
+        direct = options.get("on_iteration") is not None
+        call: Run = run
+        if options.get("settled") is not None:
+            call = SettlingCall(self.network, begin, len(inputs), options)
+            direct = direct or not call.fits
+        kind = None if direct else (what, *sorted(settings.items()))
+        flow, low, *used = self._call(call, (*inputs, *guess), kind)
+        return Prediction([flow], low, iterations=tuple(used[0].tolist()) if used else ())
 
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""
@@ -139,6 +226,8 @@ class RecordedNetwork:
         if thread != threading.get_ident():
             run(*inputs)
         try:
+            if isinstance(run, SettlingCall):
+                return run.record(self._record, inputs)
             return self._record(run, inputs)
         except RuntimeError as err:
             log.info("a call could not be recorded and runs directly: %s", err)

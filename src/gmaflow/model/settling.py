@@ -1,0 +1,87 @@
+"""Stop refining a pair where its flow has settled.
+
+After LEAST iterations and then after every EVERY more, a pair whose last iteration changed its flow
+by less than a threshold on average keeps that flow. The others go on. So the result of a pair does
+not depend on the batch that it is part of.
+
+Legend: b batch, c channels, h w rows and columns at 1/8.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.model.upsample import STRIDE
+
+LEAST = 4
+"""Iterations before the first check."""
+EVERY = 2
+"""Iterations between checks. Each check waits for the device."""
+SETTLED = 0.05
+"""The threshold: pixels of the image, mean over all cells. See docs/performance.md."""
+MOST = 32
+"""The largest number of iterations if nobody asks for another."""
+
+
+class Refined(NamedTuple):
+    """A batch after some iterations; the tensors may be written to."""
+
+    flow: Float[Tensor, "b 2 h w"]
+    before: Float[Tensor, "b 2 h w"]
+    """The flow before the last iteration."""
+    hidden: Float[Tensor, "b c h w"]
+
+
+class Settling:
+    """Watches the pairs of a batch, and keeps the flow of those that have settled.
+
+    Args:
+        iters: The largest number of iterations.
+        threshold: The mean change in pixels below which a pair has settled.
+    """
+
+    def __init__(self, iters: int, threshold: float) -> None:
+        self.iters, self.threshold = iters, threshold
+        self.done = 0
+        self.kept: dict[int, tuple[int, Tensor, Tensor]] = {}
+
+    def is_over(self, done: int, batch: Refined) -> bool:
+        """Tell whether the batch is done, after `done` iterations."""
+        self.done = done
+        if done >= LEAST and (done - LEAST) % EVERY == 0:
+            changes = STRIDE * (batch.flow - batch.before).norm(dim=1).mean(dim=(1, 2))
+            for pair, change in enumerate(changes.tolist()):
+                if change < self.threshold and pair not in self.kept:
+                    kept = batch.flow[pair].clone(), batch.hidden[pair].clone()
+                    self.kept[pair] = done, *kept
+        return done >= self.iters or len(self.kept) == len(batch.flow)
+
+    def restore(self, batch: Refined) -> tuple[int, ...]:
+        """Write what was kept to the batch; return the iterations of each pair."""
+        for pair, (_, flow, hidden) in self.kept.items():
+            batch.flow[pair].copy_(flow)
+            batch.hidden[pair].copy_(hidden)
+        pairs = range(len(batch.flow))
+        return tuple(self.kept[pair][0] if pair in self.kept else self.done for pair in pairs)
+
+
+def refine_until_settled(
+    advance: Callable[[int], Refined], *, iters: int, threshold: float
+) -> tuple[int, ...]:
+    """Refine a batch from check to check until all its pairs have settled.
+
+    Args:
+        advance: Makes this many more iterations.
+        iters: The largest number of iterations.
+        threshold: The mean change in pixels below which a pair has settled.
+
+    Returns: The iterations of each pair.
+    """
+    settling, done = Settling(iters, threshold), min(LEAST, iters)
+    batch = advance(done)
+    while not settling.is_over(done, batch):
+        step = min(EVERY, iters - done)
+        batch, done = advance(step), done + step
+    return settling.restore(batch)

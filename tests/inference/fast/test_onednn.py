@@ -1,0 +1,48 @@
+"""oneDNN's operators compute what torch's do."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from gmaflow.inference.fast import onednn
+from gmaflow.inference.fast.onednn import GroupedProducts, PackedConvolution, times_transposed
+
+needs_operators = pytest.mark.skipif(not onednn.is_available(), reason="needs oneDNN on x86")
+
+
+@needs_operators
+@pytest.mark.parametrize(("side", "step"), [(3, 1), (7, 2), (1, 1)])
+@pytest.mark.parametrize("relu", [True, False])
+def test_a_packed_convolution_is_a_convolution(side: int, step: int, relu: bool) -> None:
+    kernel, stride = (side, side), (step, step)
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 10, 13, 24), torch.randn(17, 24, *kernel) / 10, torch.randn(17)
+    padding = (kernel[0] // 2, kernel[1] // 2)
+    expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, stride, padding).permute(0, 2, 3, 1)
+    found = PackedConvolution(weight, stride=stride, padding=padding)(x, bias, relu=relu)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [40, 300])
+def test_grouped_products_are_products(outputs: int) -> None:
+    torch.manual_seed(0)
+    rows, matrices = torch.randn(21, 6, 32), torch.randn(6, 32, outputs)
+    expected = torch.einsum("pni,nio->pno", rows, matrices)
+    products = GroupedProducts(matrices)
+    for _ in range(2):
+        found = torch.cat(list(products(rows)), dim=2)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+        products.packed.clear()
+
+
+@needs_operators
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    rows, others = torch.randn(30, 50).to(dtype), torch.randn(50, 8).to(dtype)
+    found = times_transposed(rows, others.T)
+    assert found.dtype == dtype
+    expected = rows.double() @ others.double()
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
