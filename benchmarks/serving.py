@@ -1,6 +1,10 @@
-"""Load test of a server: status codes, response times and memory.
+"""Load test of a server: status codes, response times, lost requests and memory.
 
 PYTHONPATH=src python benchmarks/serving.py --requests 200 --clients 50 --size 384 512
+PYTHONPATH=src python benchmarks/serving.py --bursts 10 --size 96 128 --addresses --patient
+
+A request is lost if it gets no answer. With `--addresses` every client has an address of its own,
+and with `--patient` it tries again after `Retry-After`, until it gets its flow.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 ANSWER_SECONDS = 600.0
+LOST, BUSY = 0, (429, 503)
 
 
 def make_files(height: int, width: int) -> dict[str, tuple[str, bytes]]:
@@ -48,20 +53,38 @@ def summary(seconds: list[float]) -> str:
     return f"p50 {statistics.median(seconds):.2f} s, p95 {p95:.2f} s, max {max(seconds):.2f} s"
 
 
-def burst(client: httpx.Client, options: argparse.Namespace) -> dict[int, list[float]]:
+def burst(url: str, options: argparse.Namespace) -> dict[int, list[float]]:
     """Send many requests at once; returns the response times in seconds by status code."""
     files = make_files(*options.size)
+    context = httpx.create_ssl_context()  # takes longer to make than many requests
 
-    def ask(_: int) -> tuple[int, float]:
+    def ask(number: int) -> tuple[int, float]:
         begin = time.perf_counter()
-        answer = client.post(f"/api/flow?iters={options.iters}", files=files)
-        return answer.status_code, time.perf_counter() - begin
+        own = f"127.1.{number // 250}.{1 + number % 250}" if options.addresses else None
+        transport = httpx.HTTPTransport(verify=context, local_address=own)
+        with httpx.Client(base_url=url, timeout=ANSWER_SECONDS, transport=transport) as client:
+            status, wait = post(client, options.iters, files)
+            while options.patient and status in BUSY:
+                time.sleep(wait)
+                status, wait = post(client, options.iters, files)
+        return status, time.perf_counter() - begin
 
     found: dict[int, list[float]] = collections.defaultdict(list)
     with ThreadPoolExecutor(options.clients) as pool:
         for status, seconds in pool.map(ask, range(options.requests)):
             found[status].append(seconds)
     return found
+
+
+def post(
+    client: httpx.Client, iters: int, files: dict[str, tuple[str, bytes]]
+) -> tuple[int, float]:
+    """Ask for a flow; returns the status, and after how many seconds to try again."""
+    try:
+        answer = client.post(f"/api/flow?iters={iters}", files=files)
+    except httpx.TransportError:
+        return LOST, 0
+    return answer.status_code, float(answer.headers.get("retry-after", 0))
 
 
 def main() -> None:
@@ -74,6 +97,8 @@ def main() -> None:
     parser.add_argument("--bursts", type=int, default=2)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--queue", type=int, default=16)
+    parser.add_argument("--addresses", action="store_true", help="one address for each client")
+    parser.add_argument("--patient", action="store_true", help="try again after Retry-After")
     options = parser.parse_args()
 
     command = [sys.executable, "-m", "gmaflow", "serve", "--no-open", "--port", "0"]
@@ -82,20 +107,24 @@ def main() -> None:
         try:
             assert server.stdout is not None
             url = server.stdout.readline().split()[3]
-            many = httpx.Limits(max_connections=options.clients)
-            with httpx.Client(base_url=url, timeout=ANSWER_SECONDS, limits=many) as client:
-                client.post(f"/api/flow?iters={options.iters}", files=make_files(*options.size))
+            with httpx.Client(base_url=url, timeout=ANSWER_SECONDS) as client:
+                post(client, options.iters, make_files(*options.size))
+            time.sleep(2)
+            print(f"memory before: {resident_mib(server.pid):.0f} MiB (after one flow)")
+            lost, memory = 0, []
+            for number in range(1, options.bursts + 1):
+                begin = time.perf_counter()
+                found = burst(url, options)
+                whole = time.perf_counter() - begin
+                print(f"burst {number}: {options.requests} requests in {whole:.1f} s")
+                for status, seconds in sorted(found.items()):
+                    print(f"  {status}: {len(seconds)} answers, {summary(seconds)}")
+                lost += len(found[LOST])
                 time.sleep(2)
-                print(f"memory before: {resident_mib(server.pid):.0f} MiB (after one flow)")
-                for number in range(1, options.bursts + 1):
-                    begin = time.perf_counter()
-                    found = burst(client, options)
-                    whole = time.perf_counter() - begin
-                    print(f"burst {number}: {options.requests} requests in {whole:.1f} s")
-                    for status, seconds in sorted(found.items()):
-                        print(f"  {status}: {len(seconds)} answers, {summary(seconds)}")
-                    time.sleep(2)
-                    print(f"  memory after: {resident_mib(server.pid):.0f} MiB")
+                memory.append(resident_mib(server.pid))
+                print(f"  memory after: {memory[-1]:.0f} MiB", flush=True)
+            growth = memory[-1] / memory[0] - 1
+            print(f"lost: {lost}; memory after the last burst: {growth:+.1%} of after the first")
         finally:
             server.terminate()
 

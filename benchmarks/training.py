@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,11 @@ from itertools import repeat
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from gmaflow.model import FlowNetwork
 from gmaflow.training import Batch, RunOptions, StepPlan, StepResult, TrainConfig, TrainStep
-from gmaflow.training.distributed import ALONE
+from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.recorded import RecordedStep
 from gmaflow.training.setup import prepare
 
@@ -43,16 +45,39 @@ Learn = Callable[[Batch, StepPlan], StepResult]
 
 
 def begin(
-    config: TrainConfig, device: torch.device, *, eager: bool
+    config: TrainConfig, device: torch.device, *, eager: bool, world: World = ALONE
 ) -> tuple[Learn, Iterator[Batch]]:
     """Return a step and its batches, as `gmaflow train` would use them."""
     if config.data != STEP_ALONE:
         with tempfile.TemporaryDirectory() as folder:
             run = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
         return run.learn, run.source.batches(0)
-    step = TrainStep(FlowNetwork(config.network).to(device), config)
-    batches = repeat(Batch.blank(config.batch, config.crop, device))
+    step = TrainStep(FlowNetwork(config.network).to(device), config, world=world)
+    image = torch.full((config.batch, 3, *config.crop), 0.5, device=device)
+    known = torch.ones(config.batch, *config.crop, dtype=torch.bool, device=device)
+    batches = repeat(Batch(image, image, torch.zeros_like(image[:, :2]), known, ~known))
     return step if eager or device.type != "cuda" else RecordedStep(step), batches
+
+
+def measure_exchange(config: TrainConfig, device: torch.device, repeats: int) -> None:
+    """Compare a step with one that exchanges gradients as several processes do, by turns."""
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    steps = [begin(config, device, eager=False, world=w) for w in (ALONE, World(grouped=True))]
+    plan = StepPlan(lr=1e-5, iters=config.iters, occluded=True)
+    took: list[list[float]] = [[], []]
+    for number in range(WARM_UP + repeats):
+        for seconds, (learn, batches) in zip(took, steps, strict=True):
+            started = time.time()
+            ended = finish(learn, batches, plan, device, steps=1)
+            if number >= WARM_UP:
+                seconds.append(ended - started)
+    dist.destroy_process_group()
+    plain, exchanged = (1000 * statistics.median(seconds) for seconds in took)
+    print(f"{plain:.2f} ms a step, {exchanged:.2f} ms with exchange: {exchanged / plain - 1:+.2%}")
+    both = sorted(b / a - 1 for a, b in zip(*took, strict=True))
+    low, high = both[len(both) // 4], both[-len(both) // 4]
+    print(f"pair by pair, median {statistics.median(both):+.2%}, quartiles {low:+.2%} {high:+.2%}")
 
 
 def measure(
@@ -128,22 +153,30 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--textures", default="", help="folder of pictures for the scenes")
+    parser.add_argument("--batch", type=int, help="instead of that of the table")
+    parser.add_argument("--iters", type=int, help="instead of that of the table")
+    parser.add_argument(
+        "--exchange", action="store_true", help="measure what exchanging gradients costs"
+    )
     parser.add_argument("--row", choices=ROWS, help="measure only this row, and print JSON")
     options = parser.parse_args()
-    if options.row is None:
+    if options.row is None and not options.exchange:
         print_table(options)
         return
-    data, batch, iters = ROWS[options.row]
+    data, batch, iters = ROWS[options.row or RECORDED]
     config = TrainConfig(
         model=options.model,
         data=data,
-        batch=batch,
-        iters=iters,
+        batch=options.batch or batch,
+        iters=options.iters or iters,
         crop=tuple(options.crop),
         precision=options.precision,
         textures=options.textures,
     )
     device, eager = torch.device(options.device), options.row == EAGER
+    if options.exchange:
+        measure_exchange(config, device, options.repeats)
+        return
     print(json.dumps(measure(config, device, options.repeats, eager=eager)))
 
 

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gmaflow.cli import main
 from gmaflow.example import load_example
 from gmaflow.io import write_image
 
@@ -34,6 +37,25 @@ def test_the_python_page_runs(
     }
     assert names["found"].array.shape == (64, 96, 2)  # type: ignore[attr-defined]
     assert "done after 2 steps" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("few_textures")
+def test_the_first_commands_of_the_readme_can_be_pasted_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = (PAGE.parent.parent / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"^```sh\n(gmaflow demo .*?)^```", readme, re.MULTILINE | re.DOTALL)
+    faster = {"demo": ["--iters", "1"], "flow": ["--iters", "1"], "scenes": ["--size", "64x80"]}
+    for line in block.partition("; ")[0].splitlines() + block.partition("; ")[2].splitlines():
+        command, *words = shlex.split(line, comments=True)
+        if command == "cp":
+            shutil.copy(*words)
+        else:
+            main([*words, *faster.get(words[0], [])])
+    assert {"flow.png", "flow.flo", "legend.png", "both", "looks", "small.png", "sheet.png"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def test_every_link_leads_to_a_file() -> None:

@@ -1,6 +1,8 @@
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -92,9 +94,78 @@ def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], told:
     assert (outcome.code, outcome.err) == (2, f"gmaflow: {told}\n")
 
 
-def test_a_word_in_place_of_a_number_is_told(run: Run) -> None:
-    outcome = run("flow", "a.png", "b.png", "-o", "x.flo", "--iters", "abc")
-    assert (outcome.code, "'abc' is not a whole number" in outcome.err) == (2, True)
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--iters", "abc"), "--iters abc is not a whole number"),
+        (("--iters=1.5",), "--iters 1.5 is not a whole number"),
+        (("--max-length", "wide"), "--max-length wide is not a number"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_option(run: Run, args: tuple[str, ...], told: str) -> None:
+    outcome = run("flow", "a.png", "b.png", "-o", "x.flo", *args)
+    assert (outcome.code, outcome.err) == (2, f"gmaflow: {told}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("gmaflow ev", ["evaluate"]),
+        ("gmaflow flow --it", ["--iters"]),
+        ("gmaflow video --show si", ["side-by-side"]),
+        ("gmaflow scenes sh", ["show"]),
+        ("gmaflow scenes show --qu", ["--quiet"]),
+        ("gmaflow train scenes-p", ["scenes-pretrain"]),
+        ("gmaflow train chairs --resu", ["--resume"]),
+        ("gmaflow flow fra", ["frames"]),
+        ("gmaflow flow -o fra", ["frames"]),
+    ],
+)
+def test_bash_completes(script: Path, tmp_path: Path, typed: str, completed: list[str]) -> None:
+    (tmp_path / "frames").mkdir()
+    # As bash itself does it: words and their number, and names of files if nothing is found.
+    ask = f"""
+source {script}
+COMP_WORDS=({typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _gmaflow
+[[ ${{#COMPREPLY[@]}} == 0 ]] && COMPREPLY=($(compgen -f -- "${{COMP_WORDS[COMP_CWORD]}}"))
+printf '%s\\n' "${{COMPREPLY[@]}}"; complete -p gmaflow >&2
+"""
+    found = subprocess.run(
+        ["bash", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == completed
+    assert found.stderr == "complete -o default -F _gmaflow gmaflow\n"
+
+
+def test_every_verb_can_be_completed_also_in_zsh(script: Path, run: Run) -> None:
+    for verb in VERBS:
+        assert f" {verb} " in script.read_text().replace('"', " ")
+    outcome = run("--print-completion", "fish")
+    assert (outcome.code, "give one of bash, zsh" in outcome.err) == (2, True)
+    assert "None" not in script.read_text()
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("shell") / "gmaflow.bash"
+    command = [sys.executable, "-m", "gmaflow", "--print-completion", "bash"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    path.write_text(done.stdout)
+    return path
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--overwrite"])
+def test_verbs_agree_on_their_options(script: Path, option: str) -> None:
+    """What shows progress can be quiet; what replaces files says so with one word."""
+    quiet = {"data check", "tables", "evaluate", "compare", "submit", "bench", "export", "demo"}
+    quiet |= {"flow", "video", "convert", "scenes render", "scenes show", "scenes stats"}
+    quiet |= {"batch", "score", "track"}
+    replaces = {"flow", "video", "convert", "demo", "export", "bench", "weights convert"}
+    replaces |= {"scenes render", "scenes show", "scenes stats", "score", "track"}
+    lists = dict(re.findall(r'"([\w -]+)"\) words="(--[^"]+)"', script.read_text()))
+    presets = {name for name in lists if name.startswith("train ")}
+    have = {name for name, words in lists.items() if option in words.split()}
+    assert have == presets | (quiet if option == "--quiet" else replaces)
 
 
 @pytest.mark.parametrize(

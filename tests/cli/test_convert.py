@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gmaflow.cli.outputs import HEADROOM
-from gmaflow.io import read_flow_arrays, read_image, write_flow
+from gmaflow.io import open_clip, read_flow_arrays, read_image, write_flow
 from gmaflow.viz import flow_to_image
 from tests.cli.conftest import Run
 
@@ -18,7 +18,9 @@ def make_flow(*, longest: float = 8.0) -> np.ndarray:
     return np.round(np.stack([rows, rows / 2], axis=2) * 64) / 64
 
 
-@pytest.mark.parametrize("name", ["a.pfm", "a.npy", "a.npz", "a.flo5", "a.exr", "a.kitti.png"])
+@pytest.mark.parametrize(
+    "name", ["a.pfm", "a.npy", "a.npz", "a.flo5", "a.exr", "a.kitti.png", "a.f16.npz"]
+)
 def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None:
     flow, valid = make_flow(), np.ones((24, 32), bool)
     valid[3:5] = False
@@ -28,6 +30,76 @@ def test_numbers_stay_what_they_are(run: Run, tmp_path: Path, name: str) -> None
     back = read_flow_arrays(tmp_path / "back.flo")
     np.testing.assert_array_equal(back.valid, valid)
     np.testing.assert_array_equal(back.array[valid], flow[valid])
+
+
+def test_8_bits_keep_what_lies_within_the_bound(run: Run, tmp_path: Path) -> None:
+    write_flow(tmp_path / "a.flo", make_flow())
+    x, y = tmp_path / "flow_x.jpg", tmp_path / "flow_y.jpg"
+    assert run("convert", tmp_path / "a.flo", "-o", x, "--bound", "9").code == 0
+    assert run("convert", y, "-o", tmp_path / "back.npy").code == 0
+    np.testing.assert_allclose(np.load(tmp_path / "back.npy"), make_flow(), atol=4 * 18 / 255)
+    outcome = run("convert", tmp_path / "a.flo", "-o", x)
+    assert (outcome.code, "flow_x.jpg exists" in outcome.err) == (2, True)
+    x.unlink()
+    outcome = run("convert", tmp_path / "a.flo", "-o", x)
+    assert (outcome.code, "flow_y.jpg exists" in outcome.err) == (2, True)
+    outcome = run("convert", tmp_path / "a.flo", "-o", x, "-f", "--bound", "-1")
+    assert (outcome.code, "--bound -1 is not a length" in outcome.err) == (2, True)
+
+
+def test_a_folder_becomes_a_clip_and_a_clip_a_folder(run: Run, tmp_path: Path) -> None:
+    for number in (3, 4, 12):
+        write_flow(tmp_path / "in" / f"frame{number}.flo", make_flow(longest=number))
+    write_flow(tmp_path / "in" / "frame4-backward.flo", make_flow())
+    steps = (
+        ("in", "a.h5", ()),
+        ("a.h5", "jpegs", ("--format", "xy", "--bound", "13")),
+        ("jpegs", "b.tar", ("--bound", "13")),
+        ("b.tar", "b.h5", ()),
+        ("b.h5", "back", ("--format", "npz16")),
+    )
+    for source, target, options in steps:
+        outcome = run("convert", tmp_path / source, "-o", tmp_path / target, *options)
+        assert outcome.code == 0, outcome.err
+        assert f"wrote 3 {'files' if Path(target).suffix == '' else 'flows'} to" in outcome.out
+        clip = open_clip(tmp_path / target)
+        assert clip.frames == (3, 4, 12)
+        for frame, flow in zip(clip.frames, clip, strict=True):
+            np.testing.assert_allclose(flow.array, make_flow(longest=frame), atol=1.0)
+    outcome = run("convert", tmp_path / "a.h5", "-o", tmp_path / "pictures", "--json")
+    report = json.loads(outcome.out)
+    assert report["converted"] == 3
+    assert report["max_length"] > 12
+    assert read_image(tmp_path / "pictures" / "000012.png").shape == (24, 32, 3)
+
+
+def test_flow_that_does_not_fit_a_clip_is_left_out_and_told(run: Run, tmp_path: Path) -> None:
+    for number in range(3):
+        write_flow(tmp_path / "in" / f"{number}.flo", make_flow()[: 24 - 8 * (number == 1)])
+    (tmp_path / "in" / "3.flo").write_bytes(b"PIEH")
+    outcome = run("convert", tmp_path / "in", "-o", tmp_path / "a.h5")
+    assert outcome.code == 1
+    assert "a clip has one size" in outcome.err
+    assert "not a Middlebury .flo file" in outcome.err
+    assert open_clip(tmp_path / "a.h5").frames == (0, 2)
+
+
+def test_clips_that_cannot_be_are_refused(run: Run, tmp_path: Path) -> None:
+    write_flow(tmp_path / "in" / "1.flo", make_flow())
+    assert run("convert", tmp_path / "in", "-o", tmp_path / "a.h5").code == 0
+    for source, target, options, message in (
+        ("in/1.flo", "b.h5", (), "is one flow file; give a folder of flow files"),
+        ("a.h5", "b.flo", (), "a.h5 is a clip; give a folder to write to"),
+        ("in", "b.h5", ("--format", "xy"), "the suffix picks the format"),
+        ("in", "b.h5", ("--legend",), "are for pictures, and b.h5 is a flow file"),
+        ("in", "a.h5", (), "a.h5 exists; add --overwrite"),
+        ("a.h5", "a.h5", ("-f",), "a.h5 is an input"),
+        ("gone.tar", "b", (), "gone.tar does not exist; give a clip"),
+    ):
+        outcome = run("convert", tmp_path / source, "-o", tmp_path / target, *options)
+        assert outcome.code == 2
+        assert message in outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.h5", "in"]
 
 
 def test_backward_flow_stays_backward(run: Run, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gmaflow.inference import FlowEstimator
+from gmaflow.io import write_image
 from tests.cli.conftest import Run, write_frames
-from tests.evaluation.conftest import write_sintel
+from tests.evaluation.conftest import SIZE, write_sintel
 
 
 def test_a_table_and_three_files(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
@@ -30,6 +32,27 @@ def test_a_table_and_three_files(run: Run, weights: dict[str, Path], tmp_path: P
     assert (output / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert run(*args).out == found.out
     assert json.loads(run(*args, "--json").out) == results
+
+
+def test_ignored_pixels_do_not_count(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    write_image(tmp_path / "mask.png", np.uint8(255) * (np.indices(SIZE)[0] < 10))
+    write_image(tmp_path / "small.png", np.zeros((20, 20), np.uint8))
+    args = ["evaluate", "--data", "sintel", "--root", root, "-o", tmp_path / "out", "--json"]
+    args += ["--weights", weights["raft-small"], "--iters", "1"]
+    pixels = []
+    for more in ([], ["--ignore", tmp_path / "mask.png"]):
+        found = json.loads(run(*args, *more).out)
+        pixels.append(found["results"]["clean"]["cold"]["regions"]["all"]["pixels"])
+    assert pixels == [2 * 40 * 56, 2 * 30 * 56]
+    assert "ignored: the white pixels of mask.png" in found["notes"]
+    refused = run(*args, "--ignore", tmp_path / "small.png")
+    assert (refused.code, "differ in size: 20x20 and 40x56" in refused.err) == (2, True)
+    plain, masked = (
+        json.loads(run(*args, "--unsupervised", *more).out)["mean"]
+        for more in ([], ["--ignore", tmp_path / "mask.png"])
+    )
+    assert plain["photometric"] != masked["photometric"]
 
 
 @pytest.mark.usefixtures("few_textures")

@@ -46,6 +46,19 @@ def test_on_a_terminal_a_bar_appears_after_two_seconds(
         assert "iterations" in capsys.readouterr().err
 
 
+def test_names_are_neither_markup_nor_control_characters(
+    clock: list[float], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar("evaluate") as show:
+        clock[0] = 2.5
+        show(1, 2, "[/b] \x1b[2J")
+        shown = capsys.readouterr().err
+    assert "[/b]" in shown
+    assert "\x1b[2J" not in shown
+
+
 def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with progress_bar("pairs", quiet=True) as show:
         clock[0] = 1e6

@@ -155,3 +155,13 @@ def test_motion_is_counted_and_compared(run: Run, tmp_path: Path) -> None:
     assert (bad.code, "nowhere is not a folder" in bad.err) == (2, True)
     bad = run(*call, "--shrink", "5")
     assert (bad.code, "give an integer from 1 to 4" in bad.err) == (2, True)
+
+
+def test_clips_are_rendered(run: Run, tmp_path: Path) -> None:
+    outcome = run(*RENDER, "--frames", "4", "-o", tmp_path / "clips")
+    assert outcome.code == 0, outcome.err
+    assert "2 4-frame clips of mix at 64x96" in outcome.out
+    assert len(open_dataset("sintel", tmp_path / "clips")) == 2 * 3
+    outcome = run(*RENDER, "--frames", "1", "-o", tmp_path / "none")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--frames is 1; give 2 for pairs" in outcome.err

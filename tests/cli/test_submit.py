@@ -1,11 +1,12 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.evaluation import submission
-from gmaflow.inference import FlowEstimator
+from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Run
 from tests.evaluation.conftest import write_sintel
@@ -74,3 +75,30 @@ def test_the_weights_may_name_their_refinements(
     root = write_sintel(tmp_path / "data", split="test", frames=2)
     run("submit", "sintel", "--root", root, "--weights", path, "-o", tmp_path / "out")
     assert seen == [used]
+
+
+@pytest.mark.parametrize(("card", "warm"), [(None, True), (True, True), (False, False)])
+def test_the_weights_may_say_that_a_warm_start_does_not_help(
+    run: Run,
+    weights: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    card: bool | None,
+    warm: bool,
+) -> None:
+    checkpoint = load_checkpoint(weights["raft-small"])
+    path = tmp_path / "w.safetensors"
+    save_checkpoint(path, replace(checkpoint, card=replace(checkpoint.card, warm_start=card)))
+    starts = []
+    estimate = FlowEstimator.__call__
+
+    def watched(self: FlowEstimator, *images: Any, previous: Any = None) -> Flow:  # noqa: ANN401
+        starts.append(previous is not None)
+        return estimate(self, *images, previous=previous)
+
+    monkeypatch.setattr(FlowEstimator, "__call__", watched)
+    root = write_sintel(tmp_path / "data", split="test", frames=3)
+    args = ("submit", "sintel", "--root", root, "--weights", path, "--iters", "1")
+    told = run(*args, "-o", tmp_path / "out").err
+    assert starts == 2 * [False, warm]
+    assert f"1 refinement, {'with' if warm else 'without'} a warm start" in told

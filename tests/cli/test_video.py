@@ -12,10 +12,18 @@ import av
 import numpy as np
 import pytest
 
+from gmaflow import viz
 from gmaflow.cli.video import Show, draw_step, parse_fps, parse_time
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.io import VideoReader, read_flow_arrays, read_image, write_image
+from gmaflow.io import (
+    MaskReader,
+    VideoReader,
+    open_clip,
+    read_flow_arrays,
+    read_image,
+    write_image,
+)
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
@@ -44,7 +52,15 @@ def report(run: Run, *args: str | Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("show", "width"), [("flow", 64), ("side-by-side", 128), ("arrows", 64), ("occlusion", 64)]
+    ("show", "width"),
+    [
+        ("flow", 64),
+        ("side-by-side", 128),
+        ("arrows", 64),
+        ("occlusion", 64),
+        ("residual", 64),
+        ("moving", 64),
+    ],
 )
 def test_every_way_to_show_it(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, show: str, width: int
@@ -56,7 +72,7 @@ def test_every_way_to_show_it(
     assert [frame.shape for frame in frames] == [(48, width, 3)] * 11
     assert frame_times(out) == frame_times(clip)[:-1]
     assert list(tmp_path.iterdir()) == [out]
-    assert (told["max_length"] is None) == (show == "occlusion")
+    assert (told["max_length"] is None) == (show in ("occlusion", "moving"))
 
 
 def test_before_a_cut_the_flow_is_black(
@@ -90,6 +106,22 @@ def test_a_folder_gets_the_flow_of_every_frame(
     for number, flow in enumerate(warm):
         found = read_flow_arrays(out / f"{number:06d}{suffix}").array
         np.testing.assert_allclose(found, flow.array, atol=1 / 64 if ending == "kitti" else 1e-4)
+
+
+@pytest.mark.parametrize("name", ["flow.h5", "flow.tar", "flow/"])
+def test_small_flow_of_every_frame_but_before_a_cut(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    options = ["--format", "xy"] if name == "flow/" else []
+    told = report(run, clip, "-o", f"{tmp_path}/{name}", "--bound", "40", *options, *fast)
+    assert (told["frames"], told["show"], told["max_length"]) == (11, "flow", None)
+    flows = open_clip(out)
+    assert flows.frames == (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)
+    first, second = images(clip)[7:9]
+    flow = FlowEstimator(fast[1], iters=1, device="cpu")(first, second)
+    difference = np.abs(flows.at_frame(7).array - flow.array.clip(-40, 40))
+    assert difference.mean() < (0.01 if name == "flow.h5" else 0.5)
 
 
 def test_a_folder_of_pictures_in_and_out(run: Run, fast: list[str], tmp_path: Path) -> None:
@@ -231,6 +263,11 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "new", "--resume", "--overwrite"), "give only one"),
         ((source, "-o", tmp_path / "text.mp4" / "new"), "cannot be written"),
         ((tmp_path / "one.mp4", "-o", tmp_path / "new"), "gives one frame"),
+        ((tmp_path / "one.mp4", "-o", tmp_path / "new.h5"), "gives one frame"),
+        ((source, "-o", tmp_path / "new.tar", "--resume"), "which cannot be resumed"),
+        ((source, "-o", tmp_path / "new.h5", "--backward"), "--backward is for flow files"),
+        ((source, "-o", tmp_path / "new.h5", "--show", "arrows"), "gets flow, not arrows"),
+        ((source, "-o", out, "--bound", "nan"), "--bound nan is not a length"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
         ((source, "-o", out, "--start", "soon"), "is not a time"),
         ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),
@@ -368,7 +405,60 @@ def test_occlusion_has_two_colours() -> None:
     np.testing.assert_array_equal(picture[50], IMAGE[50])
 
 
+def with_object() -> VideoStep:
+    """A step in which the camera moves to the right by 8 and a part moves down by 6."""
+    found = step(8)
+    assert found.flow is not None
+    found.flow.array[40:60, 30:70, 1] = 6
+    return found
+
+
+def test_what_the_camera_does_is_left_out() -> None:
+    colours = draw_step(with_object(), "residual", max_length=6.0)
+    assert (colours[:30] > 250).all()
+    still = np.zeros((96, 128, 2), np.float32)
+    still[40:60, 30:70, 1] = 6
+    wanted = viz.flow_to_image(still, max_length=6.0)
+    assert np.abs(colours.astype(int) - wanted).mean() < 1
+
+
+def test_what_moves_by_itself_is_lit_up() -> None:
+    light = draw_step(with_object(), "moving", max_length=1.0).mean(axis=2)
+    assert light[45:55, 35:65].min() > 2 * light[:35].max()
+
+
+def test_ignored_pixels_do_not_move_the_camera(tmp_path: Path) -> None:
+    write_image(tmp_path / "mask.png", np.uint8(255) * (np.indices((96, 128))[0] < 60))
+    found = step(8)
+    assert found.flow is not None
+    found.flow.array[:60] = (1, 3)
+    masks = MaskReader(tmp_path / "mask.png")
+    plain, masked = (
+        draw_step(found, "moving", max_length=1.0, masks=m).mean(axis=2) for m in (None, masks)
+    )
+    assert plain[80:].min() > plain[:50].max()  # most of the frame is taken for the backdrop
+    assert masked[80:].max() < masked[:50].min()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--ignore", "mask.png"], "--ignore leaves pixels out of the camera's motion"),
+        (["--show", "moving", "--ignore", "mask.png"], "mask.png"),
+    ],
+)
+def test_masks_that_cannot_be_used(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], told: str
+) -> None:
+    outcome = run("video", clip, "-o", tmp_path / "a.mp4", *args, *fast)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_before_a_cut_there_is_nothing_to_see_of_the_motion() -> None:
+    assert not draw_step(step(None), "residual", max_length=8.0).any()
+    np.testing.assert_array_equal(draw_step(step(None), "moving", max_length=8.0), IMAGE)
     assert not draw_step(step(None), "flow", max_length=8.0).any()
     assert not draw_step(step(None), "side-by-side", max_length=8.0)[:, 128:].any()
     np.testing.assert_array_equal(draw_step(step(None), "occlusion", max_length=8.0), IMAGE)

@@ -1,7 +1,8 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from gmaflow.weights import load_checkpoint
+from gmaflow.weights import load_checkpoint, save_checkpoint
 from tests.cli.conftest import Run
 
 
@@ -74,3 +75,15 @@ def test_bad_files_are_one_sentence(run: Run, weights: dict[str, Path], tmp_path
         assert outcome.err.startswith("gmaflow: ")
         assert outcome.err.count("\n") == 1
     assert not (tmp_path / "a.onnx").exists()
+
+
+def test_a_card_cannot_drive_the_terminal(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    checkpoint = load_checkpoint(weights["raft-small"])
+    path = tmp_path / "w.safetensors"
+    card = replace(checkpoint.card, title="\x1b]0;mine\x07 [/b]")
+    save_checkpoint(path, replace(checkpoint, card=card))
+    told = run("weights", "show", path).out
+    assert "\x1b" not in told
+    assert "\\x1b]0;mine\\x07 [/b]" in told

@@ -7,12 +7,13 @@ import pytest
 from gmaflow.data import FlowPair
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.evaluation import examples, open_examples, render_examples
-from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples
+from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples, ignoring
+from gmaflow.io import write_image
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.renderer import SceneBatch
 from gmaflow.scenes.texture_bank import is_held_out
 from tests.data.trees import put_flows, put_images
-from tests.evaluation.conftest import write_sintel
+from tests.evaluation.conftest import SIZE, write_sintel
 
 
 def test_each_pass_is_a_group_and_sequences_are_known(tmp_path: Path) -> None:
@@ -54,6 +55,29 @@ def test_pairs_of_a_folder_without_truth_are_counted(tmp_path: Path) -> None:
     data = open_examples("folder", tmp_path)
     assert [example.frame for example in data.examples] == ["a"]
     assert data.notes == ("left out, without ground truth: 1 pair",)
+
+
+def test_ignored_pixels_are_not_valid(tmp_path: Path) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    data = open_examples("sintel", root, passes=("clean", "final"))
+    masks = [np.zeros(SIZE, np.uint8) for _ in range(2)]
+    for number, mask in enumerate(masks):
+        mask[: 10 + number] = 255
+        write_image(tmp_path / "masks" / f"{number}.png", mask)
+    one, each = ignoring(data, tmp_path / "masks" / "0.png"), ignoring(data, tmp_path / "masks")
+    for number, example in enumerate(data.examples):
+        whole = example.source.load()
+        for masked, rows in ((one, 10), (each, 10 + number % 2)):
+            sample = masked.examples[number].source.load()
+            assert whole.valid is not None
+            assert sample.valid is not None
+            assert not sample.valid[:rows].any()
+            np.testing.assert_array_equal(sample.valid[rows:], whole.valid[rows:])
+    known = {e.identity() for some in (data, one, each) for e in some.examples}
+    assert len(known) == 3 * len(data.examples)
+    write_image(tmp_path / "masks" / "2.png", masks[0])
+    with pytest.raises(FlowError, match="has 3 masks for 2 frames"):
+        ignoring(data, tmp_path / "masks")
 
 
 @pytest.mark.usefixtures("few_textures")

@@ -40,6 +40,17 @@ def test_the_right_flow_explains_a_shift_and_a_wrong_one_does_not() -> None:
     assert right.occluded == pytest.approx(100 * border.mean())
 
 
+def test_ignored_pixels_do_not_count() -> None:
+    first = picture()
+    second = np.roll(first, (2, 3), axis=(0, 1))
+    second[:20] = 0
+    ignore = np.zeros(SIZE, bool)
+    ignore[:20] = ignore[-2:] = ignore[:, -3:] = True
+    found = check_pair(first, second, both(constant(3, 2), constant(-3, -2)), ignore=ignore)
+    assert found.photometric == 0
+    assert check_pair(first, second, both(constant(3, 2), constant(-3, -2))).photometric > 1
+
+
 def test_flow_on_a_resting_picture_is_drift() -> None:
     image = picture()
     found = check_pair(image, image, both(constant(0.3, 0.4), constant(0, 0)))

@@ -190,12 +190,9 @@ def test_attention_of_an_open_size_by_onnx_runtime(
     traced = torch.export.export(borrowing, (torch.rand(2, 128, 5, 7),), dynamic_shapes=(sides,))
     seen = Port("context", "float32", ("batch", 128, "height", "width"), "what pixels look like")
     given = Port("flow", "float32", ("batch", 1, "pixels", 128), "what they borrow")
-    path = tmp_path / "attention.onnx"
     onnx_format = FORMATS[".onnx"]
-    path.write_bytes(
-        onnx_format.encode(traced, Contract([seen], [given], {"model": "gma-p", "use": "a test"}))
-    )
-    run = onnx_format.load(path)
+    about = {"model": "gma-p", "use": "a test"}
+    run = onnx_format.load(onnx_format.encode(traced, Contract([seen], [given], about)))
     for shape in ((1, 128, 4, 6), (3, 128, 9, 5)):
         context = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         found = run([context.numpy()])
@@ -213,7 +210,7 @@ def test_an_open_batch_and_a_warm_start_by_torch(
     assert [found.batch for found in report.differences] == [1, 3]
     assert report.inputs[2].name == "previous"
     assert report.inputs[2].shape == ("batch", 2, 40, 57)
-    run = FORMATS[".pt2"].load(path)
+    run = FORMATS[".pt2"].load(path.read_bytes())
     for batch in (1, 2, 3):
         images = byte_images(batch, 40, 57)
         found = run((*images, no_flow(batch, 40, 57)))

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 from inspect import unwrap  # tests check types first
 from io import BytesIO
@@ -157,7 +158,31 @@ def test_a_flow_is_an_array() -> None:
 
 def test_paths_in_place_of_arrays_are_refused() -> None:
     flow = Flow(np.ones((4, 5, 2), np.float32))
-    with pytest.raises(FlowError, match="the second frame is a str; use an array"):
+    with pytest.raises(FlowError, match="the second frame is of type str; use an array"):
         unwrap(Flow.warp)(flow, "b.png")
-    with pytest.raises(FlowError, match="the truth is a str; use a Flow"):
+    with pytest.raises(FlowError, match="the truth is of type str; use a Flow"):
         unwrap(Flow.mean_error)(flow, "truth.flo")
+
+
+def test_what_is_not_a_flow_is_refused() -> None:
+    for array, complaint in (
+        (np.zeros((3, 3)), "shape (3, 3)"),
+        ([[1, 2]], "of type list"),
+        (np.zeros((2, 3, 3)), "(2, 3, 3)"),
+    ):
+        flow = object.__new__(Flow)
+        vars(flow).update(array=array, valid=None)
+        with pytest.raises(FlowError, match=re.escape(complaint)):
+            unwrap(Flow.__post_init__)(flow)
+
+
+def test_notebooks_show_both_directions() -> None:
+    forward, nothing = make_flow(), np.zeros((20, 30), bool)
+    hidden = nothing.copy()
+    hidden[2:9, 3:7] = True
+    both = BidirectionalFlow(
+        forward, Flow(-forward.array), hidden, nothing, (~hidden).astype(np.float32)
+    )
+    shown = read_png(both._repr_png_())
+    assert shown.shape[1] > 3 * 30
+    assert (forward.picture(max_length=5.0)[0, 0] == shown).all(axis=2).any()

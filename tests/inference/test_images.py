@@ -15,6 +15,7 @@ from gmaflow.inference.images import (
     PaddingKind,
     as_padding_kind,
     check_tensors,
+    each_image,
     load_image,
     to_tensor,
 )
@@ -136,3 +137,8 @@ def test_nan_is_named() -> None:
     for pair in ((good, bad), (bad, good)):
         with pytest.raises(ImageError, match="the images contain NaN"):
             check_tensors(*pair)
+
+
+def test_what_is_no_sequence_is_refused() -> None:
+    with pytest.raises(ImageError, match="the frames are of type int; use a list of images"):
+        next(unwrap(each_image)(3))

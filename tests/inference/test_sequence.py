@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from gmaflow.errors import ImageError
 from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, estimate_video
+from gmaflow.inference.sequence import _is_cut, estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, read_frames
 from tests.inference.test_estimator import checkpoint
 from tests.io.clips import moving
@@ -95,6 +97,59 @@ def test_both_ways_where_that_is_asked_for(estimator: FlowEstimator) -> None:
         assert step.both is not None
         assert step.flow is step.both.forward
         np.testing.assert_allclose(step.both.backward.array, by_hand.backward.array, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_pairs_in_batches_are_the_same_pairs(
+    estimator: FlowEstimator, count: int, batch: int
+) -> None:
+    images = [*moving(3, seed=1), *moving(3, seed=2)][:count]
+    one_by_one = list(estimate_pairs(estimator, timed(images), cut_threshold=CUT_THRESHOLD))
+    sizes: list[tuple[int, int]] = []
+
+    def choose(height: int, width: int) -> int:
+        sizes.append((height, width))
+        return batch
+
+    at_once = list(
+        estimate_pairs_in_batches(
+            estimator, timed(images), batch=choose, cut_threshold=CUT_THRESHOLD
+        )
+    )
+    assert set(sizes) == {images[0].shape[:2]}
+    assert [(p.first.number, p.cut) for p in at_once] == [
+        (p.first.number, p.cut) for p in one_by_one
+    ]
+    for found, wanted in zip(at_once, one_by_one, strict=True):
+        assert (found.flow is None) == (wanted.flow is None)
+        if found.flow is not None and wanted.flow is not None:
+            np.testing.assert_allclose(found.flow.array, wanted.flow.array, atol=1e-4)
+
+
+def test_a_batch_of_images_needs_one_size(estimator: FlowEstimator) -> None:
+    with pytest.raises(ImageError, match="differ in size"):
+        estimator.consecutive([moving(1)[0], moving(1, size=(64, 64))[0]])
+    floats = [image.astype(np.float32) / 255 for image in moving(3)]
+    for found, wanted in zip(
+        estimator.consecutive(floats), estimator.consecutive(moving(3)), strict=True
+    ):
+        np.testing.assert_allclose(found.array, wanted.array, atol=1e-4)
+
+
+def test_less_memory_is_half_of_it(estimator: FlowEstimator) -> None:
+    less = estimator.with_less_memory()
+    assert less.max_memory is not None
+    assert less.with_less_memory().max_memory == less.max_memory / 2
+    assert estimator.max_memory is None
+
+
+def test_a_cut_is_a_score_above_the_threshold() -> None:
+    frames = [*moving(3, seed=1), *moving(3, seed=2), moving(1, seed=1)[0] // 2]
+    for first in frames:
+        for second in frames:
+            wanted = cut_score(first, second) > CUT_THRESHOLD
+            assert _is_cut(first, second, CUT_THRESHOLD) == wanted
 
 
 def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:

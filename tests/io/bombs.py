@@ -48,6 +48,18 @@ def deflated_zeros(count: int) -> bytes:
     return b"\x78\xda" + blocks * block + end + struct.pack(">I", count % 65521 << 16 | 1)
 
 
+def make_gif(side: int, count: int, comment: int = 0) -> bytes:
+    """An animation of black squares, of which each frame stores one pixel.
+
+    It begins with a comment of that many blocks.
+    """
+    head = b"GIF89a" + struct.pack("<HHBBB", side, side, 0x80, 0, 0) + bytes(6)
+    place = struct.pack("<HHHHB", 0, 0, 1, 1, 0)
+    frame = b"\x21\xf9\x04\0\x04\0\0\0\x2c" + place + b"\x02\x02\x44\x01\0"
+    words = b"\x21\xfe" + comment * (b"\xff" + bytes(255)) + b"\0" if comment else b""
+    return head + words + count * frame + b"\x3b"
+
+
 def write_tiff_of_one_tile(path: Path, side: int = 46_000) -> None:
     """A TIFF of 64 x 64 pixels, cut from one tile of `side` squared."""
     packed = deflated_zeros(side * side)
@@ -70,13 +82,18 @@ def write_tiff_of_one_tile(path: Path, side: int = 46_000) -> None:
 
 def write_png16(path: Path, side: int) -> None:
     """A KITTI PNG of zeros."""
+    write_png(path, side, channels=3, bits=16)
+
+
+def write_png(path: Path, side: int, *, channels: int, bits: int = 8) -> None:
+    """A PNG of zeros."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         whole = kind + data
         return struct.pack(">I", len(data)) + whole + struct.pack(">I", zlib.crc32(whole))
 
-    rows = deflated_zeros(side * (1 + 6 * side))
-    header = struct.pack(">IIBBBBB", side, side, 16, 2, 0, 0, 0)
+    rows = deflated_zeros(side * (1 + channels * bits // 8 * side))
+    header = struct.pack(">IIBBBBB", side, side, bits, {3: 2, 4: 6}[channels], 0, 0, 0)
     path.write_bytes(
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
     )

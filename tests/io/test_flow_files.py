@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io import FLOW_SUFFIXES, FlowArrays, is_picture, read_flow_arrays, write_flow
+from gmaflow.io import (
+    FLOW_ENDINGS,
+    FLOW_SUFFIXES,
+    FlowArrays,
+    is_picture,
+    name_file,
+    read_flow_arrays,
+    stem_in,
+    stem_of,
+    write_flow,
+)
 from gmaflow.io.flow_files import check_arrays, known_part
 from gmaflow.io.images import MAX_PIXELS, check_header_size, check_length, check_ratio
 from gmaflow.io.png16 import read_png16
@@ -425,6 +435,33 @@ def test_a_dataset_never_filled_is_refused(tmp_path: Path) -> None:
         file.create_dataset("flow", (10_000, 10_000, 2), "f4", chunks=(100, 100, 2))
     with pytest.raises(FlowFileError, match="compressed bytes"):
         read_flow_arrays(tmp_path / "a.flo5")
+
+
+def test_an_f16_npz_rounds_to_float16_and_numpy_reads_it(tmp_path: Path) -> None:
+    flow, path = ramp(40, 60), tmp_path / "a.F16.npz"
+    array = np.random.default_rng(0).normal(size=flow.array.shape).astype(np.float32)
+    array[~flow.valid] = 0
+    write_flow(path, array, flow.valid, beside={"confidence": array[..., 0]})
+    got = read_flow_arrays(path)
+    np.testing.assert_array_equal(got.valid, flow.valid)
+    np.testing.assert_array_equal(got.array, np.float32(np.float16(array)))
+    with np.load(path) as arrays:
+        assert arrays["flow"].dtype == arrays["confidence"].dtype == np.float16
+        assert arrays["flow"].shape == (40, 60, 2)
+    write_flow(tmp_path / "b.npz", array, flow.valid)
+    assert path.stat().st_size < (tmp_path / "b.npz").stat().st_size
+    with pytest.raises(FlowFileError, match="a flow of 70000 pixels does not fit float16"):
+        write_flow(path, np.full((3, 4, 2), -7e4))
+
+
+@pytest.mark.parametrize("ending", FLOW_ENDINGS.values())
+def test_a_name_gives_its_stem_back(ending: str) -> None:
+    for stem in ("000012", "frame_0001"):
+        name = name_file(stem, ending)
+        assert stem_in(name, ending) == stem
+        assert stem_of(f"folder/{name}") == stem
+        assert not is_picture(name)
+    assert stem_in("frame.xyz", ending) is None
 
 
 def test_without_h5py_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

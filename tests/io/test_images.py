@@ -1,4 +1,5 @@
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,31 @@ def test_a_long_comment_in_a_ppm_is_refused(tmp_path: Path) -> None:
             continue
         with pytest.raises(ImageError, match="begins with a comment that is too long"):
             read_image(path)
+
+
+def test_megabytes_of_comments_in_a_gif_are_refused(tmp_path: Path) -> None:
+    """Pillow would copy them again at every 255 bytes."""
+    path = tmp_path / "a.gif"
+    for blocks, fits in ((200, True), (40_000, False)):
+        path.write_bytes(bombs.make_gif(64, 1, comment=blocks))
+        if fits:
+            assert read_image(path).shape == (64, 64, 3)
+            continue
+        begun = time.process_time()
+        with pytest.raises(ImageError, match="begins with a comment that is too long"):
+            read_image(path)
+        assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize(("suffix", "side"), [("png", 9000), ("webp", 7900)])
+def test_kilobytes_of_zeros_do_not_take_gigabytes(tmp_path: Path, suffix: str, side: int) -> None:
+    """Below Pillow's own limit, but with all copies above a gigabyte."""
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "png":
+        bombs.write_png(path, side, channels=4)
+    else:
+        Image.new("RGBA", (side, side)).save(path, lossless=True, method=0)
+    assert path.stat().st_size < 10**6
+    statement = "from gmaflow.io import read_image; read_image(path)"
+    answer = bombs.read_in_a_process(path, statement)
+    assert answer.startswith(f"ImageTooLargeError {path.name} has more pixels than is safe")

@@ -1,12 +1,25 @@
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gmaflow.errors import ImageError, OutputError
-from gmaflow.io import atomic_write, ensure_can_fill, ensure_can_write
-from gmaflow.io.paths import require_file
+from gmaflow.io import (
+    FLOW_SUFFIXES,
+    VIDEO_OUTPUTS,
+    VideoWriter,
+    atomic_write,
+    ensure_can_fill,
+    ensure_can_write,
+    write_flow,
+    write_image,
+)
+from gmaflow.io.paths import require_file, write_text
 
 
 def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:
@@ -33,10 +46,10 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_the_file_appears_on_success_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "a.txt"
-    with atomic_write(path) as temporary:
-        assert temporary.parent == path.parent
-        assert temporary.suffix == ".txt"
-        temporary.write_text("whole")
+    with atomic_write(path) as file:
+        assert [Path(file.name)] == list(path.parent.iterdir())
+        assert Path(file.name).suffix == ".txt"
+        file.write(b"whole")
         assert not path.exists()
     assert path.read_text() == "whole"
     assert list(path.parent.iterdir()) == [path]
@@ -48,8 +61,8 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, error: type[BaseExceptio
     path.write_text("old")
 
     def fail() -> None:
-        with atomic_write(path) as temporary:
-            temporary.write_text("half")
+        with atomic_write(path) as file:
+            file.write(b"half")
             raise error
 
     with pytest.raises(error):
@@ -65,16 +78,48 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_removed_its_file_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a") as temporary:
-        temporary.unlink()
+def test_a_file_that_was_removed_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "a") as file:
+        Path(file.name).unlink()
+
+
+@pytest.mark.parametrize("suffix", [*sorted(FLOW_SUFFIXES), ".jpg", ".tiff", ".mp4", ".gif"])
+def test_no_format_opens_its_file_by_name(tmp_path: Path, suffix: str) -> None:
+    """Else a link put in its place would lead the writer to any file of the user."""
+    secret = tmp_path / "secret"
+    secret.write_text("kept")
+    picture = np.zeros((32, 32, 3), np.uint8)
+
+    @contextmanager
+    def swapped(path: Path) -> Iterator[BufferedRandom]:
+        with atomic_write(path) as file:
+            Path(file.name).unlink()
+            Path(file.name).symlink_to(secret)
+            yield file
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("flow_files", "images", "video_writer"):
+            patch.setattr(f"gmaflow.io.{module}.atomic_write", swapped)
+        if suffix in FLOW_SUFFIXES:
+            write_flow(tmp_path / f"a{suffix}", np.zeros((20, 20, 2), np.float32))
+        elif suffix in VIDEO_OUTPUTS:
+            with VideoWriter(tmp_path / f"a{suffix}") as video:
+                video.write(picture)
+                video.write(picture)
+        else:
+            write_image(tmp_path / f"a{suffix}", picture)
+    assert secret.read_text() == "kept"
+
+
+def test_text_is_written_whole(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "flöw\n")
+    assert (tmp_path / "a.txt").read_bytes() == "flöw\n".encode()
 
 
 def test_rights_are_those_of_any_new_file(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
-    with atomic_write(tmp_path / "a") as temporary:
-        temporary.write_text("x")
+    write_text(tmp_path / "a", "x")
     assert (tmp_path / "a").stat().st_mode == plain.stat().st_mode
 
 

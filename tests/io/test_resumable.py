@@ -63,8 +63,8 @@ def test_the_same_settings_match(record: ResultRecord) -> None:
     [
         ({**SETTINGS, "iters": 3}, "was started with iters 12, not 3;"),
         ({"verb": "flow", "size": (96, 128)}, "was started with iters 12, not without;"),
-        ({**SETTINGS, "end": 1.5}, "was started without end, not with end 1.5;"),
-        ({**SETTINGS, "legend": True}, "was started without legend, not with legend True;"),
+        ({**SETTINGS, "end": 1.5}, "was started without --end, not with --end 1.5;"),
+        ({**SETTINGS, "legend": True}, "was started without --legend;"),
         ({**SETTINGS, "size": (96, 96)}, r"was started with size \[96, 128\], not \[96, 96\];"),
     ],
 )
@@ -138,3 +138,10 @@ def test_partial_files_of_a_killed_run_are_removed(record: ResultRecord) -> None
     kept = {path.name for path in record.folder.rglob("*") if path.is_file()}
     assert kept == {".mine.partial.flo", "a.flo", "flow.json"}
     unlock_folder(record.folder)
+
+
+def test_a_record_of_endless_lists_is_damaged(record: ResultRecord) -> None:
+    record.write(SETTINGS)
+    record.path.write_text(100_000 * "[")
+    with pytest.raises(OutputError, match="is damaged"):
+        record.read()

@@ -2,6 +2,7 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
+from gmaflow.errors import FlowError
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 
@@ -50,7 +51,7 @@ def test_ablations_change_what_the_paper_changes() -> None:
     ],
 )
 def test_nonsense_is_refused(options: dict[str, object], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+    with pytest.raises(FlowError, match=complaint):
         NetworkConfig(**options)  # type: ignore[arg-type]
 
 
@@ -61,13 +62,15 @@ def test_unknown_choices_list_the_known_ones(options: dict[str, str]) -> None:
     # Behind the annotations, which the tests' type checker enforces and users' programs do not.
     config = object.__new__(NetworkConfig)
     vars(config).update({**asdict(MODELS["gma"]), **options})
-    with pytest.raises(ValueError, match=r"unknown .*; choose one of"):
+    with pytest.raises(FlowError, match=r"unknown .*; choose one of"):
         config.__post_init__()
 
 
 def test_an_unknown_model_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="'gmaa'; there are gma, gma-affine, gma-p, "):
-        model_config("gmaa")
+    with pytest.raises(FlowError, match="'pwc'; there are gma, gma-affine, gma-p, "):
+        model_config("pwc")
+    with pytest.raises(FlowError, match="'raft_small'; did you mean raft-small"):
+        model_config("raft_small")
 
 
 def test_a_config_cannot_be_changed() -> None:

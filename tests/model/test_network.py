@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gmaflow.errors import FlowError
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
 from tests.conftest import random_images
 
@@ -129,9 +130,9 @@ def test_a_warm_start_begins_where_it_is_told(make_network: Make) -> None:
 
 def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
     network = make_network("raft-small")
-    with pytest.raises(ValueError, match="8x64; the network accepts multiples of 8 from 16 on"):
+    with pytest.raises(FlowError, match="8x64; the network accepts multiples of 8 from 16 on"):
         network(torch.zeros(1, 3, 8, 64), torch.zeros(1, 3, 8, 64))
-    with pytest.raises(ValueError, match="multiples of 8"):
+    with pytest.raises(FlowError, match="multiples of 8"):
         network(torch.zeros(1, 3, 20, 64), torch.zeros(1, 3, 20, 64))
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.data import open_dataset
+from gmaflow.data import check_dataset, open_dataset
 from gmaflow.errors import OutputError
+from gmaflow.inference import read_tracks
 from gmaflow.io import read_image, write_flow
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes import scene_dataset as writing_module
-from gmaflow.scenes.renderer import PairArrays, pair_arrays
+from gmaflow.scenes.renderer import PairArrays, clip_arrays, pair_arrays
 from gmaflow.scenes.scene_dataset import write_dataset
 
 SIZE = (40, 56)
@@ -169,3 +170,35 @@ def test_a_damaged_record_can_be_overwritten(renderer: SceneRenderer, tmp_path: 
         write_dataset(renderer, tmp_path, count=1, resume=True)
     write_dataset(renderer, tmp_path, count=1, overwrite=True)
     assert len(open_dataset("sintel", tmp_path)) == 1
+
+
+def test_a_clip_is_a_scene_of_many_frames_with_tracks(
+    renderer: SceneRenderer, tmp_path: Path
+) -> None:
+    write_dataset(renderer, tmp_path, start=5, count=2, frames=3)
+    clip = renderer.render_clip(6, 3)
+    dataset = open_dataset("sintel", tmp_path, passes="final")
+    assert [(pair.scene, pair.frame) for pair in dataset] == [
+        (f"mix_00000{scene}", f"000{frame}") for scene in (5, 6) for frame in (1, 2)
+    ]
+    for number, pair in enumerate(clip_arrays(clip)):
+        sample = dataset.load(2 + number)
+        np.testing.assert_array_equal(sample.image1, pair.final1)
+        np.testing.assert_array_equal(sample.image2, pair.final2)
+        np.testing.assert_array_equal(sample.flow, pair.flow)
+    tracks = read_tracks(tmp_path / "training" / "tracks" / "mix_000006" / "frame_0001.npz")
+    x, y = tracks.points.astype(int).T
+    np.testing.assert_array_equal(tracks.visible, clip.visible[:, y, x].numpy())
+    known = clip.known[2, y, x].numpy()
+    moved = clip.tracks[2][:, y, x].T.numpy()
+    np.testing.assert_allclose(tracks.positions[2][known], (tracks.points + moved)[known])
+    report = check_dataset("sintel", tmp_path)
+    assert report.complete
+    before = contents(tmp_path)
+    (tmp_path / "training" / "flow" / "mix_000006" / "frame_0002.flo").unlink()
+    assert not check_dataset("sintel", tmp_path).complete
+    written = write_dataset(renderer, tmp_path, start=5, count=2, frames=3, resume=True)
+    assert (written.rendered, written.kept) == (1, 1)
+    assert contents(tmp_path) == before
+    with pytest.raises(OutputError, match="with frames 3, not without"):
+        write_dataset(renderer, tmp_path, start=5, count=2, resume=True)

@@ -1,8 +1,11 @@
-"""Two processes under torchrun do what one does with the whole batch."""
+"""Processes under torchrun do what one does with the whole batch, also if some are lost."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +55,63 @@ def test_two_processes_train_as_one_with_the_whole_batch(tmp_path: Path) -> None
     # Only the first process speaks.
     assert done.stdout.count("done after 4 steps") == 1
     assert done.stderr.count("step 2:") == 1
+
+
+NODES = 2
+
+
+@pytest.mark.slow
+def test_a_lost_process_costs_only_the_steps_since_the_last_checkpoint(tmp_path: Path) -> None:
+    data = f"folder:{write_pairs(tmp_path / 'pairs')}"
+    settings = {**SETTINGS, "steps": "8", "validate_every": "0", "data": data}
+    settings |= {"crop": "48x64", "iters": "8"}  # slow enough to be interrupted
+    run, port = tmp_path / "run", free_port()
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", f"{NODES}"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}"]
+    command += ["--max-restarts", "2", "-m", "gmaflow", "train", "scenes-pretrain", "resume=True"]
+    command += [f"{key}={value}" for key, value in settings.items()]
+    command += [f"output={run}", "device=cpu", "quiet=True"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # see docs/training.md
+    nodes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(NODES)
+    ]
+    try:
+        wait_for(run / "checkpoints" / "step-00000004.pt", nodes)
+        os.kill(worker_of(nodes[1].pid), signal.SIGKILL)
+        output = [node.communicate(timeout=180)[0].decode() for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+    assert [node.returncode for node in nodes] == [0, 0], output
+    assert "exitcode: -9" in output[1]
+    found = Checkpoints(run / "checkpoints").newest()
+    assert found.step == 8
+
+    config = tiny_config(data=data, workers=0, batch=4, steps=8, lr=2e-5, crop=(48, 64), iters=8)
+    train(config, RunOptions(output=tmp_path / "one", device="cpu", quiet=True))
+    assert_same_training(
+        Checkpoints(tmp_path / "one" / "checkpoints").newest().tensors, found.tensors
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(path: Path, nodes: list[subprocess.Popen[bytes]]) -> None:
+    """Wait until a file is there, as long as the processes run."""
+    deadline = time.monotonic() + 180
+    while not path.exists():
+        assert time.monotonic() < deadline
+        assert all(node.poll() is None for node in nodes), [node.communicate() for node in nodes]
+        time.sleep(0.02)
+
+
+def worker_of(launcher: int) -> int:
+    """Return the process that a launcher of torchrun has started."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return int(children[-1])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from gmaflow.errors import WeightsError
@@ -17,6 +18,7 @@ from gmaflow.weights import (
     Checkpoint,
     ModelCard,
     describe,
+    find_checkpoint,
     fingerprint,
     load_checkpoint,
     save_checkpoint,
@@ -147,7 +149,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "foreign.safetensors")
     os.mkfifo(tmp_path / "pipe.pth")
     for name, complaint in {
-        "a.txt": "not a checkpoint",
+        "a.txt": "not a weights file",
         "list.pth": "not named tensors",
         "linear.pth": "not the tensors of a RAFT or GMA network",
         "foreign.safetensors": "no description of the network by gmaflow",
@@ -231,3 +233,39 @@ def test_a_compressed_checkpoint_is_refused(tmp_path: Path) -> None:
             packed.writestr(name, stored.read(name))
     with pytest.raises(WeightsError, match=r"b\.pth: refused: it is compressed"):
         load_checkpoint(tmp_path / "b.pth")
+
+
+def test_an_archive_that_ends_too_soon_is_refused(tmp_path: Path) -> None:
+    """Its directory claims a pickle longer than the file."""
+    path = tmp_path / "a.pth"
+    torch.save({"module.a": torch.ones(3)}, path)
+    raw = bytearray(path.read_bytes())
+    entry = raw.index(b"PK\1\2")
+    raw[entry + 20 : entry + 28] = 2 * (10**6).to_bytes(4, "little")  # both lengths
+    path.write_bytes(raw)
+    with pytest.raises(WeightsError):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".tiff"])
+def test_an_image_is_not_a_weights_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    Image.new("RGB", (16, 16)).save(path)
+    with pytest.raises(WeightsError, match="not a weights file; give a "):
+        load_checkpoint(path)
+
+
+def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
+    checkpoint = find_checkpoint("gma")
+    assert checkpoint.card.warm_start is False
+    save_checkpoint(tmp_path / "a.safetensors", checkpoint, half=True)
+    assert load_checkpoint(tmp_path / "a.safetensors").card.warm_start is False
+    card = object.__new__(ModelCard)  # behind the annotations, which the tests enforce
+    vars(card).update(iters=None, warm_start="yes")
+    with pytest.raises(ValueError, match="warm_start is 'yes', not true or false"):
+        card.__post_init__()
+
+
+def test_a_name_too_long_for_a_file_is_refused() -> None:
+    with pytest.raises(WeightsError, match="File name too long"):
+        find_checkpoint(1000 * "a")

@@ -11,7 +11,8 @@ from jaxtyping import UInt8
 from gmaflow.bench.cases import BenchConfig, Distance
 from gmaflow.bench.measuring import TRAINING_BATCH, TRAINING_SIZE, BenchResult, Measured, Peak
 from gmaflow.errors import OutputError, counted
-from gmaflow.io import atomic_write, ensure_can_write, write_image
+from gmaflow.io import ensure_can_write, write_image
+from gmaflow.io.paths import write_text
 from gmaflow.viz.plots import Series, line_plot, require_matplotlib
 
 GB = 1e9
@@ -217,8 +218,7 @@ def write_files(result: BenchResult, files: Sequence[Path]) -> list[Path]:
     written = [file for file in files if file.suffix == ".json" or not result.interrupted]
     for file in written:
         if file.suffix == ".json":
-            with atomic_write(file) as temporary:
-                temporary.write_text(as_json(result))
+            write_text(file, as_json(result))
         else:
             write_image(file, plot(result))
     return written

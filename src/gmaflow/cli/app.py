@@ -11,6 +11,9 @@ from gmaflow.version import __version__
 VERBS = {
     "flow": "estimate the flow of a pair of images, or of a folder of frames",
     "video": "estimate the flow of a video, as a video or as files",
+    "batch": "estimate the flow of many clips, on many GPUs or machines",
+    "score": "measure how much moves in videos, one row for each",
+    "track": "find where points of one frame are in every other frame of a video",
     "convert": "draw flow files, or write them in another format",
     "demo": "try it on a built-in scene whose true motion is known",
     "data": "list the data sets, or check whether one is complete and intact",
@@ -41,8 +44,13 @@ examples:
   gmaflow flow a.png b.png -o flow.flo          the same, as numbers
   gmaflow flow frames/ -o flow/                 flow between consecutive frames
   gmaflow video in.mp4 -o flow.mp4              flow of a video
+  gmaflow batch videos/ -o flow/                flow of every video, on all GPUs
+  gmaflow track in.mp4 -o trails.mp4            where every point goes
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
-  gmaflow serve                                 drop images on a page in the browser"""
+  gmaflow serve                                 drop images on a page in the browser
+
+Tab completes verbs, options and files after
+  source <(gmaflow --print-completion bash)     or zsh; put it into ~/.bashrc or ~/.zshrc"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -62,13 +70,18 @@ def run(args: list[str]) -> None:
     if args and args[0] in ("-V", "--version"):
         print(f"gmaflow {__version__}")
         return
+    if args and args[0] == "--print-completion":
+        from gmaflow.cli.completion import make_script
+
+        print(make_script(*args[1:2]))
+        return
     verb, rest = pick(args, VERBS, command="gmaflow", about=ABOUT, more=EXAMPLES)
     if verb is None:
         return
     try:
         module = import_module(f"gmaflow.cli.{verb}")
     except ModuleNotFoundError as err:
-        if err.name != "tyro":  # `train` and `bench` work without it
+        if err.name != "tyro":  # `train`, `bench` and `batch` work without it
             raise
         raise FlowError(f"`gmaflow {verb}` needs tyro; run `pip install tyro`") from None
     module.main(rest)

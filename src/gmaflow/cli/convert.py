@@ -2,14 +2,16 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import Json, Overwrite, Quiet, check_length, parse, progress_bar
+from gmaflow.cli.options import Bound, Json, Overwrite, Quiet, check_length, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -27,40 +29,45 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
 from gmaflow.io import (
-    KITTI_ENDING,
+    USUAL_BOUND,
     FlowArrays,
+    create_clip,
+    is_clip,
     is_picture,
     list_flows,
+    name_file,
+    open_clip,
     read_flow_arrays,
+    stem_of,
     write_flow,
     write_image,
 )
-
-Conversion = tuple[Path, Path]
-"""A flow file and its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertOptions:
     """Draw flow files, or write them in another format.
 
-    The input is a flow file (.flo .pfm .npy .npz .flo5 .exr, or KITTI's .png), or a folder of them.
-    The suffix of the output picks the format: .png .jpg .webp for a picture with the Middlebury
-    colour wheel, the others and .kitti.png for flow. A folder becomes a folder, of pictures or of
-    the format that --format picks. Its pictures share one scale, so they can be compared. Files
-    that cannot be read are reported and skipped; the exit code is then 1.
+    The input is a flow file (.flo .pfm .npy .npz .flo5 .exr, KITTI's .png, or one of flow_x.jpg and
+    flow_y.jpg), a folder of them, or a clip (.h5, .tar). The suffix of the output picks the format:
+    .png .jpg .webp for a picture with the Middlebury colour wheel, the others, .kitti.png, .f16.npz
+    and flow_x.jpg for flow. A folder or a clip becomes a folder, of pictures or of the format that
+    --format picks, or a clip: .h5 holds float16, .tar 8-bit JPEGs. Its pictures share one scale, so
+    they can be compared. Flow that cannot be read is reported and skipped; the exit code is then 1.
 
     Examples:
       gmaflow convert flow.flo -o flow.png --legend
       gmaflow convert flow.flo -o flow.kitti.png
       gmaflow convert flows/ -o pictures/ --max-length 40
       gmaflow convert kitti/training/flow_occ -o flows/ --format exr
+      gmaflow convert flows/ -o clip.h5
+      gmaflow convert clip.h5 -o jpegs/ --format xy --bound 20
     """
 
-    input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE | FOLDER")]
-    """A flow file, or a folder of them."""
+    input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE | FOLDER | CLIP")]
+    """A flow file, a folder of them, or a clip (.h5, .tar)."""
     target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
-    """A file, or a folder."""
+    """A file, a folder, or a clip (.h5, .tar)."""
     format: FileFormat | Literal["auto"] = "auto"
     """Folders: what to write; auto is png (pictures)."""
     legend: bool = False
@@ -68,6 +75,7 @@ class ConvertOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour; by default the longest of a file, and for a
     folder one length from files spread over it."""
+    bound: Bound = USUAL_BOUND
     overwrite: Overwrite = False
     quiet: Quiet = False
     json: Json = False
@@ -77,15 +85,39 @@ class ConvertOptions:
         """The output as a path."""
         return Path(self.target)
 
+    @property
+    def word(self) -> FileFormat:
+        """What to write into a folder."""
+        return "png" if self.format == "auto" else self.format
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the input holds several flows."""
+        return self.input.is_dir() or is_clip(self.input)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A flow and its output."""
+
+    frame: int
+    read: Callable[[], FlowArrays]
+    target: Path
+
+    @property
+    def draws(self) -> bool:
+        """Whether the output is a picture."""
+        return is_picture(self.target)
+
 
 def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(ConvertOptions, args, verb="convert")
     jobs = plan(options)
     scale = options.max_length
-    if scale is None and options.input.is_dir() and is_picture(jobs[0][1]):
+    if scale is None and jobs[0].draws and options.is_sequence:
         some = spread(len(jobs), min(len(jobs), MOST_PAIRS))
-        scale = scale_of(readable(jobs[number][0] for number in some))
+        scale = scale_of(readable(jobs[number] for number in some))
     skipped = convert(jobs, options, scale)
     report = {
         "input": str(options.input),
@@ -102,15 +134,71 @@ def main(args: list[str]) -> None:
 def plan(options: ConvertOptions) -> list[Conversion]:
     """List each flow file with its output, after everything that can be checked before the work."""
     check_length("--max-length", options.max_length)
-    into_folder = is_folder(options.target)
-    if options.input.is_dir() and not into_folder:
-        raise OutputError(f"{options.input} is a folder; give a folder to write to, such as out/")
-    if options.format != "auto" and not into_folder:
-        refuse_two_formats(options.output)
+    check_length("--bound", options.bound)
+    check_output(options)
+    clips = is_clip(options.input) or is_clip(options.output)
+    jobs = plan_clip(options) if clips else plan_files(options)
+    targets = [job.target for job in jobs]
+    if not is_clip(targets[0]):
+        check_formats(file_paths(targets[0], frozenset()).items())
+    if not jobs[0].draws and (options.legend or options.max_length is not None):
+        raise FlowError(
+            f"--legend and --max-length are for pictures, and {targets[0].name} is a flow file; "
+            "drop them, or write a .png"
+        )
     sources = list_flows(options.input) if options.input.is_dir() else [options.input]
-    ending = ending_of("png" if options.format == "auto" else options.format)
+    refuse_inputs(targets, sources)
+    refuse_existing(dict.fromkeys(targets), overwrite=options.overwrite)
+    return jobs
+
+
+def check_output(options: ConvertOptions) -> None:
+    """Refuse an output that does not fit the input or --format.
+
+    Raises:
+        OutputError: The output is refused.
+    """
+    one_file = not is_folder(options.target)
+    if options.is_sequence and one_file and not is_clip(options.output):
+        what = "a clip" if is_clip(options.input) else "a folder"
+        raise OutputError(f"{options.input} is {what}; give a folder to write to, such as out/")
+    if is_clip(options.output) and not options.is_sequence:
+        raise OutputError(
+            f"{options.output} holds the flow of a clip, and {options.input} is one flow file; "
+            "give a folder of flow files"
+        )
+    if options.format != "auto" and one_file:
+        refuse_two_formats(options.output)
+
+
+def plan_clip(options: ConvertOptions) -> list[Conversion]:
+    """List the flows of a clip, or of a folder that becomes one."""
+    clip = open_clip(options.input)
+    ending = ending_of(options.word)
+    return [
+        Conversion(
+            frame,
+            partial(clip.__getitem__, number),
+            options.output
+            if is_clip(options.output)
+            else options.output / name_file(f"{frame:06d}", ending),
+        )
+        for number, frame in enumerate(clip.frames)
+    ]
+
+
+def plan_files(options: ConvertOptions) -> list[Conversion]:
+    """List flow files that become a file each.
+
+    Raises:
+        OutputError: Two would become one file.
+    """
+    sources = list_flows(options.input) if options.input.is_dir() else [options.input]
+    ending = ending_of(options.word)
     targets = [
-        options.output / f"{stem_of(source)}{ending}" if into_folder else options.output
+        options.output / name_file(stem_of(source), ending)
+        if is_folder(options.target)
+        else options.output
         for source in sources
     ]
     if clash := find_clash(zip(sources, targets, strict=True)):
@@ -119,28 +207,17 @@ def plan(options: ConvertOptions) -> list[Conversion]:
             f"{one.name} and {other.name} would both become {target.name}; convert them from "
             "folders of their own"
         )
-    check_formats(file_paths(targets[0], frozenset()).items())
-    if not is_picture(targets[0]) and (options.legend or options.max_length is not None):
-        raise FlowError(
-            f"--legend and --max-length are for pictures, and {targets[0].name} is a flow file; "
-            "drop them, or write a .png"
-        )
-    refuse_inputs(targets, sources)
-    refuse_existing(targets, overwrite=options.overwrite)
-    return list(zip(sources, targets, strict=True))
+    return [
+        Conversion(number, partial(read_flow_arrays, source), target)
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]
 
 
-def stem_of(path: Path) -> str:
-    """Return the name of a flow file without the ending of its format."""
-    kitti = path.name.lower().endswith(KITTI_ENDING)
-    return path.name[: -len(KITTI_ENDING)] if kitti else path.stem
-
-
-def readable(sources: Iterable[Path]) -> Iterator[FlowArrays]:
+def readable(jobs: Iterable[Conversion]) -> Iterator[FlowArrays]:
     """Read flow files; those that cannot be read are skipped here and reported later."""
-    for source in sources:
+    for job in jobs:
         try:
-            yield read_flow_arrays(source)
+            yield job.read()
         except FlowFileError:
             continue
 
@@ -148,11 +225,20 @@ def readable(sources: Iterable[Path]) -> Iterator[FlowArrays]:
 def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | None) -> list[str]:
     """Convert the files; returns the errors of files that were skipped."""
     skipped: list[str] = []
-    with progress_bar("files", quiet=options.quiet or options.json) as show_progress:
-        for number, (source, target) in enumerate(jobs):
+    with (
+        create_clip(options.output, bound=options.bound)
+        if is_clip(options.output)
+        else nullcontext() as clip,
+        progress_bar("files", quiet=options.quiet or options.json) as show_progress,
+    ):
+        for number, job in enumerate(jobs):
             show_progress(number, len(jobs))
             try:
-                write(target, read_flow_arrays(source), legend=options.legend, scale=scale)
+                flow = job.read()
+                if clip is None:
+                    write(job.target, flow, options, scale)
+                else:
+                    clip.add(job.frame, flow.array, flow.valid)
             except FlowFileError as err:
                 skipped.append(str(err))
                 if len(skipped) == len(jobs):
@@ -161,14 +247,14 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
     return skipped
 
 
-def write(target: Path, flow: FlowArrays, *, legend: bool, scale: float | None) -> None:
+def write(target: Path, flow: FlowArrays, options: ConvertOptions, scale: float | None) -> None:
     """Write a flow as a picture or a flow file."""
     if not is_picture(target):
-        write_flow(target, *flow)
+        write_flow(target, *flow, bound=options.bound)
         return
     from gmaflow.viz import flow_to_image, flow_with_legend
 
-    draw = flow_with_legend if legend else flow_to_image
+    draw = flow_with_legend if options.legend else flow_to_image
     write_image(target, draw(flow.array, max_length=scale, valid=flow.valid))
 
 
@@ -176,5 +262,7 @@ def sentence(report: dict[str, object]) -> str:
     """Return a report in words."""
     converted = report["converted"]
     assert isinstance(converted, int)
-    files = f"{counted(converted, 'file')} to " if Path(str(report["input"])).is_dir() else ""
+    several = Path(str(report["input"])).is_dir() or is_clip(str(report["input"]))
+    what = "flow" if is_clip(str(report["output"])) else "file"
+    files = f"{counted(converted, what)} to " if several else ""
     return f"wrote {files}{report['output']}{full_scale(report['max_length'])}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.options import Json, Quiet, progress_bar, run_action
-from gmaflow.errors import NOT_WHOLE
+from gmaflow.errors import NOT_WHOLE, printable
 
 if TYPE_CHECKING:
     from gmaflow.data import CheckReport
@@ -137,7 +137,7 @@ def show(report: "CheckReport") -> None:
     lines = [f"missing: {path}" for path in report.missing]
     lines += [f"broken: {problem}" for problem in report.problems]
     for line in lines[:_SHOWN]:
-        print(line)
+        print(printable(line))
     if len(lines) > _SHOWN:
         print(f"... and {len(lines) - _SHOWN:,} more; --json lists all")
     how = "decoded" if report.deep else "checked by header; --deep decodes them"

@@ -12,6 +12,7 @@ from gmaflow.cli.options import (
     CONTINUES,
     Estimator,
     EstimatorOptions,
+    Ignore,
     Json,
     OutputFolder,
     PaddingChoice,
@@ -20,7 +21,7 @@ from gmaflow.cli.options import (
     step_bar,
 )
 from gmaflow.cli.scenes import parse_size
-from gmaflow.errors import DatasetError, FlowError, counted, suggest
+from gmaflow.errors import DatasetError, FlowError, counted, printable, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +55,9 @@ class DataOptions:
     """Height and width of rendered scenes; 368x496 by default."""
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Images for rendered scenes, of which only the tenth held out from training is used."""
+    ignore: Ignore = None
+    """Pixels that do not count, white in a mask: an image for all pairs, or a folder or video with
+    a mask for each evaluated pair of a pass."""
     by: Literal["region", "depth"] = "region"
     """Print the usual regions, or hidden pixels by depth: their distance to visible ones."""
 
@@ -82,7 +86,7 @@ class DataOptions:
 
     def open(self, device: str = "auto") -> "ExampleSet":
         """List the pairs; scenes are rendered on the device."""
-        from gmaflow.evaluation import SCENES, open_examples, render_examples, thin
+        from gmaflow.evaluation import SCENES, ignoring, open_examples, render_examples, thin
 
         self.check()
         if self.data == SCENES:
@@ -97,7 +101,8 @@ class DataOptions:
             )
         else:
             found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
-        return found if self.limit is None else thin(found, self.limit)
+        found = found if self.limit is None else thin(found, self.limit)
+        return found if self.ignore is None else ignoring(found, self.ignore)
 
     def open_footage(self) -> "FlowDataset":
         """List pairs of frames, with or without ground truth."""
@@ -190,8 +195,10 @@ def print_table(table: "Table", *, title: str) -> None:
     """Print a table to the terminal."""
     from rich.console import Console
     from rich.table import Table as RichTable
+    from rich.text import Text
 
-    shown = RichTable(title=title, title_justify="left")
+    # Names of files are not trusted: no markup, no control characters.
+    shown = RichTable(title=Text(printable(title), "table.title"), title_justify="left")
     for i, name in enumerate(table.header):
         last = i == len(table.header) - 1
         is_text = i in table.text_columns
@@ -199,7 +206,7 @@ def print_table(table: "Table", *, title: str) -> None:
             name, justify="left" if is_text else "right", style="dim" if is_text and last else ""
         )
     for row in table.rows:
-        shown.add_row(*(str(getattr(cell, "text", cell)) for cell in row))
+        shown.add_row(*(Text(printable(str(getattr(cell, "text", cell)))) for cell in row))
     Console().print(shown)
 
 
@@ -209,7 +216,7 @@ def print_notes(notes: "Sequence[str]", page: Path) -> None:
 
     console = Console()
     for note in notes:
-        console.print(f"note: {note}", highlight=False, markup=False)
+        console.print(printable(f"note: {note}"), highlight=False, markup=False)
     console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -227,7 +234,9 @@ def evaluate_footage(options: EvaluateOptions) -> None:
     dataset = options.data.open_footage()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
     with progress_bar("evaluate", quiet=options.estimator.quiet, kept=CONTINUES) as progress:
-        checked = check_footage(estimator, dataset, options.output, progress=progress)
+        checked = check_footage(
+            estimator, dataset, options.output, ignore=options.data.ignore, progress=progress
+        )
     title = dataset.name
     if options.data.data == "folder":  # whose pairs may be in several subfolders
         title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from gmaflow.cli.options import Json, Overwrite, WeightsOptions, parse
+from gmaflow.cli.options import Json, Overwrite, Quiet, WeightsOptions, parse
 from gmaflow.errors import say
 from gmaflow.export import ExportConfig
 
@@ -30,6 +30,7 @@ class ExportOptions(WeightsOptions):
     """The file to write: .onnx, or .pt2 for torch.export.load."""
     config: Annotated[ExportConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=ExportConfig)
     overwrite: Overwrite = False
+    quiet: Quiet = False
     json: Json = False
 
 
@@ -42,6 +43,7 @@ def main(args: list[str]) -> None:
 
     check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
-    say("gmaflow: tracing, writing and checking; this can take a minute or more")
+    if not options.quiet:
+        say("gmaflow: tracing, writing and checking; this can take a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
     print(as_json(report) if options.json else as_text(report))

@@ -13,12 +13,14 @@ import tyro
 
 from gmaflow.cli.flow_folder import run_sequence
 from gmaflow.cli.options import (
+    Bound,
     Estimator,
     EstimatorOptions,
     Json,
     Overwrite,
     check_length,
     parse,
+    parse_points,
     progress_bar,
 )
 from gmaflow.cli.outputs import (
@@ -40,6 +42,7 @@ from gmaflow.cli.outputs import (
     write_parts,
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
+from gmaflow.io import USUAL_BOUND
 from gmaflow.io.images import check_same_size
 
 if TYPE_CHECKING:
@@ -53,11 +56,12 @@ class FlowOptions:
 
     The input is two images, or consecutive frames: more images, or a folder of them (in natural
     order). The suffix of the output picks the format: .flo .pfm .npy .npz .flo5 .exr for flow,
-    .kitti.png for KITTI's format, .png .jpg .webp for a picture. An output without suffix, or with
-    a slash at its end, is a folder and gets everything: the flow, its picture, arrows over the
-    first frame, the second frame warped back onto the first, a panel of all, and with --backward
-    occlusion (in-frame, out-of-frame) and confidence. With --format it gets only the flow, or only
-    the pictures.
+    .kitti.png for KITTI's format, .f16.npz for float16, flow_x.jpg for 8 bits (with flow_y.jpg),
+    .png .jpg .webp for a picture. An output without suffix, or with a slash at its end, is a folder
+    and gets everything: the flow, its picture, arrows over the first frame, the second frame warped
+    back onto the first, a panel of all, and with --backward occlusion (in-frame, out-of-frame) and
+    confidence. With --format it gets only the flow, or only the pictures. The flow of a sequence
+    also fits into one small file: .h5 (float16) or .tar (8 bits).
 
     All pictures of a sequence share one scale, so they can be compared. Pairs that cannot be used
     are reported and skipped; the exit code is then 1. After Ctrl-C, the same command with --resume
@@ -69,8 +73,9 @@ class FlowOptions:
       gmaflow flow a.png b.png -o flow.png
       gmaflow flow a.png b.png -o out.flo -o out.png --weights gma-sintel.pth --iters 32
       gmaflow flow a.png b.png -o out --backward --attention 120,80
-      gmaflow flow frames/ -o flow/ --warm-start --resume
+      gmaflow flow frames/ -o flow/ --resume
       gmaflow flow frames/*.png -o flow/ --format npz
+      gmaflow flow frames/ -o clip.h5
     """
 
     inputs: Annotated[
@@ -90,7 +95,7 @@ class FlowOptions:
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair."""
+    """Folders: start each pair from the flow of the previous pair; shipped weights get worse."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()
@@ -100,6 +105,7 @@ class FlowOptions:
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which pictures reach full colour; by default the longest of a pair, and for a
     folder of frames one length from pairs spread over it."""
+    bound: Bound = USUAL_BOUND
     resume: bool = False
     """Folders: skip finished pairs; refused if flow.json has other settings."""
     overwrite: Overwrite = False
@@ -133,6 +139,7 @@ class FlowOptions:
     def check(self) -> None:
         """Refuse options that contradict each other, or are out of range."""
         check_length("--max-length", self.max_length)
+        check_length("--bound", self.bound)
         if not self.targets:
             raise FlowError("there is no output; add -o PATH")
         if self.points and not self.draws:
@@ -144,16 +151,7 @@ class FlowOptions:
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
         """The points of --attention."""
-        points = []
-        for text in self.attention:
-            try:
-                x, y = map(float, text.split(","))
-            except ValueError:
-                raise FlowError(
-                    f"--attention {text!r} is not a point; give x,y such as 120,80"
-                ) from None
-            points.append((x, y))
-        return tuple(points)
+        return parse_points("--attention", self.attention)
 
 
 def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
@@ -204,7 +202,15 @@ def run_pair(options: FlowOptions) -> dict[str, object]:
         flow = both.forward if both else estimator(image1, image2, watch=watch)
     error = None if truth is None else flow.mean_error(truth)
     result = PairOutput(
-        image1, image2, flow, both, attention, points, truth, max_length=options.max_length
+        image1,
+        image2,
+        flow,
+        both,
+        attention,
+        points,
+        truth,
+        max_length=options.max_length,
+        bound=options.bound,
     )
     write_parts(result, files)
     return {

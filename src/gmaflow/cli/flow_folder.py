@@ -1,12 +1,12 @@
 """`gmaflow flow FOLDER` or `IMAGE ...`: the flow between consecutive frames."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from gmaflow.cli.options import CONTINUES_WITH_RESUME, progress_bar
 from gmaflow.cli.outputs import (
@@ -28,13 +28,13 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
 from gmaflow.errors import FlowError, ImageError, OutputError, say
-from gmaflow.io import list_images, read_ahead, write_behind
+from gmaflow.io import create_clip, is_clip, list_images, read_ahead, write_behind
 from gmaflow.io.folders import natural_key
 from gmaflow.io.paths import require_file
 
 if TYPE_CHECKING:
     from gmaflow.cli.flow import FlowOptions
-    from gmaflow.inference import FlowEstimator, PairEstimate, SequenceFrame
+    from gmaflow.inference import Flow, FlowEstimator, PairEstimate, SequenceFrame
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,15 @@ class Job:
         return self.first.stem
 
 
+Save: TypeAlias = "Callable[[int, PairEstimate[SequenceFrame]], None]"
+"""Writes the flow of a pair, given its number."""
+
+
 def run_sequence(options: "FlowOptions") -> dict[str, object]:
     """Estimate and write the flow between consecutive frames."""
     frames = list_frames(options.inputs)
+    if len(options.targets) == 1 and is_clip(options.targets[0]):
+        return run_clip(options, frames)
     folder = check_folder(options, frames)
     jobs = plan_jobs(options, frames, folder)
     check_formats(jobs[0].paths.items())
@@ -63,9 +69,18 @@ def run_sequence(options: "FlowOptions") -> dict[str, object]:
     if options.draws and output.scale is None and len(output.finished) < len(jobs):
         looks = looks_at_frames(frames)
         output.scale = choose_scale(estimator, looks, quiet=options.quiet)
-    done, skipped = estimate_jobs(jobs, estimator, output, options)
-    if skipped and not done and not output.finished:
-        raise ImageError(f"no pair can be used; the first: {skipped[0]}")
+
+    def save(number: int, pair: "PairEstimate[SequenceFrame]") -> None:
+        result = make_result(pair, options, output.scale)
+        write = partial(write_parts, result, jobs[number].paths.items())
+        output.add(jobs[number].name, result.flow, write)
+
+    finished = {
+        number: output.flows.get(job.name)
+        for number, job in enumerate(jobs)
+        if job.name in output.finished
+    }
+    done, skipped = estimate_frames(frames, estimator, options, finished=finished, save=save)
     return {
         **settings(estimator),
         "inputs": [str(path) for path in options.inputs],
@@ -75,6 +90,38 @@ def run_sequence(options: "FlowOptions") -> dict[str, object]:
         "already_there": len(output.finished),
         "skipped": skipped,
         "max_length": output.scale,
+    }
+
+
+def run_clip(options: "FlowOptions", frames: list[Path]) -> dict[str, object]:
+    """Estimate the flow between consecutive frames, and write it into one file."""
+    output = Path(options.targets[0])
+    if options.resume or options.extras or options.only is not None:
+        raise OutputError(
+            f"{output} holds only forward flow, and cannot be resumed; drop --resume, --format, "
+            "--backward, --attention and --truth, or give a folder"
+        )
+    refuse_inputs([output], frames)
+    refuse_existing([output], overwrite=options.overwrite)
+    warn_about_breaks(frames)
+    clip = create_clip(output, bound=options.bound)
+    estimator = options.estimator.make()
+
+    def save(number: int, pair: "PairEstimate[SequenceFrame]") -> None:
+        assert pair.flow is not None
+        clip.add(number, pair.flow.array)
+
+    with clip:
+        done, skipped = estimate_frames(frames, estimator, options, finished={}, save=save)
+    return {
+        **settings(estimator),
+        "inputs": [str(path) for path in options.inputs],
+        "outputs": {"clip": str(output)},
+        "pairs": len(frames) - 1,
+        "estimated": done,
+        "already_there": 0,
+        "skipped": skipped,
+        "max_length": None,
     }
 
 
@@ -165,6 +212,8 @@ def open_folder(
         endings=list(folder_endings(options.extras, options.only).values()),
         warm_start=options.warm_start,
         attention=list(options.attention),
+        # Earlier versions did not know it.
+        **({"bound": options.bound} if options.only == "xy" else {}),
     )
     firsts = {job.first.stem: job.name for job in jobs}
     seconds = {job.second.stem: job.name for job in jobs}
@@ -178,21 +227,32 @@ def open_folder(
     )
 
 
-def estimate_jobs(
-    jobs: list[Job], estimator: "FlowEstimator", output: ResultFolder, options: "FlowOptions"
+def estimate_frames(
+    frames: Sequence[Path],
+    estimator: "FlowEstimator",
+    options: "FlowOptions",
+    *,
+    finished: "dict[int, Flow | None]",
+    save: Save,
 ) -> tuple[int, list[str]]:
-    """Estimate and write the pairs; returns how many were estimated, and why others were not."""
+    """Estimate and write the pairs; returns how many were estimated, and why others were not.
+
+    Args:
+        frames: The frames.
+        estimator: The estimator.
+        options: The options of the verb.
+        finished: Numbers of pairs that are finished, with their flow if it is known.
+        save: Writes a pair; it runs in a thread of its own.
+
+    Raises:
+        ImageError: No pair could be used.
+    """
     from gmaflow.inference import estimate_pairs
 
-    done, skipped = 0, []
-    finished = {
-        number: output.flows.get(job.name)
-        for number, job in enumerate(jobs)
-        if job.name in output.finished
-    }
-    frames = [jobs[0].first, *(job.second for job in jobs)]
+    done, skipped, total = 0, [], len(frames) - 1
+    kept = "" if is_clip(options.targets[0]) else CONTINUES_WITH_RESUME
     with (
-        progress_bar("pairs", quiet=options.quiet, kept=CONTINUES_WITH_RESUME) as show_progress,
+        progress_bar("pairs", quiet=options.quiet, kept=kept) as show_progress,
         closing(read_ahead(load_frames(frames, finished))) as loaded,
         write_behind() as later,
     ):
@@ -205,16 +265,17 @@ def estimate_jobs(
             done=finished,
             skip_unusable=True,
         ):
-            job = jobs[pair.first.number]
+            number = pair.first.number
             if pair.error is not None:
-                skipped.append(f"{job.first.name} -> {job.second.name}: {pair.error}")
+                names = f"{frames[number].name} -> {frames[number + 1].name}"
+                skipped.append(f"{names}: {pair.error}")
                 say(f"gmaflow: skipped {skipped[-1]}")
             else:
-                result = make_result(pair, options.points, output.scale)
-                write = partial(write_parts, result, job.paths.items())
-                later(partial(output.add, job.name, result.flow, write))
+                later(partial(save, number, pair))
                 done += 1
-            show_progress(pair.second.number, len(jobs))
+            show_progress(pair.second.number, total)
+    if skipped and not done and not finished:
+        raise ImageError(f"no pair can be used; the first: {skipped[0]}")
     return done, skipped
 
 
@@ -233,9 +294,7 @@ def load_frames(frames: Sequence[Path], finished: Container[int]) -> "Iterator[S
 
 
 def make_result(
-    pair: "PairEstimate[SequenceFrame]",
-    points: tuple[tuple[float, float], ...],
-    max_length: float | None,
+    pair: "PairEstimate[SequenceFrame]", options: "FlowOptions", max_length: float | None
 ) -> PairOutput:
     """Return what is written for a pair."""
     import numpy as np
@@ -245,5 +304,12 @@ def make_result(
     assert isinstance(image2, np.ndarray)
     assert pair.flow is not None
     return PairOutput(
-        image1, image2, pair.flow, pair.both, pair.attention, points, max_length=max_length
+        image1,
+        image2,
+        pair.flow,
+        pair.both,
+        pair.attention,
+        options.points,
+        max_length=max_length,
+        bound=options.bound,
     )

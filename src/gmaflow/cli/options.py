@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import FlowError, OutputError, say
+from gmaflow.errors import FlowError, OutputError, printable, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -40,6 +40,13 @@ SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 Overwrite = Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"], help="Replace outputs that exist.")]
 Json = Annotated[bool, tyro.conf.arg(help="Print JSON instead of text.")]
 Quiet = Annotated[bool, tyro.conf.arg(help="Show no progress.")]
+Bound = Annotated[
+    float,
+    tyro.conf.arg(
+        metavar="PX",
+        help="8-bit flow: the longest motion in x and in y; longer ones are clipped.",
+    ),
+]
 OutputFolder = Annotated[
     Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help="Where the results go.")
 ]
@@ -56,6 +63,8 @@ PaddingChoice = Annotated[
         help="Where images are padded to multiples of 8: as published for Sintel or for KITTI."
     ),
 ]
+Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
+"""Masks of pixels that do not count; see `gmaflow.io.MaskReader`."""
 
 Iterations = int | Literal["auto"]
 """As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
@@ -88,23 +97,31 @@ def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     )
 
 
+class NotANumberError(FlowError):
+    """A text is not the number that an option wants; `parse` adds the option's name."""
+
+
 @_TYPES.primitive_rule
-def _int_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Whole numbers, and those that may be left out, with an error in words."""
-    if info.type is not int and info.type != int | None:
+def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
+    """Numbers, and those that may be left out, with an error in words."""
+    kinds: dict[object, type[int] | type[float]] = {int: int, int | None: int}
+    kinds |= {float: float, float | None: float}
+    kind = next((kinds[known] for known in kinds if info.type == known), None)
+    if kind is None:
         return None
 
-    def read(texts: list[str]) -> int:
+    def read(texts: list[str]) -> int | float:
         try:
-            return int(texts[0])
+            return kind(texts[0])
         except ValueError:
-            raise FlowError(f"{texts[0]!r} is not a whole number") from None
+            wanted = "a whole number" if kind is int else "a number"
+            raise NotANumberError(f"{texts[0]} is not {wanted}") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
+        metavar=kind.__name__.upper(),
         instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, int),
+        is_instance=lambda value: value is None or isinstance(value, int | kind),
         str_from_instance=lambda value: [str(value)],
     )
 
@@ -209,6 +226,31 @@ def check_length(option: str, length: float | None) -> None:
         raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
 
 
+def check_cut_threshold(threshold: float) -> None:
+    """Refuse a threshold of cuts that is out of range."""
+    if not 0 < threshold <= 2:
+        raise FlowError(
+            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
+            "--no-cuts"
+        )
+
+
+def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
+    """Read points such as 120,80.
+
+    Raises:
+        FlowError: One of them is not x,y.
+    """
+    points = []
+    for text in texts:
+        try:
+            x, y = map(float, text.split(","))
+        except ValueError:
+            raise FlowError(f"{option} {text!r} is not a point; give x,y such as 120,80") from None
+        points.append((x, y))
+    return tuple(points)
+
+
 def parse(
     options: type[Options], args: list[str], *, verb: str, default: Options | None = None
 ) -> Options:
@@ -217,7 +259,7 @@ def parse(
     Prints help, or what is wrong with the options, and exits. `default` replaces the defaults of
     the fields.
     """
-    named = pairwise(part for arg in args for part in arg.split("=", 1))
+    named = list(pairwise(part for arg in args for part in arg.split("=", 1)))
     outputs = [value for flag, value in named if flag in ("-o", "--output")]
     if "" in outputs:
         # As a path it would be the working folder.
@@ -251,6 +293,10 @@ def parse(
             raise
         refused: BaseException | None = end
         while refused is not None:
+            if isinstance(refused, NotANumberError):
+                value = str(refused).partition(" is not ")[0]
+                flags = [flag for flag, given in named if given == value and flag[0] == "-"]
+                raise FlowError(" ".join([*flags[:1], str(refused)])) from None
             if isinstance(refused, FlowError):
                 raise refused from None
             refused = refused.__context__
@@ -336,8 +382,11 @@ class Progress:
             return
         what = what or self._what
         if sys.stderr.isatty():
-            self._bar = self._bar or start_bar(what)
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=what)
+            from rich.markup import escape
+
+            shown = escape(printable(what))  # names of files are no markup
+            self._bar = self._bar or start_bar(shown)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
             say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
             self._next = now + LINE_EVERY

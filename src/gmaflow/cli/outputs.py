@@ -13,16 +13,22 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 from gmaflow.cli.options import progress_bar
 from gmaflow.errors import ImageError, OutputError, counted
 from gmaflow.io import (
+    CLIP_SUFFIXES,
+    FLOW_ENDINGS,
     FLOW_SUFFIXES,
     KITTI_ENDING,
     PICTURE_SUFFIXES,
+    USUAL_BOUND,
     VIDEO_OUTPUTS,
     FlowArrays,
     VideoReader,
     ensure_can_encode,
     ensure_can_write,
+    files_of,
     is_picture,
+    name_file,
     scale_image,
+    stem_of,
     write_image,
 )
 
@@ -31,10 +37,10 @@ if TYPE_CHECKING:
 
     from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator
 
-FileFormat = Literal["flo", "pfm", "npy", "npz", "flo5", "exr", "kitti", "png"]
+FileFormat = Literal["flo", "pfm", "npy", "npz", "npz16", "flo5", "exr", "kitti", "xy", "png"]
 """Formats of a folder of results: flow files, or png for pictures."""
 
-FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS
+FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS | CLIP_SUFFIXES
 
 FEWEST_PAIRS, MOST_PAIRS = 3, 8
 SHORTEST = 1.0
@@ -57,7 +63,7 @@ def holds_numbers(word: FileFormat) -> bool:
 
 def ending_of(word: FileFormat) -> str:
     """Return how the names of files in a format end."""
-    return KITTI_ENDING if word == "kitti" else f".{word}"
+    return FLOW_ENDINGS.get(word, f".{word}")
 
 
 class Part(StrEnum):
@@ -110,6 +116,8 @@ class PairOutput:
     max_length: float | None = None
     """The length that pictures show at full saturation, and arrows at full length; if None, the
     longest of this flow."""
+    bound: float = USUAL_BOUND
+    """The longest motion that 8-bit flow keeps."""
 
 
 def settings(estimator: "FlowEstimator") -> dict[str, object]:
@@ -158,12 +166,19 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
     With `only`, it is flow in this format or only pictures; else everything, the flow as .flo.
     """
     flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
+    endings = {**FOLDER_NAMES, Part.FLOW: flow_ending, Part.BACKWARD: backward_ending(flow_ending)}
     return {
-        part: f"{ending}{flow_ending}" if part in NUMBERS else ending
-        for part, ending in FOLDER_NAMES.items()
+        part: ending
+        for part, ending in endings.items()
         if (part in extras or part not in EXTRAS)
         and (only is None or holds_numbers(only) == (part in NUMBERS))
     }
+
+
+def backward_ending(ending: str) -> str:
+    """Return how the names of backward flow end, from how those of forward flow end."""
+    mark = FOLDER_NAMES[Part.BACKWARD]
+    return ending.replace("*", f"*{mark}") if "*" in ending else f"{mark}{ending}"
 
 
 def folder_paths(
@@ -171,14 +186,14 @@ def folder_paths(
 ) -> dict[Part, Path]:
     """Return the paths of a pair's files in a folder; `stems` are the names of its two frames."""
     return {
-        part: folder / f"{stems[is_about_second(ending)]}{ending}"
+        part: folder / name_file(stems[is_about_second(ending)], ending)
         for part, ending in folder_endings(extras, only).items()
     }
 
 
 def is_about_second(ending: str) -> bool:
     """Whether a file with this ending is about the pixels of a pair's second frame."""
-    return ending.startswith(FOLDER_NAMES[Part.BACKWARD])
+    return FOLDER_NAMES[Part.BACKWARD] in ending
 
 
 def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
@@ -191,11 +206,12 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
             f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
     numbers = not is_picture(output)
-    stem = output.name.removesuffix(output.suffix).removesuffix(".kitti")
+    stem = stem_of(output)
     everything = folder_paths(output.parent, (stem, stem), extras)
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
     if numbers and Part.BACKWARD in paths:
-        paths[Part.BACKWARD] = output.with_name(f"{stem}-backward{output.name[len(stem) :]}")
+        start, _, rest = output.name.rpartition(stem)
+        paths[Part.BACKWARD] = output.with_name(f"{start}{stem}-backward{rest}")
     paths[Part.FLOW if numbers else Part.PICTURE] = output
     return paths
 
@@ -218,9 +234,9 @@ def refuse_two_formats(output: Path) -> NoReturn:
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Refuse to overwrite an input."""
-    sources = {path.resolve() for path in inputs}
+    sources = {file.resolve() for path in inputs for file in files_of(path)}
     for path in paths:
-        if path.resolve() in sources:
+        if any(file.resolve() in sources for file in files_of(path)):
             raise OutputError(f"{path} is an input; choose another output")
 
 
@@ -234,18 +250,21 @@ def check_formats(files: "Iterable[PartFile]") -> None:
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
     """Refuse outputs that exist, unless they may be overwritten."""
     for path in paths:
-        ensure_can_write(path, overwrite)
+        for file in files_of(path):
+            ensure_can_write(file, overwrite)
 
 
 def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
     """Write the files of a pair, in their order: the flow comes last."""
     for part, path in files:
         if part is Part.FLOW:  # an .npz also holds occlusion and confidence
-            both = result.both if path.suffix.lower() == ".npz" else None
-            (result.flow if both is None else both).save(path)
+            if result.both is not None and path.suffix.lower() == ".npz":
+                result.both.save(path)
+            else:
+                result.flow.save(path, bound=result.bound)
         elif part is Part.BACKWARD:
             if result.both is not None:
-                result.both.backward.save(path)
+                result.both.backward.save(path, bound=result.bound)
         else:
             write_image(path, draw(result, part))
 
@@ -307,12 +326,14 @@ def choose_scale(
     looks: Sequence[Look],
     *,
     cut_threshold: float | None = None,
+    residual: bool = False,
     quiet: bool = False,
 ) -> float:
     """Return a length in pixels that nearly all motions stay below.
 
     It is a little more than the largest 99th percentile over a few pairs, from `looks_at_video` or
-    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored.
+    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored. With
+    `residual` it is for the motions that are not the camera's.
     """
     from gmaflow.inference import cut_score
 
@@ -324,19 +345,27 @@ def choose_scale(
             if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
                 continue
             try:
-                longest = max(longest, HEADROOM * long_motion(estimator, *images))
+                motion = long_motion(estimator, *images, residual=residual)
+                longest = max(longest, HEADROOM * motion)
             except ImageError:  # reported when this pair is estimated
                 continue
     return longest
 
 
-def long_motion(estimator: "FlowEstimator", image1: "np.ndarray", image2: "np.ndarray") -> float:
+def long_motion(
+    estimator: "FlowEstimator",
+    image1: "np.ndarray",
+    image2: "np.ndarray",
+    *,
+    residual: bool = False,
+) -> float:
     """Return the 99th percentile of the lengths of a pair's motions."""
     import numpy as np
 
     shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
     flow = estimator(scale_image(image1, shrink), scale_image(image2, shrink))
-    return float(np.quantile(flow.length, QUANTILE)) / shrink
+    vectors = flow.camera().residual if residual else flow.array
+    return float(np.quantile(np.hypot(vectors[..., 0], vectors[..., 1]), QUANTILE)) / shrink
 
 
 def scale_of(flows: "Iterable[FlowArrays]") -> float:

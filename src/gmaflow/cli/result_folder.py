@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gmaflow.cli.outputs import settings
 from gmaflow.errors import OutputError, say
-from gmaflow.io import find_breaks, list_images
+from gmaflow.io import files_of, find_breaks, list_images, stem_in
 from gmaflow.io.resumable import Record, ResultRecord, is_finished
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class ResultFolder:
             earlier = endings_before(self.folder, str(self._now["verb"]))
             for ending in dict.fromkeys([*self.endings, *earlier]):
                 for _, path in self._files(ending):
-                    path.unlink()
+                    for file in files_of(path):
+                        file.unlink(missing_ok=True)
         record_of(self.folder).write({**self._now, SCALE: self.scale})
 
     def _find_finished(self) -> set[str]:
@@ -179,10 +180,10 @@ class ResultFolder:
     def _files(self, ending: str) -> Iterator[tuple[str, Path]]:
         """Find the files with an ending, with the names of their pairs."""
         for path in sorted(self.folder.iterdir()) if self.folder.is_dir() else ():
-            if path.name.endswith(ending) and path.is_file():
-                name = self._pair_of(path.name.removesuffix(ending), ending)
-                if name is not None:
-                    yield name, path
+            stem = stem_in(path.name, ending)
+            name = None if stem is None else self._pair_of(stem, ending)
+            if name is not None and path.is_file():
+                yield name, path
 
 
 def warn_about_breaks(frames: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""`gmaflow scenes`: render training pairs with exact flow, draw them, and measure their motion."""
+"""`gmaflow scenes`: render pairs and clips with exact flow, draw them, and measure their motion."""
 
 import json
 import time
@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, Json, Overwrite, progress_bar, run_action
+from gmaflow.cli.options import (
+    CONTINUES_WITH_RESUME,
+    Json,
+    Overwrite,
+    Quiet,
+    progress_bar,
+    run_action,
+)
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
 
@@ -51,6 +58,7 @@ class RenderingOptions:
     """Each seed gives other pairs."""
     start: int = 0
     """Number of the first pair."""
+    quiet: Quiet = False
 
     def pick_device(self) -> "torch.device":
         """Return the device to render on."""
@@ -81,18 +89,21 @@ Rendering = Annotated[RenderingOptions, tyro.conf.OmitArgPrefixes]
 
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions:
-    """Render pairs with exact flow into a data set in Sintel's layout.
+    """Render pairs, or clips, with exact flow into a data set in Sintel's layout.
 
     Examples:
       gmaflow scenes render --count 1000 -o scenes
       gmaflow scenes render --preset drive --size 375x1242 --count 200 --seed 7 -o drive
       gmaflow scenes render --count 1000 --textures photos/ -o scenes --resume
+      gmaflow scenes render --count 50 --frames 24 -o clips
     """
 
     output: Output
     """Folder to write to."""
     count: int
     """Number of pairs."""
+    frames: int = 2
+    """With more than two, each pair goes on as a clip of so many frames, with tracks."""
     preset: Preset = "mix"
     """A preset listed by `gmaflow scenes list`."""
     size: Size = "368x496"
@@ -189,11 +200,15 @@ def render(options: RenderOptions) -> None:
     check_preset(options.preset)
     size = parse_size(options.size)
     check_numbers(options.rendering.start, options.count)
+    if options.frames < 2:
+        raise FlowError(f"--frames is {options.frames}; give 2 for pairs, or more for clips")
     device = options.rendering.pick_device()
     record = dataset_record(options.output)
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
-    with progress_bar("rendering", quiet=options.json, kept=CONTINUES_WITH_RESUME) as show_progress:
+    with progress_bar(
+        "rendering", quiet=options.rendering.quiet or options.json, kept=CONTINUES_WITH_RESUME
+    ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
         written = write_dataset(
@@ -201,6 +216,7 @@ def render(options: RenderOptions) -> None:
             options.output,
             start=options.rendering.start,
             count=options.count,
+            frames=options.frames,
             resume=options.resume,
             overwrite=options.overwrite,
             progress=lambda done: show_progress(done, options.count),
@@ -212,6 +228,7 @@ def render(options: RenderOptions) -> None:
         "size": list(size),
         "start": options.rendering.start,
         "count": options.count,
+        "frames": options.frames,
         "rendered": written.rendered,
         "kept": written.kept,
         "skipped_textures": list(bank.skipped),
@@ -222,8 +239,9 @@ def render(options: RenderOptions) -> None:
         print(json.dumps(report, indent=2))
         return
     kept = f", {written.kept} kept" if written.kept else ""
+    what = "pair" if options.frames == 2 else f"{options.frames}-frame clip"
     print(
-        f"wrote {options.output}: {counted(written.rendered, 'pair')} of {options.preset} at "
+        f"wrote {options.output}: {counted(written.rendered, what)} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
 
@@ -241,7 +259,7 @@ def show(options: ShowOptions) -> None:
     from gmaflow.scenes.renderer import pair_arrays
 
     pairs, names = [], []
-    with progress_bar("rendering") as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet) as show_progress:
         bank = options.rendering.load_textures()
         for preset in presets:
             frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
@@ -275,7 +293,7 @@ def stats(options: StatsOptions) -> None:
         check_picture(options.output, overwrite=options.overwrite)
     for root in options.against:
         find_truths(root)
-    with progress_bar("reading", quiet=options.json) as show_progress:
+    with progress_bar("reading", quiet=options.rendering.quiet or options.json) as show_progress:
         real = [real_statistics(root, progress=show_progress) for root in options.against]
     rendered = measure_rendered(options, sizes)
     if options.output is not None:
@@ -318,7 +336,7 @@ def measure_rendered(
 
     device = options.rendering.pick_device()
     found: list[MotionStatistics] = []
-    with progress_bar("rendering", quiet=options.json) as show_progress:
+    with progress_bar("rendering", quiet=options.rendering.quiet or options.json) as show_progress:
         bank = options.rendering.load_textures()
         for preset, (height, width) in sizes.items():
             small = round(height / options.shrink), round(width / options.shrink)

@@ -22,6 +22,7 @@ from gmaflow.training.config import as_text
 Options = TypeVar("Options")
 
 _SETTING = re.compile(r"([A-Za-z][\w-]*)=(.*)", re.DOTALL)
+_NUMBERS = {"int | None": int, "float | None": float}
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -76,6 +77,9 @@ def read_value(name: str, annotation: object, now: object, text: str) -> object:
         from gmaflow.io.images import read_size
 
         return read_size(text.replace(",", "x"))
+    number = _NUMBERS.get(str(annotation)) or next(
+        (kind for kind in (bool, int, float) if isinstance(now, kind)), None
+    )
     try:
         if isinstance(now, bool):
             return _BOOLEANS[text.lower()]
@@ -85,10 +89,10 @@ def read_value(name: str, annotation: object, now: object, text: str) -> object:
             if not text:
                 raise ValueError
             return Path(text)
-        return type(now)(text) if isinstance(now, int | float) else text
+        return number(text) if number else text
     except (ValueError, KeyError):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
-        wanted = kinds.get(type(now), "a path")
+        wanted = kinds.get(number or type(now), "a path")
         raise FlowError(f"invalid {name}={text}; give {wanted}") from None
 
 

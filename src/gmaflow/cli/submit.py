@@ -16,7 +16,7 @@ from gmaflow.cli.options import (
     parse,
     progress_bar,
 )
-from gmaflow.errors import NOT_WHOLE, say
+from gmaflow.errors import NOT_WHOLE, counted, say
 
 if TYPE_CHECKING:
     from gmaflow.evaluation import SubmissionReport
@@ -29,7 +29,8 @@ class SubmitOptions(WeightsOptions):
     """Write a submission for a benchmark's server, and check it.
 
     Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
-    in the paper; weights that name their own number of refinements, as the shipped ones, use that.
+    in the paper. A weights card may name another number of refinements, and that a warm start does
+    not help; for the shipped weights these are 12, without a warm start.
     An interrupted run resumes. Exits with 1 if the submission is incomplete.
 
     Examples:
@@ -51,7 +52,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(SubmitOptions, args, verb="submit")
     from gmaflow.evaluation import find_benchmark, submit
-    from gmaflow.evaluation.submission import list_files
+    from gmaflow.evaluation.submission import list_files, uses_warm_start
 
     benchmark = find_benchmark(options.benchmark)
     # Before the network is loaded: a wrong folder is the more likely mistake.
@@ -64,6 +65,9 @@ def main(args: list[str]) -> None:
     )
     if options.iters is None and estimator.card.iters is None:
         estimator = estimator.with_iters(benchmark.iters)
+    warm = "with" if uses_warm_start(benchmark, estimator) else "without"
+    if not options.place.quiet:
+        say(f"gmaflow: {counted(estimator.iters, 'refinement')}, {warm} a warm start")
     with progress_bar(
         f"submit {benchmark.name}", quiet=options.place.quiet, kept=CONTINUES
     ) as progress:

@@ -16,17 +16,19 @@ import tyro
 
 from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
+    Bound,
     Estimator,
     EstimatorOptions,
+    Ignore,
     Json,
+    check_cut_threshold,
     check_length,
     parse,
     progress_bar,
 )
 from gmaflow.cli.outputs import (
-    FOLDER_NAMES,
     FileFormat,
-    Part,
+    backward_ending,
     choose_scale,
     ending_of,
     full_scale,
@@ -49,14 +51,22 @@ from gmaflow.cli.result_folder import (
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
+    CLIP_SUFFIXES,
+    USUAL_BOUND,
     VIDEO_OUTPUTS,
+    ClipWriter,
+    MaskReader,
     Sound,
     VideoReader,
     VideoWriter,
+    create_clip,
     ensure_can_encode,
     has_sound,
+    is_clip,
     list_images,
+    name_file,
     read_ahead,
+    stem_in,
     write_behind,
     write_image,
 )
@@ -68,7 +78,8 @@ if TYPE_CHECKING:
     from gmaflow.io import TimedFrame
 
 Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
-Show = Literal["flow", "side-by-side", "arrows", "occlusion"]
+Output: TypeAlias = "VideoFile | ClipFile | FrameFolder"
+Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
 
 USUAL_FPS = "25"
 SILENT = (".gif",)
@@ -80,13 +91,15 @@ class VideoOptions:
 
     The input is a video (.mp4 .mov .webm .gif and more) or a folder of frames; the output is a
     video: .mp4 .mov .mkv .webm .gif. An output without suffix, or with a slash at its end, is a
-    folder and gets a file for each frame.
+    folder and gets a file for each frame. The flow of all frames also fits into one small file: .h5
+    (float16) or .tar (8 bits).
 
-    --show picks colours, arrows, or occlusion, which needs flow in both directions. Every frame but
-    the last is shown with its motion to the next one, at its own time, so speed and sound stay the
-    same. Before a cut there is no flow: colours are black, arrows and occlusion are left out, and
-    no flow file is written. Ctrl-C ends the video early; the result can be played. A damaged video,
-    or one that changes its size, is used as far as possible; the exit code is then 1.
+    --show picks colours, arrows, occlusion, or what moves other than by the camera (residual,
+    moving); these three need flow in both directions. Every frame but the last is shown with its
+    motion to the next one, at its own time, so speed and sound stay the same. Before a cut there is
+    no flow: colours are black, nothing is drawn over the frame, and no flow file is written. Ctrl-C
+    ends the video early; the result can be played. A damaged video, or one that changes its size,
+    is used as far as possible; the exit code is then 1.
 
     For a folder, the same command with --resume continues: finished frames are not estimated again,
     and the scale of the colours is kept. A warm start continues from the last flow and gives the
@@ -96,19 +109,22 @@ class VideoOptions:
       gmaflow video in.mp4 -o flow.mp4
       gmaflow video in.mp4 -o both.mp4 --show side-by-side --legend
       gmaflow video in.mov -o hidden.webm --show occlusion --start 1:05 --end 1:20 --scale 0.5
+      gmaflow video in.mp4 -o moving.mp4 --show moving --ignore logo.png
       gmaflow video frames/ -o arrows.gif --show arrows --fps 12 --every 2
       gmaflow video in.mp4 -o flow/ --format npz --warm-start
       gmaflow video in.mp4 -o flow/ --format npz --warm-start --resume
+      gmaflow video in.mp4 -o clip.h5
     """
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
     """A video, or a folder of frames in natural order."""
     target: Annotated[str, tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH")]
-    """A video, or a folder that gets a file for each frame."""
+    """A video, a folder that gets a file for each frame, or a clip of flow (.h5, .tar)."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     show: Show = "flow"
-    """Colours, with or without the source next to them; arrows; or occlusion: hidden in the next
-    frame (orange), out of it (blue)."""
+    """Colours, with or without the source next to them; arrows; occlusion: hidden in the next
+    frame (orange), out of it (blue); residual: colours of the flow without the camera's motion; or
+    moving: what moves by itself, lit up."""
     format: FileFormat = "flo"
     """Folders: the format of flow files, or png for the pictures that --show picks."""
     backward: bool = False
@@ -126,10 +142,14 @@ class VideoOptions:
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
+    bound: Bound = USUAL_BOUND
+    ignore: Ignore = None
+    """--show residual and moving: pixels that are not used to find the camera's motion, white in a
+    mask: an image for all frames, or a folder or video with a mask for each frame."""
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
-    """Start each pair from the flow of the previous pair."""
+    """Start each pair from the flow of the previous pair; shipped weights get worse."""
     cut_threshold: float = 0.4
     """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
     no_cuts: bool = False
@@ -159,13 +179,18 @@ class VideoOptions:
 
     @property
     def writes_numbers(self) -> bool:
-        """Whether flow files are written, for which nothing is drawn."""
-        return self.into_folder and holds_numbers(self.format)
+        """Whether flow is written, for which nothing is drawn."""
+        return is_clip(self.output) or (self.into_folder and holds_numbers(self.format))
 
     @property
     def draws_colours(self) -> bool:
         """Whether lengths are drawn, for which a scale is needed."""
-        return not self.writes_numbers and self.show != "occlusion"
+        return not self.writes_numbers and self.show not in ("occlusion", "moving")
+
+    @property
+    def fits_camera(self) -> bool:
+        """Whether the camera's motion is needed."""
+        return not self.writes_numbers and self.show in ("residual", "moving")
 
     @property
     def threshold(self) -> float | None:
@@ -175,13 +200,13 @@ class VideoOptions:
     @property
     def both_ways(self) -> bool:
         """Whether backward flow is needed."""
-        return self.backward or self.show == "occlusion"
+        return self.backward or self.show == "occlusion" or self.fits_camera
 
     @property
     def endings(self) -> tuple[str, ...]:
         """How the names of a folder's files end, the flow last."""
         ending = ending_of(self.format)
-        return (f"{FOLDER_NAMES[Part.BACKWARD]}{ending}", ending) if self.backward else (ending,)
+        return (backward_ending(ending), ending) if self.backward else (ending,)
 
     @property
     def file_settings(self) -> dict[str, object]:
@@ -195,6 +220,9 @@ class VideoOptions:
             "scale": self.scale,
             "fps": None if self.fps is None else float(parse_fps(self.fps)),
             "cut_threshold": self.threshold,
+            # Earlier versions did not know it.
+            **({"bound": self.bound} if self.format == "xy" else {}),
+            **({} if self.ignore is None else {"ignore": str(self.ignore)}),
         }
 
     @property
@@ -207,10 +235,12 @@ class VideoOptions:
         if self.fps is not None and not self.input.is_dir():
             raise FlowError("--fps is for folders of frames; a video keeps its own times")
         check_length("--max-length", self.max_length)
-        if not 0 < self.cut_threshold <= 2:
+        check_length("--bound", self.bound)
+        check_cut_threshold(self.cut_threshold)
+        if self.ignore is not None and not self.fits_camera:
             raise FlowError(
-                f"--cut-threshold {self.cut_threshold:g} is out of range; give a number such as "
-                "0.4, or --no-cuts"
+                "--ignore leaves pixels out of the camera's motion; it needs --show residual or "
+                "--show moving"
             )
 
 
@@ -246,13 +276,14 @@ def run(options: VideoOptions) -> dict[str, object]:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
     reader = open_input(options)
+    masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
     with open_output(options, reader, sound=silence is None) as video:
         estimator = options.estimator.make()
         output = video or FrameFolder(options, estimator)
         output.scale = find_scale(estimator, reader, output, options)
-        tally = work_through(estimator, reader, output, options)
+        tally = work_through(estimator, reader, output, options, masks)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
@@ -288,7 +319,7 @@ def open_input(options: VideoOptions) -> VideoReader:
 def find_scale(
     estimator: "FlowEstimator",
     reader: VideoReader,
-    output: "VideoFile | FrameFolder",
+    output: Output,
     options: VideoOptions,
 ) -> float | None:
     """Return the length at full colour: as given, as kept, or chosen; None if not needed."""
@@ -298,14 +329,21 @@ def find_scale(
     if scale is not None:
         return scale
     looks = looks_at_video(reader)
-    return choose_scale(estimator, looks, cut_threshold=options.threshold, quiet=options.quiet)
+    return choose_scale(
+        estimator,
+        looks,
+        cut_threshold=options.threshold,
+        residual=options.fits_camera,
+        quiet=options.quiet,
+    )
 
 
 def work_through(
     estimator: "FlowEstimator",
     reader: VideoReader,
-    output: "VideoFile | FrameFolder",
+    output: Output,
     options: VideoOptions,
+    masks: MaskReader | None,
 ) -> Tally:
     """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest."""
     from gmaflow.inference import estimate_video
@@ -314,7 +352,11 @@ def work_through(
     total = None if reader.num_frames is None else reader.num_frames - 1
 
     draw = partial(
-        draw_step, show=options.show, max_length=output.scale or 1.0, legend=options.legend
+        draw_step,
+        show=options.show,
+        max_length=output.scale or 1.0,
+        legend=options.legend,
+        masks=masks,
     )
 
     def finish(step: "VideoStep") -> None:
@@ -353,7 +395,7 @@ def work_through(
 
 def count_frames(
     frames: "Iterable[TimedFrame | None]",
-    output: "VideoFile | FrameFolder",
+    output: Output,
     tally: Tally,
     show: Callable[[int], None],
 ) -> "Iterator[TimedFrame]":
@@ -427,24 +469,27 @@ def check_output(options: VideoOptions) -> None:
     """Refuse outputs that cannot be written, or contradict the options."""
     output = options.output
     refuse_inputs([output], [options.input])
-    if options.backward and not options.writes_numbers:
+    if options.backward and not (options.into_folder and options.writes_numbers):
         raise OutputError(
             "--backward is for flow files in a folder; --show occlusion draws its result"
         )
+    if options.writes_numbers and options.show != "flow":
+        remedy = "add --format png for pictures, or give a video"
+        raise OutputError(f"{output}: gets flow, not {options.show}; {remedy}")
     if options.into_folder:
         check_output_folder(options)
         return
-    if output.suffix.lower() not in VIDEO_OUTPUTS:
+    what = "a clip of flow" if is_clip(output) else "a video"
+    if output.suffix.lower() not in VIDEO_OUTPUTS | CLIP_SUFFIXES:
         known = ", ".join(sorted(VIDEO_OUTPUTS))
         raise OutputError(
             f"{output}: {output.suffix} cannot be written; use {known}, or a folder for flow files"
         )
     if options.format != "flo":
-        raise OutputError(f"{output} is a video; --format is for folders: drop the suffix")
+        raise OutputError(f"{output} is {what}; --format is for folders: drop the suffix")
     if options.resume:
         raise OutputError(
-            f"{output} is a video, which cannot be resumed; --resume is for folders: drop the "
-            "suffix"
+            f"{output} is {what}, which cannot be resumed; --resume is for folders: drop the suffix"
         )
     refuse_existing([output], overwrite=options.overwrite)
 
@@ -453,12 +498,7 @@ def check_output_folder(options: VideoOptions) -> None:
     """Refuse an output folder that cannot be written, or contradicts the options."""
     output = options.output
     if options.writes_numbers:
-        if options.show != "flow":
-            raise OutputError(
-                f"{output}: a folder gets flow files, not {options.show}; add --format png for "
-                "pictures, or give a video"
-            )
-        ensure_can_encode(f"flow{ending_of(options.format)}")
+        ensure_can_encode(name_file("flow", ending_of(options.format)))
     record = record_of(output)
     record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
     resumes = options.resume and record.exists()
@@ -472,8 +512,9 @@ def refuse_foreign_files(folder: Path, endings: Sequence[str]) -> None:
     """Refuse to replace numbered files that gmaflow did not write, such as frames of a video."""
     before = endings_before(folder, "video")
     for ending in (ending for ending in endings if ending not in before):
-        for path in sorted(folder.glob(f"*{ending}")):
-            if step_of(path.name.removesuffix(ending), ending) is not None:
+        for path in sorted(folder.glob("*")):
+            stem = stem_in(path.name, ending)
+            if stem is not None and step_of(stem, ending) is not None:
                 raise OutputError(
                     f"{folder} holds {path.name}, which gmaflow video did not write according to "
                     f"{RECORD}; remove such files, or choose another folder"
@@ -484,7 +525,7 @@ def why_silent(options: VideoOptions) -> str | None:
     """Return why the result has no sound, or None if it has sound."""
     if not has_sound(options.input):
         return "none in the source"
-    if options.into_folder:
+    if options.into_folder or is_clip(options.output):
         return "left out: files have none"
     if options.output.suffix.lower() in SILENT:
         return f"left out: {options.output.suffix} cannot hold sound"
@@ -494,10 +535,14 @@ def why_silent(options: VideoOptions) -> str | None:
 @contextmanager
 def open_output(
     options: VideoOptions, reader: VideoReader, *, sound: bool
-) -> Iterator["VideoFile | None"]:
-    """Give a video to write to, which appears when the block ends well; None for a folder."""
+) -> Iterator["VideoFile | ClipFile | None"]:
+    """Give a file to write to, which appears when the block ends well; None for a folder."""
     if options.into_folder:
         yield None
+        return
+    if is_clip(options.output):
+        with create_clip(options.output, bound=options.bound) as clip:
+            yield ClipFile(clip)
         return
     with ExitStack() as stack:
         track = stack.enter_context(Sound(options.input, start=reader.start)) if sound else None
@@ -533,6 +578,22 @@ class VideoFile:
         self._video.write(draw(step), time=begin - self._start, seconds=seconds)
 
 
+class ClipFile:
+    """A clip that gets the flow of each step."""
+
+    def __init__(self, clip: ClipWriter) -> None:
+        self.done: dict[int, Flow | None] = {}
+        """Empty: a clip cannot be resumed."""
+        self.scale: float | None = None
+        self._clip = clip
+
+    def write(self, step: "VideoStep", draw: Draw) -> None:
+        """Write the flow of a step, if it has any."""
+        del draw
+        if step.flow is not None:
+            self._clip.add(step.number, step.flow.array)
+
+
 class FrameFolder(ResultFolder):
     """A folder that gets a numbered file for each step."""
 
@@ -557,6 +618,7 @@ class FrameFolder(ResultFolder):
         self.done = {int(name): self.flows.get(name) for name in self.finished}
         """Steps that are finished, with their flow if it is known."""
         self._numbers = holds_numbers(options.format)
+        self._bound = options.bound
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
         """Write the flow or the picture of a step; without flow there is no flow file."""
@@ -571,8 +633,9 @@ class FrameFolder(ResultFolder):
             write_image(self.folder / f"{name}{ending}", draw(step))
             return
         if extra and step.both is not None:
-            step.both.backward.save(self.folder / f"{step.number + 1:06d}{extra[0]}")
-        step.flow.save(self.folder / f"{name}{ending}")
+            backward = self.folder / name_file(f"{step.number + 1:06d}", extra[0])
+            step.both.backward.save(backward, bound=self._bound)
+        step.flow.save(self.folder / name_file(name, ending), bound=self._bound)
 
 
 def step_of(stem: str, ending: str) -> str | None:
@@ -590,41 +653,36 @@ def step_of(stem: str, ending: str) -> str | None:
 
 
 def draw_step(
-    step: "VideoStep", show: Show, *, max_length: float, legend: bool = False
+    step: "VideoStep",
+    show: Show,
+    *,
+    max_length: float,
+    legend: bool = False,
+    masks: MaskReader | None = None,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
 
     from gmaflow import viz
 
-    match show:
-        case "flow":
-            return draw_flow(step, max_length=max_length, legend=legend)
-        case "side-by-side":
-            colours = draw_flow(step, max_length=max_length, legend=legend)
-            return np.concatenate([step.image, colours], axis=1)
-        case "arrows":
-            height, width, _ = step.image.shape
-            flow = (
-                np.zeros((height, width, 2), np.float32) if step.flow is None else step.flow.array
-            )
-            known = np.full((height, width), step.flow is not None)
-            picture = viz.flow_arrows(step.image, flow, max_length=max_length, valid=known)
-            return viz.add_legend(picture, max_length) if legend else picture
-        case "occlusion":
-            if step.both is None:
-                return step.image
-            return viz.occlusion_overlay(step.image, step.both.occluded_in, step.both.occluded_out)
-
-
-def draw_flow(step: "VideoStep", *, max_length: float, legend: bool) -> "np.ndarray":
-    """Draw the flow as colours; black if there is none."""
-    import numpy as np
-
-    from gmaflow import viz
-
-    if step.flow is None:
-        colours = np.zeros_like(step.image)
-    else:
-        colours = viz.flow_to_image(step.flow.array, max_length=max_length)
-    return viz.add_legend(colours, max_length) if legend else colours
+    image, both, camera = step.image, step.both, None
+    if show in ("residual", "moving") and both is not None:
+        ignored = None if masks is None else masks.mask(step.number, image.shape)
+        camera = both.camera(ignore=ignored)
+    flow = None if step.flow is None else step.flow.array
+    if show in ("flow", "side-by-side", "residual"):
+        vectors = camera.residual if camera else flow
+        black = np.zeros_like(image)
+        colours = black if vectors is None else viz.flow_to_image(vectors, max_length=max_length)
+        colours = viz.add_legend(colours, max_length) if legend else colours
+        return np.concatenate([image, colours], axis=1) if show == "side-by-side" else colours
+    if show == "arrows":
+        known = np.full(image.shape[:2], flow is not None)
+        vectors = np.zeros((*image.shape[:2], 2), np.float32) if flow is None else flow
+        picture = viz.flow_arrows(image, vectors, max_length=max_length, valid=known)
+        return viz.add_legend(picture, max_length) if legend else picture
+    if camera is not None:
+        return viz.moving_overlay(image, camera.moving)
+    if both is not None:
+        return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
+    return image

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.options import Json, Overwrite, run_action
+from gmaflow.errors import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ def show(options: ShowOptions) -> None:
     table = Table(show_header=False)
     about["parameters"] = f"{checkpoint.num_parameters:,}"
     for name, value in about.items():
-        table.add_row(name, Text(as_text(value)))  # untrusted text: no markup
+        table.add_row(name, Text(printable(as_text(value))))  # untrusted text: no markup
     Console().print(table)
 
 

@@ -3,7 +3,8 @@
 `open_dataset` (`dataset`) lists the pairs of a known data set (`catalog`, `layouts`),
 `FlowPair.load` (`pairs`) reads one, `AugmentedDataset` turns pairs into random crops in a
 reproducible order (`augmentation`, `training_set`), and `MIXTURES` are the paper's training stages.
-`check_dataset` finds missing and broken files. `Batch` is what training learns from.
+`check_dataset` finds missing and broken files. `Batch` is what training learns from. `ClipDataset`
+and `ShardDataset` read stored flow back.
 """
 
 from gmaflow.data.augmentation import (
@@ -16,6 +17,7 @@ from gmaflow.data.augmentation import (
 from gmaflow.data.batch import Batch
 from gmaflow.data.catalog import DATASETS, DatasetInfo, Part, dataset_info
 from gmaflow.data.checking import CheckReport, PartReport, check_dataset
+from gmaflow.data.clip_dataset import ClipDataset, ClipSample, ShardDataset
 from gmaflow.data.dataset import (
     FlowDataset,
     find_root,
@@ -34,6 +36,8 @@ __all__ = [
     "AugmentedDataset",
     "Batch",
     "CheckReport",
+    "ClipDataset",
+    "ClipSample",
     "ColorJitter",
     "DatasetInfo",
     "FlowDataset",
@@ -44,6 +48,7 @@ __all__ = [
     "Part",
     "PartReport",
     "SampleKey",
+    "ShardDataset",
     "ShuffledEpochs",
     "augment",
     "check_dataset",

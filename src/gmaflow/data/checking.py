@@ -76,9 +76,9 @@ def check_dataset(
     """
     info = dataset_info(name)
     folder = find_root(info, root)
-    scenes = rendered_scenes(folder) if info.name == _RENDERED_LIKE else None
-    if scenes is not None:
-        info = _as_rendered(info, len(scenes))
+    expected = rendered_scenes(folder) if info.name == _RENDERED_LIKE else None
+    if expected is not None:
+        info = _as_rendered(info, len(expected.scenes) * (expected.frames - 1))
     cache = DirectoryCache()
     pairs, problems, parts = [], [], []
     for split, pass_name in dict.fromkeys((part.split, part.pass_name) for part in info.parts):
@@ -100,8 +100,10 @@ def check_dataset(
         )
     complete, missing = find_missing(cache, list(dict.fromkeys(pairs)))
     # The record of a rendered data set lists every file, including masks.
-    rendered = [path for scene in scenes or () for path in scene_files(folder, scene)]
-    absent = [path for path in rendered if not cache.has(path)]
+    absent = []
+    if expected is not None:
+        files = (scene_files(folder, scene, expected.frames) for scene in expected.scenes)
+        absent = [path for paths in files for path in paths if not cache.has(path)]
     broken = _read_all(complete, progress) if deep else _measure_all(complete, progress)
     return CheckReport(
         info=info,

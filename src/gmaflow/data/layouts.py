@@ -15,6 +15,7 @@ from gmaflow.data.pairs import FlowPair
 from gmaflow.errors import DatasetError
 from gmaflow.io import FLOW_SUFFIXES, IMAGE_SUFFIXES
 from gmaflow.io.folders import natural_key
+from gmaflow.io.paths import PathLike
 
 
 class DirectoryCache:
@@ -435,6 +436,14 @@ def list_folder(cache: DirectoryCache, root: Path, _split: str, _pass: str) -> I
     for name in cache.folders(root):
         if name != "flow" and not name.startswith("."):
             yield from _list_frames(cache, root / name, scene=name)
+
+
+def no_flow_files(folder: PathLike) -> DatasetError:
+    """Return the error for a folder of frames without flow."""
+    return DatasetError(
+        f"no flow files found in {folder}; put NAME.flo (.pfm, .npy ...) beside NAME.png, or "
+        "flow/NAME.png in KITTI's format"
+    )
 
 
 def _list_frames(cache: DirectoryCache, folder: Path, *, scene: str) -> Iterator[FlowPair]:

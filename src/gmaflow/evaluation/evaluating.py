@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
 
@@ -153,7 +154,7 @@ class ResultStore:
         with self.path.open("rb") as file:
             for line in file:
                 # A line that an interrupt truncated is skipped; its pair is evaluated again.
-                with suppress(ValueError, KeyError, TypeError):
+                with suppress(ValueError, KeyError, TypeError, RecursionError):
                     self._places[json.loads(line)["key"]] = place
                 place += len(line)
 
@@ -495,7 +496,7 @@ def evaluate(
     evaluator, summary = PairEvaluator(estimator, folder), Summary()
     # If no pair follows another, both starts are the same: leave one out.
     warm = warm_start and data.has_sequences
-    with atomic_write(folder / CSV) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(folder / CSV) as raw, TextIOWrapper(raw, "utf-8", newline="") as file:
         writer = csv.DictWriter(file, CSV_COLUMNS, restval="")
         writer.writeheader()
         for result in evaluator.evaluate(data.examples, warm=warm):

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
+from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
+from gmaflow.io import MaskReader, list_images
 from gmaflow.io.paths import PathLike
 from gmaflow.runtime.device import pick_device
 from gmaflow.scenes import SceneRenderer, TextureBank
@@ -116,6 +118,28 @@ class RenderedPair:
         return json.dumps([SCENES, __version__, *self.scenes.identity, self.number, self.final])
 
 
+@dataclass(frozen=True)
+class MaskedPair:
+    """A pair of which some pixels are ignored."""
+
+    pair: FlowPair | RenderedPair
+    masks: MaskReader
+    number: int
+    """Of its mask."""
+
+    def load(self) -> FlowSample:
+        """Load the pair; its ground truth is not valid where it is ignored."""
+        sample = self.pair.load()
+        if sample.valid is None:
+            return sample
+        mask = self.masks.mask(self.number, sample.valid.shape)
+        return replace(sample, valid=sample.valid & ~mask)
+
+    def identity(self) -> str:
+        """Return a text that changes with the pair and with its mask."""
+        return json.dumps([identify_pair(self.pair), identify_masks(self.masks), self.number])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One pair to evaluate: a frame of a scene."""
@@ -124,7 +148,7 @@ class Example:
     """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
-    source: FlowPair | RenderedPair
+    source: FlowPair | RenderedPair | MaskedPair
     follows: bool = False
     """Whether its first frame is the previous example's second, so that it can start warm."""
 
@@ -140,9 +164,7 @@ class Example:
         Files are identified by path, size and modification time, rendered pairs by their settings
         and the version of the renderer.
         """
-        if isinstance(self.source, RenderedPair):
-            return self.source.identity()
-        return identify_files(self.source.files)
+        return identify_pair(self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +180,17 @@ class ExampleSet:
     def has_sequences(self) -> bool:
         """Whether a warm start can make a difference."""
         return any(example.follows for example in self.examples)
+
+
+def identify_pair(pair: FlowPair | RenderedPair | MaskedPair) -> str:
+    """Return a text that changes when the pair changes."""
+    return identify_files(pair.files) if isinstance(pair, FlowPair) else pair.identity()
+
+
+def identify_masks(masks: MaskReader) -> str:
+    """Return a text that changes when one of the masks is rewritten."""
+    path = masks.path
+    return identify_files(list_images(path) if path.is_dir() else [path])
 
 
 def identify_files(paths: Iterable[Path]) -> str:
@@ -207,6 +240,23 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
     return replace(data, examples=tuple(kept), notes=(*data.notes, note))
 
 
+def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
+    """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass.
+
+    Raises:
+        FlowError: The masks cannot be read, or their number is not that of the pairs.
+    """
+    kept: list[Example] = []
+    for _, group in groupby(data.examples, lambda example: example.group):
+        some = list(group)
+        masks = MaskReader(path, count=len(some))
+        for number, example in enumerate(some):
+            assert not isinstance(example.source, MaskedPair)
+            kept.append(replace(example, source=MaskedPair(example.source, masks, number)))
+    note = f"ignored: the white pixels of {Path(path).name}"
+    return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+
+
 def spread(total: int, count: int) -> list[int]:
     """Return at most `count` evenly spaced indices below `total`, including the first and last."""
     if count < 1:
@@ -231,6 +281,8 @@ def open_examples(
         without += len(dataset) - len(known)
         examples += as_examples(known, group=pass_name or name)
     chosen = split or info.splits[0]
+    if not examples and name == "folder":
+        raise no_flow_files(dataset[0].image1.parent)
     if not examples:
         raise DatasetError(
             f"{info.title} {chosen} has no ground truth, so it cannot be evaluated; use `gmaflow "

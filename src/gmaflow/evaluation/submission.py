@@ -195,7 +195,9 @@ def submit(
     with the number of finished files and their total.
     """
     files = list_files(benchmark, root, folder)
-    key = digest(benchmark.name, identify(estimator))
+    warm = uses_warm_start(benchmark, estimator)
+    cold = () if warm == benchmark.warm_start else ("cold",)
+    key = digest(benchmark.name, identify(estimator), *cold)
     _check_record(folder, benchmark, key)
     chain, written = WarmChain(estimator, folder), 0
     for done, file in enumerate(files, 1):
@@ -204,12 +206,12 @@ def submit(
         flow: Flow | None = None
         if file.problem() is not None:
             sample = file.pair.load()
-            previous = chain.previous() if benchmark.warm_start else None
+            previous = chain.previous() if warm else None
             flow = estimator(sample.image1, sample.image2, previous=previous)
             limit = benchmark.largest
             write_flow(file.path, flow.array if limit is None else flow.array.clip(-limit, limit))
             written += 1
-        if benchmark.warm_start:
+        if warm:
             chain.advance(digest(key, str(file.path)), file.pair.load, flow)
         progress(done, len(files))
     chain.last.remove()
@@ -219,6 +221,11 @@ def submit(
         published=count_published(benchmark),
         problems=tuple(find_problems(benchmark, files, folder)),
     )
+
+
+def uses_warm_start(benchmark: Benchmark, estimator: FlowEstimator) -> bool:
+    """Return whether to start warm: as the weights' card says, else as in the paper."""
+    return benchmark.warm_start and estimator.card.warm_start is not False
 
 
 def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,11 @@ from gmaflow import viz
 from gmaflow.data import FlowDataset, FlowPair
 from gmaflow.errors import FlowFileError, counted
 from gmaflow.evaluation.evaluating import SHOWN, ResultStore, digest, identify, is_reproducible
-from gmaflow.evaluation.examples import identify_files
+from gmaflow.evaluation.examples import identify_files, identify_masks
 from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
-from gmaflow.io import atomic_write, read_image
+from gmaflow.io import MaskReader, atomic_write, read_image
 from gmaflow.io.paths import write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
@@ -68,23 +69,31 @@ MEANING = {
 
 
 def check_pair(
-    image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"], both: BidirectionalFlow
+    image1: UInt8[np.ndarray, "h w 3"],
+    image2: UInt8[np.ndarray, "h w 3"],
+    both: BidirectionalFlow,
+    *,
+    ignore: Bool[np.ndarray, "h w"] | None = None,
 ) -> SelfCheck:
-    """Check the flow of a pair, in both directions, against its frames."""
-    seen = ~both.occluded
+    """Check the flow of a pair, in both directions, against its frames, but for ignored pixels."""
+    used = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
+    seen = ~both.occluded & used
     flow = both.forward.array
     height, width = flow.shape[:2]
     x = flow[..., 0] + np.arange(width, dtype=np.float32)
     y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
     returned = flow + viz.sample_bilinear(both.backward.array, x, y)
-    rest = resting_pixels(image1, image2)
+    rest = resting_pixels(image1, image2) & used
+    resting = rest.sum() / used.sum()
     return SelfCheck(
         photometric=_mean(_difference(image1, viz.sample_bilinear(image2, x, y)), seen),
         photometric_unmoved=_mean(_difference(image1, image2), seen),
-        inconsistency=_median(np.hypot(returned[..., 0], returned[..., 1]), ~both.occluded_out),
-        occluded=100 * float(both.occluded.mean()),
-        resting=100 * float(rest.mean()),
-        drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest & (rest.mean() > _TOO_FEW)),
+        inconsistency=_median(
+            np.hypot(returned[..., 0], returned[..., 1]), used & ~both.occluded_out
+        ),
+        occluded=100 * float(both.occluded[used].mean()),
+        resting=100 * float(resting),
+        drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest & (resting > _TOO_FEW)),
     )
 
 
@@ -117,21 +126,26 @@ def check_footage(
     dataset: FlowDataset,
     folder: Path,
     *,
+    ignore: Path | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> list[CheckedPair]:
     """Check consecutive frames, pair by pair; results in the folder are not computed again.
 
-    `progress` is called with the number of finished pairs and their total.
+    `progress` is called with the number of finished pairs and their total. `ignore` names
+    masks of pixels that do not count: an image for all pairs, or one for each.
     """
     store, base = ResultStore(folder / RESULTS), identify(estimator)
+    masks = None if ignore is None else MaskReader(ignore, count=len(dataset))
     checked = []
     for done, pair in enumerate(dataset, 1):
-        key = digest(base, _VERSION, identify_files((pair.image1, pair.image2)))
+        parts = [] if masks is None else [identify_masks(masks), str(done)]
+        key = digest(base, _VERSION, identify_files((pair.image1, pair.image2)), *parts)
         stored = store.get(key)
         if stored is None:
             image1, image2 = read_image(pair.image1), read_image(pair.image2)
             both = estimator.bidirectional(image1, image2)
-            found = check_pair(image1, image2, both)
+            mask = None if masks is None else masks.mask(done - 1, image1.shape)
+            found = check_pair(image1, image2, both, ignore=mask)
             if is_reproducible(both.forward, estimator):
                 store.put(key, asdict(found))
         else:
@@ -160,7 +174,7 @@ def write_unsupervised(
     repeated run does not estimate it again.
     """
     path = folder / "unsupervised.csv"
-    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(path) as raw, TextIOWrapper(raw, "utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["scene", "frame", *NAMES])
         for one in checked:

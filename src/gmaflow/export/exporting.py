@@ -113,13 +113,14 @@ def export(
     inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
     contract = Contract(inputs, outputs, about(checkpoint, config))
 
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         network = checkpoint.build().to(DTYPES[config.precision])
         program = FlowProgram(network, iters=config.iters)
         with quiet_exporters():
             traced = trace(program, batch=batch, size=size, warm_start=config.warm_start)
-        temporary.write_bytes(wanted.encode(traced, contract))
-        run = wanted.load(temporary)
+        content = wanted.encode(traced, contract)
+        file.write(content)
+        run = wanted.load(content)
         estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
         differences = tuple(
             check_flow(

@@ -49,7 +49,7 @@ class Format:
 
     name: str
     encode: Callable[[ExportedProgram, Contract], bytes]
-    load: Callable[[Path], Run]
+    load: Callable[[bytes], Run]
     runtime: str
     """The package that runs it."""
     needs: tuple[str, ...] = ()
@@ -92,14 +92,14 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
     return model.SerializeToString()
 
 
-def load_onnx(path: Path) -> Run:
-    """Load a file with ONNX Runtime."""
+def load_onnx(content: bytes) -> Run:
+    """Load a file's content with ONNX Runtime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     # Only errors: with half precision it warns that a CPU computes parts in float32.
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
 
     def run(inputs: Inputs) -> FlowMap:
@@ -120,10 +120,10 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
     return content.getvalue()
 
 
-def load_torch(path: Path) -> Run:
-    """Load a file with torch."""
+def load_torch(content: bytes) -> Run:
+    """Load a file's content with torch."""
     with quiet_exporters():
-        module = torch.export.load(path).module()
+        module = torch.export.load(io.BytesIO(content)).module()
 
     def run(inputs: Inputs) -> FlowMap:
         with torch.inference_mode():

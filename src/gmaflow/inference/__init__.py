@@ -2,14 +2,18 @@
 
 - `estimator`: `FlowEstimator`, which most callers use.
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
+- `tracking`: points followed through a shot; `tracks`: what comes out of it.
 - `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
+- `sequence`: consecutive frames; `camera`: the camera's motion; `scoring`: a clip in a few numbers.
 """
 
 from gmaflow.inference.attention import FrameAttention
+from gmaflow.inference.camera import CameraMotion, fit_camera
 from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
+from gmaflow.inference.scoring import MotionScore, MotionScorer, score_motion
 from gmaflow.inference.sequence import (
     CUT_THRESHOLD,
     PairEstimate,
@@ -19,6 +23,7 @@ from gmaflow.inference.sequence import (
     estimate_pairs,
     estimate_video,
 )
+from gmaflow.inference.tracks import TrackedFrame, Tracks, grid_points, read_tracks, st_map
 from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
 
@@ -27,6 +32,7 @@ __all__ = [
     "Backend",
     "BatchEstimate",
     "BidirectionalFlow",
+    "CameraMotion",
     "Flow",
     "FlowEstimator",
     "FlowStatistics",
@@ -34,12 +40,16 @@ __all__ = [
     "FrameAttention",
     "ImageLike",
     "LastFlows",
+    "MotionScore",
+    "MotionScorer",
     "Padding",
     "PaddingKind",
     "PairEstimate",
     "Precision",
     "Refinement",
     "SequenceFrame",
+    "TrackedFrame",
+    "Tracks",
     "VideoStep",
     "Watcher",
     "as_backend",
@@ -48,6 +58,11 @@ __all__ = [
     "estimate",
     "estimate_pairs",
     "estimate_video",
+    "fit_camera",
+    "grid_points",
     "load_image",
     "read_flow",
+    "read_tracks",
+    "score_motion",
+    "st_map",
 ]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError
+from gmaflow.errors import FlowError, WeightsError, counted
 from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import (
     Backend,
@@ -38,12 +39,21 @@ from gmaflow.inference.images import (
     each_image,
     load_image,
     to_tensor,
+    to_tensors,
 )
-from gmaflow.inference.sequence import SequenceFrame, estimate_pairs
+from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
+from gmaflow.inference.tracking import track
+from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
-from gmaflow.model import MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import Precision, as_bytes, pick_device, pick_fast_dtype
+from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
+from gmaflow.runtime.device import (
+    Precision,
+    as_bytes,
+    memory_budget,
+    pick_device,
+    pick_fast_dtype,
+)
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -186,6 +196,13 @@ class FlowEstimator:
             commit_message=commit_message,
         )
 
+    def __repr__(self) -> str:
+        precision = str(self.dtype).removeprefix("torch.")
+        return (
+            f"<FlowEstimator of {describe(self.config)}: {counted(self.iters, 'iteration')}, "
+            f"{precision} on {self.device}>"
+        )
+
     @property
     def config(self) -> NetworkConfig:
         """The config of the network."""
@@ -245,6 +262,36 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        """Estimate flow both ways between encoded frames, and leave it on the device."""
+        return self._pair(first, second, None, None, both_ways=True)
+
+    def track(
+        self,
+        frames: Footage,
+        points: ArrayLike | None = None,
+        *,
+        reference: int = 0,
+        cut_threshold: float | None = CUT_THRESHOLD,
+    ) -> Iterator[TrackedFrame]:
+        """Find where points of one frame are in every other frame, and whether they are visible.
+
+        The reference frame comes first, then those before it, from late to early, then those after
+        it. Only the frames that are still needed are kept.
+
+        Args:
+            frames: At least two images of one size, or a folder of them, read as they are needed.
+            points: Points (x, y) of the reference frame; by default every pixel of it, and then
+                results have the shape of the image.
+            reference: The number of the frame with the points, from 0.
+            cut_threshold: Tracks end between frames that differ more (see `cut_score`); None tracks
+                across cuts.
+
+        Raises:
+            FlowError: A frame cannot be used, a point lies outside, or there is no such reference.
+        """
+        return track(self, frames, points, reference=reference, cut_threshold=cut_threshold)
+
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
 
@@ -258,6 +305,39 @@ class FlowEstimator:
         for pair in estimate_pairs(self, numbered, warm_start=warm_start):
             assert pair.flow is not None  # there are neither cuts nor errors
             yield pair.flow
+
+    @torch.inference_mode()
+    def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
+        """Estimate the flow between consecutive images at once, as one batch on the device.
+
+        For small images on a GPU, which is faster with many at a time. `sequence` needs less memory
+        and takes any number of images.
+
+        Args:
+            images: Two or more images of one size.
+
+        Raises:
+            FlowError: An image cannot be read or used, or they differ in size.
+        """
+        arrays = [load_image(image) for image in images]
+        for array in arrays[1:]:
+            check_pair(arrays[0], array)
+        padding = self._padding(arrays[0])
+        if all(array.dtype == np.uint8 for array in arrays):
+            stacked = to_tensors(np.stack(arrays), self.device)
+        else:
+            stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
+        padded = padding.pad(stacked)
+        encoded = self._engine.encode(padded)
+        both = None
+        if encoded is not None:
+            first, second = (
+                EncodedFrame(*(part[some] for part in encoded))
+                for some in (slice(None, -1), slice(1, None))
+            )
+            both = first, second
+        pairs = Pairs(padded[:-1], padded[1:], both)
+        return self._engine.estimate(pairs, padding).to_flows()
 
     @torch.inference_mode()
     def encode(self, image: ImageLike) -> Frame:
@@ -326,6 +406,13 @@ class FlowEstimator:
         twin = copy(self)
         most, settled = check_iters(iters)
         twin._engine = replace(self._engine, iters=most, settled=settled)
+        return twin
+
+    def with_less_memory(self) -> "FlowEstimator":
+        """Return an estimator with the same network that plans with half as much memory."""
+        twin = copy(self)
+        now = memory_budget(self.device, self._engine.max_memory)
+        twin._engine = replace(self._engine, plan=None, max_memory=now / 2)
         return twin
 
     @torch.inference_mode()

@@ -7,9 +7,17 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 
 from gmaflow.errors import FlowError
-from gmaflow.io import encode_png, is_picture, read_flow_arrays, write_flow, write_image
-from gmaflow.io.images import check_same_size
-from gmaflow.viz import flow_to_image, flow_with_legend, warp_back
+from gmaflow.inference.camera import CameraMotion, fit_camera
+from gmaflow.io import (
+    USUAL_BOUND,
+    encode_png,
+    is_picture,
+    read_flow_arrays,
+    write_flow,
+    write_image,
+)
+from gmaflow.io.images import check_flow, check_same_size
+from gmaflow.viz import flow_to_image, flow_with_legend, occlusion_overlay, panel, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
 """What an .npz holds in addition to the flow, if flow was estimated both ways."""
@@ -47,6 +55,12 @@ class Flow:
     iterations: int | None = None
     """How many refinements it took; None if it was not estimated here."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.array, np.ndarray):
+            raise FlowError(f"the flow is of type {type(self.array).__name__}; use a numpy array")
+        check_flow(self.array)
+        check_same_size({"the flow": self.array, "its valid": self.valid})
+
     def __repr__(self) -> str:
         told = self.statistics()
         return (
@@ -74,16 +88,21 @@ class Flow:
         """How far each pixel moves, in pixels."""
         return np.hypot(self.array[..., 0], self.array[..., 1])
 
-    def save(self, path: str | Path) -> None:
-        """Write the flow; the suffix selects the format.
+    def save(self, path: str | Path, *, bound: float = USUAL_BOUND) -> None:
+        """Write the flow; the name selects the format.
 
-        .flo .pfm .npy .npz .flo5 .exr and .kitti.png (KITTI's 16-bit format) are flow files; .png
-        .jpg .webp and other image formats are pictures, as by `save_picture`.
+        .flo .pfm .npy .npz .flo5 .exr, .kitti.png (KITTI's 16-bit format), .f16.npz (float16) and
+        flow_x.jpg (8 bits, with flow_y.jpg) are flow files; .png .jpg .webp and other image formats
+        are pictures, as by `save_picture`.
+
+        Args:
+            path: Where to; an existing file is replaced.
+            bound: flow_x.jpg: the longest motion in x and in y; longer ones are clipped.
         """
         if is_picture(path):
             self.save_picture(path)
         else:
-            write_flow(path, self.array, self.valid, self.backward)
+            write_flow(path, self.array, self.valid, self.backward, bound=bound)
 
     def picture(
         self, *, max_length: float | None = None, legend: bool = False
@@ -105,8 +124,8 @@ class Flow:
         """Warp the second frame onto the first; the better the flow, the more similar they are."""
         if not isinstance(image2, np.ndarray):
             raise FlowError(
-                f"the second frame is a {type(image2).__name__}; use an array height x width x 3 "
-                "of uint8, such as from gmaflow.io.read_image"
+                f"the second frame is of type {type(image2).__name__}; use an array height x width "
+                "x 3 of uint8, such as from gmaflow.io.read_image"
             )
         return warp_back(image2, self.array)
 
@@ -118,7 +137,8 @@ class Flow:
         """
         if not isinstance(truth, Flow):
             raise FlowError(
-                f"the truth is a {type(truth).__name__}; use a Flow, such as from gmaflow.read_flow"
+                f"the truth is of type {type(truth).__name__}; use a Flow, such as from "
+                "gmaflow.read_flow"
             )
         check_same_size({"the flow": self.array, "the truth": truth.array})
         if self.backward != truth.backward:
@@ -128,6 +148,17 @@ class Flow:
         if not known.size:
             raise FlowError("the truth has no valid pixels; use another")
         return float(known.mean())
+
+    def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
+        """Find the motion of the camera, what it leaves of the flow, and what moves by itself.
+
+        Args:
+            ignore: Pixels that are not used to find it.
+
+        Raises:
+            FlowError: The mask has another size, or leaves too few pixels.
+        """
+        return fit_camera(self.array, _pixel_weights(self, None, ignore))
 
     def statistics(self) -> FlowStatistics:
         """Return statistics of the flow."""
@@ -179,8 +210,22 @@ class BidirectionalFlow:
         """Not visible in the second frame, for either reason."""
         return self.occluded_in | self.occluded_out
 
+    def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
+        """Find the motion of the camera as `Flow.camera` does; pixels count by confidence."""
+        return fit_camera(self.forward.array, _pixel_weights(self.forward, self.confidence, ignore))
+
     def __repr__(self) -> str:
         return f"<Flow both ways, {self.occluded.mean():.1%} occluded; forward {self.forward!r}>"
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture that notebooks show: both directions with one scale, and occlusion."""
+        longest = max(flow.statistics().max_length for flow in (self.forward, self.backward))
+        scale = longest or None
+        hidden = occlusion_overlay(
+            np.full((*self.occluded.shape, 3), 255, np.uint8), self.occluded_in, self.occluded_out
+        )
+        pictures = [self.forward.picture(max_length=scale), self.backward.picture(max_length=scale)]
+        return encode_png(panel([*pictures, hidden], ["forward", "backward", "occluded"]))
 
     def save(self, path: str | Path) -> None:
         """Write the forward flow with its occlusion and confidence as an .npz.
@@ -193,3 +238,16 @@ class BidirectionalFlow:
         """
         beside = {name: getattr(self, name) for name in BESIDE_FLOW}
         write_flow(path, self.forward.array, self.forward.valid, beside=beside)
+
+
+def _pixel_weights(
+    flow: Flow,
+    confidence: Float32[np.ndarray, "h w"] | None,
+    ignore: Bool[np.ndarray, "h w"] | None,
+) -> Float32[np.ndarray, "h w"]:
+    """Return how much each pixel counts: not at all if it is ignored or not valid."""
+    check_same_size({"the flow": flow.array, "the mask": ignore}, remedy="give a mask of its size")
+    weight = np.ones(flow.shape[:2], np.float32) if confidence is None else confidence
+    for unused in (ignore, None if flow.valid is None else ~flow.valid):
+        weight = weight if unused is None else weight * ~unused
+    return weight

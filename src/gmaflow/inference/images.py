@@ -76,7 +76,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
         raise ImageError(f"{name} is a tensor; for tensors use `FlowEstimator.batch`")
     else:
         raise ImageError(
-            f"{name} is a {type(image).__name__}; use a path, a numpy array or a PIL image"
+            f"{name} is of type {type(image).__name__}; use a path, a numpy array or a PIL image"
         )
     height, width = array.shape[:2]
     if min(height, width) < MIN_SIDE:
@@ -129,6 +129,16 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
     return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
 
+def to_tensors(
+    arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
+) -> Float[Tensor, "b 3 h w"]:
+    """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
+    images = torch.from_numpy(arrays)
+    if device.type == "cuda":
+        images = images.pin_memory().to(device, non_blocking=True)
+    return images.to(device).permute(0, 3, 1, 2).float().div_(255)
+
+
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
     for image in (image1, image2):
@@ -167,8 +177,12 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
 
 def each_image(frames: Footage) -> Iterator[ImageLike]:
     """Return the images of a sequence one by one; those of a folder in natural order."""
-    if not isinstance(frames, str | Path):
+    if isinstance(frames, Iterable) and not isinstance(frames, str):
         yield from frames
+    elif not isinstance(frames, str | Path):
+        raise ImageError(
+            f"the frames are of type {type(frames).__name__}; use a list of images or a folder"
+        )
     elif Path(frames).is_dir():
         yield from list_images(frames)
     else:

@@ -5,7 +5,7 @@ the flow of the previous pair. No flow is estimated across a cut between two sho
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
@@ -134,6 +134,57 @@ def estimate_pairs(
         last, encoded, previous = frame, now, flow
 
 
+def estimate_pairs_in_batches(
+    estimator: "FlowEstimator",
+    frames: Iterable[TimedFrame],
+    *,
+    batch: Callable[[int, int], int],
+    cut_threshold: float | None = None,
+) -> Iterator[PairEstimate[TimedFrame]]:
+    """Estimate the flow between consecutive frames, several pairs at a time.
+
+    Small frames do not keep a GPU busy one by one. All batches of a clip have one size, since calls
+    of few sizes can be recorded: the last one is filled up with its last frame. A clip shorter than
+    a batch is filled up to a power of two.
+
+    Args:
+        estimator: The estimator.
+        frames: Frames in order, without gaps.
+        batch: How many pairs to estimate at a time, from the height and width of the frames; at
+            least 1.
+        cut_threshold: As for `estimate_pairs`. Pairs at cuts are estimated too, and left out.
+    """
+    waiting: list[TimedFrame] = []
+    size, filled = 1, False
+    for frame in frames:
+        if not waiting:
+            size = max(1, batch(*frame.image.shape[:2]))
+        waiting.append(frame)
+        if len(waiting) > size:
+            yield from _estimate_batch(estimator, waiting, size, cut_threshold)
+            filled = True
+            del waiting[:-1]
+    if len(waiting) > 1:
+        short = 2 ** math.ceil(math.log2(len(waiting) - 1))
+        yield from _estimate_batch(
+            estimator, waiting, size if filled else min(size, short), cut_threshold
+        )
+
+
+def _estimate_batch(
+    estimator: "FlowEstimator",
+    frames: Sequence[TimedFrame],
+    size: int,
+    cut_threshold: float | None,
+) -> Iterator[PairEstimate[TimedFrame]]:
+    images = [frame.image for frame in frames]
+    filled = images + images[-1:] * (size + 1 - len(images))
+    flows = estimator.consecutive(filled)
+    for first, second, flow in zip(frames, frames[1:], flows, strict=False):
+        cut = cut_threshold is not None and _is_cut(first.image, second.image, cut_threshold)
+        yield PairEstimate(first, second, None if cut else flow, cut=cut)
+
+
 def estimate_video(
     estimator: "FlowEstimator",
     frames: Iterable[TimedFrame],
@@ -169,7 +220,10 @@ def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w
     It is 1 minus the correlation of the two, made small and shifted to where they agree best, so
     neither motion nor a change of light makes a cut.
     """
-    small1, small2 = _shrink(image1), _shrink(image2)
+    return _score(_shrink(image1), _shrink(image2))
+
+
+def _score(small1: Float32[np.ndarray, "s s 3"], small2: Float32[np.ndarray, "s s 3"]) -> float:
     shifts = range(-_REACH, _REACH + 1)
     return 1 - max(_correlation(small1, small2, x, y) for y in shifts for x in shifts)
 
@@ -187,7 +241,11 @@ def _encode(estimator: "FlowEstimator", image: FrameLike) -> Frame:
 def _is_cut(image1: FrameLike, image2: FrameLike, threshold: float) -> bool:
     if not (isinstance(image1, np.ndarray) and isinstance(image2, np.ndarray)):
         raise TypeError("cuts are found between arrays")
-    return cut_score(image1, image2) > threshold
+    small1, small2 = _shrink(image1), _shrink(image2)
+    # Most frames agree where they are: one look instead of all shifts.
+    if 1 - _correlation(small1, small2, 0, 0) <= threshold:
+        return False
+    return _score(small1, small2) > threshold
 
 
 def _shrink(image: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "s s 3"]:

@@ -136,8 +136,8 @@ def write_coarse_flows(path: Path, flows: dict[str, Flow]) -> None:
             key = os.fsencode(name).hex()  # not every file name is text
             arrays[f"{number}/coarse/{key}"] = np.ascontiguousarray(flow.coarse)
             arrays[f"{number}/size/{key}"] = np.array(flow.array.shape[:2])
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(save(arrays))
+    with atomic_write(path) as file:
+        file.write(save(arrays))
 
 
 def read_coarse_flows(path: Path) -> dict[str, Flow]:

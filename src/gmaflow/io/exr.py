@@ -13,7 +13,7 @@ from functools import cache
 from io import SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
@@ -91,7 +91,7 @@ def read_exr_flow(
 
 
 def write_exr_flow(
-    path: Path,
+    file: IO[bytes],
     array: Float32[np.ndarray, "h w 2"],
     valid: Bool[np.ndarray, "h w"],
     *,
@@ -111,11 +111,27 @@ def write_exr_flow(
         # Always there: the frames of a sequence must have the same channels.
         _VALID: valid.astype(np.float32),
     }
+    _write_channels(openexr, file, header, channels)
+
+
+def write_exr_map(file: IO[bytes], values: Float32[np.ndarray, "h w 3"]) -> None:
+    """Write three maps as the channels R, G and B, in 32-bit floats without loss."""
+    openexr = import_openexr("writing", FlowFileError)
+    header = {"type": openexr.scanlineimage, "compression": openexr.ZIP_COMPRESSION}
+    _write_channels(openexr, file, header, {name: values[..., i] for i, name in enumerate("RGB")})
+
+
+def _write_channels(
+    openexr: ModuleType,
+    file: IO[bytes],
+    header: dict[str, Any],
+    channels: Mapping[str, np.ndarray],
+) -> None:
     # The library ignores strides.
     channels = {name: np.ascontiguousarray(plane) for name, plane in channels.items()}
     packed = BytesIO()
     openexr.File(header, channels).write(packed)
-    path.write_bytes(packed.getbuffer())
+    file.write(packed.getbuffer())
 
 
 def decode_exr(

@@ -1,6 +1,7 @@
-"""Flow files: .flo, .pfm, .npy, .npz, .flo5, .exr and KITTI's .png. The suffix picks the format.
+"""Flow files: .flo, .pfm, .npy, .npz, .flo5, .exr, KITTI's .png, and pairs of JPEGs.
 
-Headers are not trusted: sizes and lengths are checked before memory is allocated.
+The name picks the format. Headers are not trusted: sizes and lengths are checked before memory is
+allocated.
 """
 
 import re
@@ -11,10 +12,10 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32
+from jaxtyping import Bool, Float, Float16, Float32
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
@@ -27,9 +28,20 @@ from gmaflow.io.images import (
 )
 from gmaflow.io.paths import PathLike, atomic_write, require_file
 from gmaflow.io.png16 import encode_png16, read_png16
+from gmaflow.io.xy_jpeg import (
+    USUAL_BOUND,
+    XY_ENDING,
+    decode_xy,
+    encode_xy,
+    is_xy,
+    xy_paths,
+    xy_stem,
+)
 
 KITTI_ENDING = ".kitti.png"
 """Ending that distinguishes KITTI's 16-bit flow from a picture."""
+HALF_ENDING = ".f16.npz"
+"""Ending of an .npz that is written in float16."""
 
 
 class FlowArrays(NamedTuple):
@@ -79,11 +91,15 @@ def known_part(
 def read_flow_arrays(path: PathLike) -> FlowArrays:
     """Read a flow file as plain arrays; `gmaflow.read_flow` returns a `Flow`.
 
+    Of a pair of JPEGs, either can be given.
+
     Raises:
         FlowFileError: The file does not exist, is damaged, or is not a flow file.
     """
     reader = _format_of(Path(path)).read
-    path = require_file(path, FlowFileError, "a flow file")
+    for file in files_of(path):
+        require_file(file, FlowFileError, "a flow file")
+    path = Path(path)
     try:
         return reader(path)
     except (OSError, MemoryError) as err:
@@ -97,11 +113,13 @@ def write_flow(
     backward: bool = False,
     *,
     beside: Mapping[str, np.ndarray] | None = None,
+    bound: float = USUAL_BOUND,
 ) -> None:
     """Write a flow file; every .png is written in KITTI's format, as the benchmark names its files.
 
-    KITTI's format rounds to 1/64 pixel; all others keep float32 exactly. Where a .png can also be a
-    picture (`Flow.save`, the command line), `is_picture` decides.
+    KITTI's format rounds to 1/64 pixel, .f16.npz to float16, and a pair of JPEGs (flow_x_1.jpg,
+    which also writes flow_y_1.jpg) to 8 bits; all others keep float32 exactly. Where a .png can
+    also be a picture (`Flow.save`, the command line), `is_picture` decides.
 
     Args:
         path: Where to; an existing file is replaced.
@@ -111,6 +129,7 @@ def write_flow(
         backward: Whether it leads to the previous frame; .exr stores it in the channel names,
             other formats do not store it.
         beside: Other arrays to keep in the file, by name; .npz only.
+        bound: Pairs of JPEGs: the longest motion in x and in y; longer ones are clipped.
 
     Raises:
         FlowFileError: The format is unknown, or cannot hold this flow or the other arrays.
@@ -121,12 +140,16 @@ def write_flow(
     if beside:
         if path.suffix.lower() != ".npz":
             raise FlowFileError(f"{path}: {path.suffix} holds only flow; use .npz")
-        writer = partial(_write_npz, beside=beside)
+        half = path.name.lower().endswith(HALF_ENDING)
+        writer = partial(_write_npz, beside=beside, half=half)
     check_arrays(path, array, valid)
     flow = known_part(array, valid)._replace(backward=backward)
-    with atomic_write(path) as temporary:
+    if is_xy(path):
+        _write_xy(path, flow, bound)
+        return
+    with atomic_write(path) as file:
         try:
-            writer(temporary, flow)
+            writer(file, flow)
         except FlowFileError as err:  # the writer does not know the final name
             raise FlowFileError(f"{path}: {err}") from err
 
@@ -134,10 +157,18 @@ def write_flow(
 def is_picture(path: PathLike) -> bool:
     """Tell whether an output's name asks for a picture of a flow, not for a flow file.
 
-    A .png is a picture, unless its name ends in .kitti.png.
+    A .png is a picture, unless its name ends in .kitti.png; a .jpg, unless it is a flow_x or
+    flow_y.
     """
     name = Path(path).name.lower()
-    return Path(name).suffix in PICTURE_SUFFIXES and not name.endswith(KITTI_ENDING)
+    if name.endswith(KITTI_ENDING) or is_xy(name):
+        return False
+    return Path(name).suffix in PICTURE_SUFFIXES
+
+
+def files_of(path: PathLike) -> tuple[Path, ...]:
+    """Return the files that hold a flow: two for a pair of JPEGs, otherwise the path alone."""
+    return xy_paths(path) if is_xy(path) else (Path(path),)
 
 
 def ensure_can_encode(path: PathLike) -> None:
@@ -183,12 +214,11 @@ def _read_flo(path: Path) -> FlowArrays:
     return known_part(array, limit=_FLO_UNKNOWN_ABOVE)
 
 
-def _write_flo(path: Path, flow: FlowArrays) -> None:
+def _write_flo(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = flow.marked(_FLO_UNKNOWN).astype("<f4")
-    with path.open("wb") as file:
-        file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
-        file.write(array.tobytes())
+    file.write(_FLO_HEADER.pack(_FLO_MAGIC, width, height))
+    file.write(array.tobytes())
 
 
 # --- KITTI's .png: red and green are 64 * flow + 2^15 in 16 bits, blue says where it is known -----
@@ -206,7 +236,7 @@ def _read_kitti(path: Path) -> FlowArrays:
     return known_part(flow, valid)
 
 
-def _write_kitti(path: Path, flow: FlowArrays) -> None:
+def _write_kitti(file: IO[bytes], flow: FlowArrays) -> None:
     codes = np.rint(flow.array.astype(np.float64) * _KITTI_STEPS_PER_PIXEL + _KITTI_ZERO)
     if ((codes < 1) | (codes > 65535)).any():  # unknown pixels are zero, hence inside
         largest = float(np.abs(flow.array).max())
@@ -217,7 +247,7 @@ def _write_kitti(path: Path, flow: FlowArrays) -> None:
     image = np.ones((*flow.valid.shape, 3), np.uint16)
     image[..., :2] = codes
     image[~flow.valid] = 0
-    path.write_bytes(encode_png16(image))
+    file.write(encode_png16(image))
 
 
 # --- Portable float maps, .pfm: x, y and an unused third value; rows from the bottom up -----------
@@ -251,13 +281,12 @@ def _read_pfm(path: Path) -> FlowArrays:
     return known_part(array[::-1, :, :2])
 
 
-def _write_pfm(path: Path, flow: FlowArrays) -> None:
+def _write_pfm(file: IO[bytes], flow: FlowArrays) -> None:
     height, width = flow.valid.shape
     array = np.zeros((height, width, 3), "<f4")
     array[..., :2] = flow.marked()
-    with path.open("wb") as file:
-        file.write(f"PF\n{width} {height}\n-1.0\n".encode())
-        file.write(array[::-1].tobytes())
+    file.write(f"PF\n{width} {height}\n-1.0\n".encode())
+    file.write(array[::-1].tobytes())
 
 
 def _pfm_byte_order(path: Path, scale: bytes) -> str:
@@ -296,11 +325,11 @@ def _read_npy(path: Path) -> FlowArrays:
         return known_part(_read_flow_array(path, file.read, path.stat().st_size))
 
 
-def _write_npy(path: Path, flow: FlowArrays) -> None:
+def _write_npy(file: IO[bytes], flow: FlowArrays) -> None:
     # By way of memory: numpy's error does not say that the disk is full.
     buffer = BytesIO()
     np.save(buffer, flow.marked(), allow_pickle=False)
-    path.write_bytes(buffer.getbuffer())
+    file.write(buffer.getbuffer())
 
 
 def _read_npz(path: Path) -> FlowArrays:
@@ -322,11 +351,37 @@ def _read_npz(path: Path) -> FlowArrays:
 
 
 def _write_npz(
-    path: Path, flow: FlowArrays, beside: Mapping[str, np.ndarray] | None = None
+    file: IO[bytes],
+    flow: FlowArrays,
+    beside: Mapping[str, np.ndarray] | None = None,
+    *,
+    half: bool = False,
 ) -> None:
     arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
-    with path.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    if half:
+        arrays = {name: _halved(array) for name, array in arrays.items()}
+    np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:
+    """Return a flow in float16.
+
+    Raises:
+        FlowFileError: A motion is longer than float16 can hold.
+    """
+    with np.errstate(over="ignore"):
+        half = array.astype(np.float16)
+    if np.isinf(half).any():
+        raise FlowFileError(
+            f"a flow of {float(np.nanmax(np.abs(array))):.0f} pixels does not fit float16, which "
+            "ends at 65504; use a format with float32"
+        )
+    return half
+
+
+def _halved(array: np.ndarray) -> np.ndarray:
+    # In Fortran's order x and y lie apart, and files get a sixth smaller.
+    return np.asfortranarray(to_half(array)) if array.dtype == np.float32 else array
 
 
 def _zip_member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
@@ -392,12 +447,12 @@ def _read_npy_header(path: Path, read: _Read) -> _NpyHeader:
 # --- Spring's .flo5: HDF5 with one dataset, "flow"; NaN where the flow is unknown -----------------
 
 
-def import_h5py(doing: str) -> ModuleType:
+def import_h5py(doing: str, suffix: str = ".flo5") -> ModuleType:
     """Import h5py, or say how to install it."""
     try:
         import h5py
     except ModuleNotFoundError as err:
-        raise FlowFileError(f"{doing} .flo5 needs h5py: pip install 'gmaflow[data]'") from err
+        raise FlowFileError(f"{doing} {suffix} needs h5py: pip install 'gmaflow[data]'") from err
     module: ModuleType = h5py
     return module
 
@@ -413,24 +468,32 @@ def _read_flo5(path: Path) -> FlowArrays:
         raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
 
 
-def _write_flo5(path: Path, flow: FlowArrays) -> None:
+def _write_flo5(file: IO[bytes], flow: FlowArrays) -> None:
     h5py = import_h5py("writing")
     # In memory: on a full disk the HDF5 library fails again when it closes the file, and crashes.
-    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
+    with h5py.File("flow.flo5", "w", driver="core", backing_store=False) as made:
         # Compressed as Spring's files are.
-        file.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
-        file.flush()
-        content: bytes = file.id.get_file_image()
-    path.write_bytes(content)
+        made.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
+        made.flush()
+        content: bytes = made.id.get_file_image()
+    file.write(content)
+
+
+def plain_dataset(path: Path, file: Any, name: str, h5py: ModuleType) -> Any:  # noqa: ANN401
+    """Return a dataset of an open HDF5 file, if all of it lies in this file.
+
+    A link or a virtual dataset could lead to other files of this machine.
+    """
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise FlowFileError(f"{path}: holds no dataset called {name!r}")
+    data = file[name]
+    if not isinstance(data, h5py.Dataset) or data.is_virtual or data.external:
+        raise FlowFileError(f"{path}: its {name!r} is not a plain dataset")
+    return data
 
 
 def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, "h w 2"]:  # noqa: ANN401
-    # A link or a virtual dataset could lead to other files of this machine.
-    if not isinstance(file.get("flow", getlink=True), h5py.HardLink):
-        raise FlowFileError(f"{path}: holds no dataset called 'flow'")
-    data = file["flow"]
-    if not isinstance(data, h5py.Dataset) or data.is_virtual or data.external:
-        raise FlowFileError(f"{path}: its 'flow' is not a plain dataset")
+    data = plain_dataset(path, file, "flow", h5py)
     if data.dtype.kind != "f" or data.ndim != 3 or data.shape[2] != 2:
         raise FlowFileError(
             f"{path}: its 'flow' is {data.dtype} of shape {data.shape}; "
@@ -442,6 +505,25 @@ def _read_dataset(path: Path, file: Any, h5py: ModuleType) -> Float[np.ndarray, 
     return array
 
 
+# --- Pairs of JPEGs: see xy_jpeg.py ---------------------------------------------------------------
+
+
+def _read_xy(path: Path) -> FlowArrays:
+    x, y = xy_paths(path)
+    return known_part(decode_xy((x.read_bytes(), x), (y.read_bytes(), y)))
+
+
+def _write_xy(path: Path, flow: FlowArrays, bound: float) -> None:
+    try:
+        images = encode_xy(*flow[:2], bound)
+    except FlowFileError as err:
+        raise FlowFileError(f"{path}: {err}") from err
+    # x comes last: where it is, the pair is complete.
+    for target, image in reversed(list(zip(xy_paths(path), images, strict=True))):
+        with atomic_write(target) as file:
+            file.write(image)
+
+
 # --- OpenEXR: see exr.py --------------------------------------------------------------------------
 
 
@@ -450,13 +532,13 @@ def _read_exr(path: Path) -> FlowArrays:
     return known_part(array, valid)._replace(backward=backward)
 
 
-def _write_exr(path: Path, flow: FlowArrays) -> None:
-    exr.write_exr_flow(path, flow.array, flow.valid, backward=flow.backward)
+def _write_exr(file: IO[bytes], flow: FlowArrays) -> None:
+    exr.write_exr_flow(file, flow.array, flow.valid, backward=flow.backward)
 
 
 class _Format(NamedTuple):
     read: Callable[[Path], FlowArrays]
-    write: Callable[[Path, FlowArrays], None]
+    write: Callable[[IO[bytes], FlowArrays], None]
     require: Callable[[], object] = lambda: None
     """Imports the package that writing needs, or says how to install it."""
 
@@ -471,9 +553,47 @@ _FORMATS = {
     ".exr": _Format(_read_exr, _write_exr, partial(exr.import_openexr, "writing", FlowFileError)),
 }
 FLOW_SUFFIXES = frozenset(_FORMATS)
+_HALF = _Format(_read_npz, partial(_write_npz, half=True))
+_XY = _Format(_read_xy, partial(_write_xy, bound=USUAL_BOUND))
+
+FLOW_ENDINGS = {
+    **{suffix[1:]: suffix for suffix in _FORMATS if suffix != ".png"},
+    "kitti": KITTI_ENDING,
+    "npz16": HALF_ENDING,
+    "xy": XY_ENDING,
+}
+"""How the names of files in a folder end, by format; see `name_file`."""
+
+
+def stem_of(path: PathLike) -> str:
+    """Return the name of a flow file without the ending of its format."""
+    path = Path(path)
+    if is_xy(path):
+        return xy_stem(path)
+    for ending in (KITTI_ENDING, HALF_ENDING):
+        if path.name.lower().endswith(ending):
+            return path.name[: -len(ending)]
+    return path.stem
+
+
+def name_file(stem: str, ending: str) -> str:
+    """Return the name of a frame's file: the stem and an ending, which may begin before it."""
+    return ending.replace("*", stem) if "*" in ending else f"{stem}{ending}"
+
+
+def stem_in(name: str, ending: str) -> str | None:
+    """Return the stem in a name that `name_file` made; None if the name has another ending."""
+    start, end = ending.split("*") if "*" in ending else ("", ending)
+    if len(name) < len(start) + len(end) or not (name.startswith(start) and name.endswith(end)):
+        return None
+    return name[len(start) : len(name) - len(end)]
 
 
 def _format_of(path: Path) -> _Format:
+    if is_xy(path):
+        return _XY
+    if path.name.lower().endswith(HALF_ENDING):
+        return _HALF
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
         raise FlowFileError(

@@ -1,7 +1,7 @@
 """Folders of images or flow files, in natural order."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
@@ -10,6 +10,7 @@ from gmaflow.errors import FlowError, FlowFileError, ImageError
 from gmaflow.io.flow_files import FLOW_SUFFIXES, KITTI_ENDING
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import PathLike
+from gmaflow.io.xy_jpeg import is_xy, xy_paths
 
 
 def list_images(folder: PathLike) -> list[Path]:
@@ -25,9 +26,15 @@ def list_flows(folder: PathLike) -> list[Path]:
     """List the flow files of a folder, flow2 before flow10; hidden files are left out.
 
     A .png counts only if there are no other flow files, or if it ends in .kitti.png: next to other
-    flow files it is a picture.
+    flow files it is a picture. Of a pair of JPEGs, the x file is listed; other JPEGs are not.
     """
-    flows = _list_files(folder, FLOW_SUFFIXES, what="flow files", error=FlowFileError)
+    flows = _list_files(
+        folder,
+        FLOW_SUFFIXES,
+        what="flow files",
+        error=FlowFileError,
+        also=lambda path: is_xy(path) and path == xy_paths(path)[0],
+    )
     sure = [
         path
         for path in flows
@@ -70,13 +77,18 @@ def _words_and_number(stem: str) -> tuple[str, float]:
 
 
 def _list_files(
-    folder: PathLike, suffixes: Set[str], *, what: str, error: type[FlowError]
+    folder: PathLike,
+    suffixes: Set[str],
+    *,
+    what: str,
+    error: type[FlowError],
+    also: Callable[[Path], bool] = lambda _: False,
 ) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise error(f"{folder} is not a folder; give a folder of {what}")
     try:
-        files = [path for path in folder.iterdir() if _is_visible(path, suffixes)]
+        files = [path for path in folder.iterdir() if _is_visible(path, suffixes) or also(path)]
     except OSError as err:
         raise error(f"{folder} cannot be listed: {err.strerror}") from err
     if not files:

@@ -6,7 +6,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping
-from io import SEEK_END, BytesIO, IOBase
+from io import SEEK_CUR, SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -81,7 +81,10 @@ TOO_LARGE = (
 
 _ORIENTATION = 0x0112  # the EXIF tag
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
-_LONGEST_PPM_HEADER = 2**16
+_LONGEST_PPM_HEADER = _LONGEST_COMMENT = 2**16
+# What Pillow's image, its conversion to RGB and the array take at once; libwebp keeps canvases too.
+_BYTES_OF_A_PIXEL, _BYTES_OF_A_WEBP_PIXEL = 18, 26
+_MOST_DECODED = 10**9
 _LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _warned_folders: set[Path] = set()
@@ -130,9 +133,13 @@ def decode_image(
 
         return decode_exr(file, name=name, max_pixels=max_pixels)
     _check_ppm_header(file, name)
+    _check_gif_comments(file, name)
+    packed = file.seek(0, SEEK_END)
+    file.seek(0)
     try:
         with Image.open(cast("IO[bytes]", file), formats=DECODERS) as image:
             check_pixels(image.width, image.height, name, max_pixels)
+            _check_ratio(image, packed, name)
             _check_tiles(image, name)
             has_16_bits = any(";16" in str(tile[3]) for tile in image.tile)
             image.load()
@@ -161,6 +168,31 @@ def _check_ppm_header(file: IOBase, name: str) -> None:
     words = re.sub(rb"#[^\r\n]*", b"", head).split(None, 3)
     if len(words) < 3:  # the format, width and height
         raise ImageError(f"{name} begins with a comment that is too long; save it again")
+
+
+def _check_gif_comments(file: IOBase, name: str) -> None:
+    """Refuse a GIF with megabytes of comments, which Pillow copies at every 255 bytes."""
+    head: bytes = file.read(13)
+    if head.startswith(b"GIF8") and len(head) == 13:
+        palette = 3 << (head[10] & 7) + 1 if head[10] & 128 else 0
+        file.seek(palette, SEEK_CUR)
+        length = 0
+        while file.read(1) == b"!":
+            is_comment = file.read(1) == b"\xfe"
+            while size := ord(file.read(1) or b"\0"):
+                file.seek(size, SEEK_CUR)
+                length += size * is_comment
+        if length > _LONGEST_COMMENT:
+            raise ImageError(f"{name} begins with a comment that is too long; save it again")
+    file.seek(0)
+
+
+def _check_ratio(image: "PIL.Image.Image", packed: int, name: str) -> None:
+    """Refuse a file of few bytes that takes more than a gigabyte while it is decoded."""
+    pixels = image.width * image.height
+    cost = _BYTES_OF_A_WEBP_PIXEL if image.format == "WEBP" else _BYTES_OF_A_PIXEL
+    if cost * pixels > _MOST_DECODED and 4 * pixels > SAFE_RATIO * packed:
+        raise ImageTooLargeError(TOO_LARGE.format(name=name))
 
 
 def _check_tiles(image: "PIL.Image.Image", name: str) -> None:
@@ -221,9 +253,9 @@ def write_image(
             f"{path}: {path.suffix!r} is not an image format; use one of {', '.join(_ENCODERS)}"
         )
     check_picture(path, image, alpha=encoder == "PNG")
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as file:
         try:
-            Image.fromarray(np.ascontiguousarray(image)).save(temporary, encoder, **options)
+            Image.fromarray(np.ascontiguousarray(image)).save(file, encoder, **options)
         except (ValueError, struct.error) as err:
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
         except OSError as err:

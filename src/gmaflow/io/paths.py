@@ -2,9 +2,11 @@
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
 
 from gmaflow.errors import FlowError, OutputError
@@ -33,7 +35,9 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     except OSError as err:
         raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
     if text.startswith(("http://", "https://", "http:/", "https:/")):
-        raise error(f"{text}: URLs are not supported; download the file first")
+        # As a Path it has lost a slash.
+        url = re.sub(":/+", "://", text, count=1)
+        raise error(f"{url}: URLs are not supported; download the file first")
     raise error(f"{path} does not exist; give {what}")
 
 
@@ -67,13 +71,13 @@ def why_unwritable(folder: Path) -> str | None:
 
 
 @contextmanager
-def atomic_write(path: PathLike) -> Iterator[Path]:
-    """Give a temporary path in the same folder, and rename it to `path` on success.
+def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
+    """Open a new file in the same folder, and rename it to `path` on success.
 
-    A half-written file is never seen under the final name. The temporary name is hidden and keeps
-    the suffix, by which many encoders choose their format; an empty file of that name exists
-    already. Missing parent folders are made, an existing file is replaced. On any error, including
-    an interrupt, the temporary file is removed.
+    A half-written file is never seen under the final name. The file is opened once, for writing
+    and reading, and never again by its name, so that nobody can put another one in its place.
+    Missing parent folders are made, an existing file is replaced. On any error, including an
+    interrupt, the new file is removed.
 
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
@@ -84,13 +88,14 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Not tempfile: its files are readable by their owner only, and would stay so.
-        temporary.open("xb").close()
+        file = temporary.open("x+b")
     except OSError as err:
         raise OutputError(
             f"{path} cannot be written: {_reason(err)}; choose another place"
         ) from err
     try:
-        yield temporary
+        with file:
+            yield file
         temporary.replace(path)
     except OSError as err:
         if err.errno in NO_ROOM:
@@ -102,8 +107,8 @@ def atomic_write(path: PathLike) -> Iterator[Path]:
 
 def write_text(path: PathLike, text: str) -> None:
     """Write a text file with `atomic_write`, as UTF-8."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, "utf-8")
+    with atomic_write(path) as file:
+        file.write(text.encode())
 
 
 def _refuse_non_file(path: Path) -> None:

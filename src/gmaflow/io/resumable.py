@@ -130,7 +130,7 @@ class ResultRecord:
         """Return the settings that the results were started with."""
         try:
             record = json.loads(self.path.read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or (self.required and self.required not in record):
             raise OutputError(f"{self.path} is damaged; add --overwrite to start over")
@@ -173,9 +173,12 @@ class ResultRecord:
 
 
 def describe_difference(name: str, before: object, now: object) -> str:
-    """Say how a setting differs: "with iters 12, not 6", "without end, not with end 1.5"."""
+    """Say how a setting differs: "with iters 12, not 6", "without --end, not with --end 1.5"."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(before, bool) or isinstance(now, bool):
+        return f"{'with' if before else 'without'} {option}"
     if before is None:
-        return f"without {name}, not with {name} {now}"
+        return f"without {option}, not with {option} {now}"
     return f"with {name} {before}, not {'without' if now is None else now}"
 
 

@@ -125,6 +125,21 @@ class VideoReader:
         self.start = start
         self._end, self._every = end, every
 
+    def alike(self, path: PathLike) -> "VideoReader":
+        """Return a reader of the same part of another video or folder, such as of masks.
+
+        Raises:
+            ImageError: It cannot be read, or has nothing there.
+        """
+        return VideoReader(
+            path,
+            start=self.start,
+            end=self._end,
+            every=self._every,
+            scale=self.scale,
+            fps=self.info.fps,
+        )
+
     def glimpses(self, count: int) -> "list[VideoReader]":
         """Return `count` readers that begin at moments spread evenly over the part to read."""
         end = self._end if self.info.seconds is None else self._part_end(self.info.seconds)

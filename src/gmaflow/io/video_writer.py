@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from io import SEEK_CUR, SEEK_SET, BufferedRandom
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -228,9 +229,14 @@ class VideoWriter:
 
     def __enter__(self) -> "VideoWriter":
         with ExitStack() as stack:
-            temporary = stack.enter_context(atomic_write(self.path))
+            file = stack.enter_context(atomic_write(self.path))
             self._container = self._av.open(
-                str(temporary), "w", format=self._format.container, options=self._format.options
+                file,
+                "w",
+                format=self._format.container,
+                options=self._format.options,
+                # To move the index to the front FFmpeg reads what it has written.
+                io_open=lambda *_: WrittenPart(file),
             )
             stack.push(self._finish)
             self._stack = stack.pop_all()
@@ -338,6 +344,38 @@ class VideoWriter:
         if self._sound is not None:
             self._sound.attach(self._container)
         return stream
+
+
+class WrittenPart:
+    """Reads an open file with a position of its own."""
+
+    def __init__(self, file: BufferedRandom) -> None:
+        self._file = file
+        self._place = 0
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes."""
+        back = self._file.tell()
+        self._file.seek(self._place)
+        found = self._file.read(count)
+        self._place += len(found)
+        self._file.seek(back)
+        return found
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """Go to a place, and return it."""
+        back = self._file.tell()
+        start = self._place if whence == SEEK_CUR else self._file.seek(0, whence)
+        self._place = start + offset
+        self._file.seek(back)
+        return self._place
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._place
+
+    def close(self) -> None:
+        """Leave the file open for its writer."""
 
 
 def with_palette(

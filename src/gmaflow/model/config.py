@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from gmaflow.errors import FlowError, suggest
+
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
 
@@ -47,19 +49,19 @@ class NetworkConfig:
         for name, kind in kinds.items():
             if getattr(self, name) not in get_args(kind):
                 known = ", ".join(get_args(kind))
-                raise ValueError(f"unknown {name}={getattr(self, name)!r}; choose one of {known}")
+                raise FlowError(f"unknown {name}={getattr(self, name)!r}; choose one of {known}")
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}={getattr(self, name)!r} must be true or false")
+                raise FlowError(f"{name}={getattr(self, name)!r} must be true or false")
         if not isinstance(self.num_heads, int) or not 1 <= self.num_heads <= MOST_HEADS:
-            raise ValueError(f"num_heads={self.num_heads} must be from 1 to {MOST_HEADS}")
+            raise FlowError(f"num_heads={self.num_heads} must be from 1 to {MOST_HEADS}")
         if self.small and self.aggregates:
-            raise ValueError("small=True is RAFT-small and has no attention: set attention='none'")
+            raise FlowError("small=True is RAFT-small and has no attention: set attention='none'")
         varied = (self.num_heads, self.learned_alpha, self.combination, self.residual)
         if not self.aggregates and varied != (1, True, "concatenate", True):
-            raise ValueError("without attention there are no heads, alpha, combination or residual")
+            raise FlowError("without attention there are no heads, alpha, combination or residual")
         if self.continues and (not self.aggregates or self.num_heads > 1):
-            raise ValueError("continuation='affine' needs attention with one head")
+            raise FlowError("continuation='affine' needs attention with one head")
 
     @property
     def uses_position(self) -> bool:
@@ -127,9 +129,8 @@ def model_config(name: str) -> NetworkConfig:
     """Return the config of a model by its name.
 
     Raises:
-        ValueError: There is no model of that name; the message lists all models.
+        FlowError: There is no model of that name.
     """
-    try:
-        return MODELS[name]
-    except KeyError:
-        raise ValueError(f"no model is called {name!r}; there are {', '.join(MODELS)}") from None
+    if name not in MODELS:
+        raise FlowError(f"no model is called {name!r}; {suggest(name, MODELS)}")
+    return MODELS[name]

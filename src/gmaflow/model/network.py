@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gmaflow.errors import FlowError
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
@@ -308,15 +309,17 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 
 def check_images(image1: Tensor, image2: Tensor) -> None:
-    """Raise a ValueError for images that the network does not accept."""
+    """Raise a `FlowError` for images that the network does not accept."""
     if image1.shape != image2.shape:
-        raise ValueError(
+        raise FlowError(
             f"the two images must have the same shape, not {tuple(image1.shape)} and "
             f"{tuple(image2.shape)}"
         )
+    if image1.ndim != 4 or image1.shape[1] != 3:
+        raise FlowError(f"images are [b, 3, height, width], not {tuple(image1.shape)}")
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
-        raise ValueError(
+        raise FlowError(
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )

@@ -49,7 +49,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         picked = torch.device(device)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise FlowError(f"unknown device {device!r}; use auto, cpu, cuda or mps") from None
     there = {
         "cpu": True,

@@ -10,8 +10,8 @@ and sensor. `texture_bank` holds textures. `scene_dataset` writes data sets, `mo
 compares them with real ones, `contact_sheet` draws them.
 """
 
-from gmaflow.scenes.renderer import SceneBatch, SceneRenderer
+from gmaflow.scenes.renderer import SceneBatch, SceneClip, SceneRenderer
 from gmaflow.scenes.scene_presets import PRESETS
 from gmaflow.scenes.texture_bank import TextureBank
 
-__all__ = ["PRESETS", "SceneBatch", "SceneRenderer", "TextureBank"]
+__all__ = ["PRESETS", "SceneBatch", "SceneClip", "SceneRenderer", "TextureBank"]

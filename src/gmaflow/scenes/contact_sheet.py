@@ -17,6 +17,7 @@ from gmaflow.viz import (
     occlusion_overlay,
     panel,
 )
+from gmaflow.viz.flow_colors import format_length
 
 _ONE_PAIR_A_ROW = 4  # with more pairs, two go into each row
 _WIDE = 1.8  # unless frames are wider than this aspect ratio
@@ -41,7 +42,7 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
         captions += [
             f"{name}, frame 1",
             "frame 2",
-            f"flow, up to {longest:.0f} px" if longest else "no motion",
+            f"flow, {1 - _FASTEST:.0%} below {format_length(scale)} px" if longest else "no motion",
             f"hidden {hidden_in:.0%}, out {hidden_out:.0%}",
         ]
     height, width = pairs[0].flow.shape[:2]

@@ -1,16 +1,27 @@
-"""Rendering pairs of frames with their exact flow and occlusion."""
+"""Rendering pairs of frames, and clips, with their exact flow and occlusion."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, UInt8
+from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
-from gmaflow.scenes.projection import Points, nothing, of_pixels, pixel_grid, take_sheets
+from gmaflow.scenes.clip_params import ClipParams
+from gmaflow.scenes.projection import (
+    Points,
+    Sheet,
+    Surface,
+    Truth,
+    Visible,
+    nothing,
+    of_pixels,
+    pixel_grid,
+    take_sheets,
+)
 from gmaflow.scenes.render_steps import EAGER, Shot, Steps, quantise
 from gmaflow.scenes.scene_params import RenderPlan, Scenes, Shapes, draw_scenes
 from gmaflow.scenes.stateless_random import Array
@@ -72,6 +83,42 @@ class SceneBatch:
         return self.occluded_in | self.occluded_out
 
 
+@dataclass(frozen=True)
+class SceneClip:
+    """A rendered clip of n frames, and where each pixel of one of them is in all others.
+
+    Attributes:
+        clean: Frames before photometric effects, multiples of 1/255 in 0..1.
+        final: Frames with photometric effects.
+        identity: Number of the visible object, as in `SceneBatch`.
+        flow: Flow from each frame to the next.
+        occluded_in: The pixel is hidden in the next frame.
+        occluded_out: The pixel is outside the next frame.
+        valid: Whether the flow to the next frame is known.
+        reference: Number of the frame whose pixels are tracked.
+        tracks: Motion of each of its pixels from there to every frame, in pixels, x then y.
+        visible: Whether the pixel is visible in that frame.
+        known: Whether its position is known; it is not where a surface is behind the camera.
+    """
+
+    clean: Float[Tensor, "n 3 h w"]
+    final: Float[Tensor, "n 3 h w"]
+    identity: UInt8[Tensor, "n h w"]
+    flow: Float[Tensor, "m 2 h w"]
+    occluded_in: Bool[Tensor, "m h w"]
+    occluded_out: Bool[Tensor, "m h w"]
+    valid: Bool[Tensor, "m h w"]
+    reference: int
+    tracks: Float[Tensor, "n 2 h w"]
+    visible: Bool[Tensor, "n h w"]
+    known: Bool[Tensor, "n h w"]
+
+    @property
+    def occluded(self) -> Bool[Tensor, "m h w"]:
+        """Pixels that are not visible in the next frame."""
+        return self.occluded_in | self.occluded_out
+
+
 class SceneRenderer:
     """Renders pairs of a preset by number; pair i is the same in every batch.
 
@@ -129,6 +176,66 @@ class SceneRenderer:
             parts.append(render_scenes(scenes, self.bank, self.size, RenderPlan.for_scenes(arrays)))
         return SceneBatch.join(parts)
 
+    @torch.no_grad()
+    def render_clip(self, number: int, frames: int, *, reference: int = 0) -> SceneClip:
+        """Render a clip that begins with the first frame of a pair, see `clip_params`.
+
+        Args:
+            number: The number of the pair.
+            frames: How many frames, at least 2.
+            reference: The frame whose pixels are tracked, counted from 0.
+        """
+        if frames < 2:
+            raise FlowError(f"a clip of {counted(frames, 'frame')} has no motion; give at least 2")
+        if not 0 <= reference < frames:
+            raise FlowError(f"there is no frame {reference}; give one from 0 to {frames - 1}")
+        params = ClipParams(self.preset, self.seed, number, self.size, self.bank)
+        plan = RenderPlan.for_scenes(params.appearance)
+        pixels = pixel_grid(*self.size, self.device)
+
+        def view_of(first: int, second: int) -> Scenes:
+            return Scenes.from_arrays(params.between(first, second), self.device)
+
+        # The last frame has no next one: its own motion is the one from the frame before.
+        other = [*range(1, frames), frames - 2]
+        views = [view_of(i, other[i]) for i in range(frames)]
+        sheets = [take_sheets(view, self.bank.outlines, plan.layers) for view in views]
+        shown, pictures, ahead = [], [], []
+        for i, view in enumerate(views):
+            seen = see(view, sheets[i], pixels)
+            surface, truth = trace(view, sheets[other[i]], pixels, seen.shown)
+            pictures.append(picture(Shot(view, self.bank, pixels, surface, truth), plan, seen))
+            shown.append(seen.shown)
+            ahead.append(truth)
+        followed = [
+            trace(view_of(reference, i), sheets[i], pixels, shown[reference])[1]
+            for i in range(frames)
+        ]
+        clean, final = (torch.cat(images) for images in zip(*pictures, strict=True))
+        flow, occluded_in, occluded_out, valid = _join(ahead[:-1])
+        tracks, hidden, out, known = _join(followed)
+        # Bending a sheet and bending it back is not exact.
+        tracks[reference], hidden[reference], out[reference], known[reference] = (
+            0,
+            False,
+            False,
+            True,
+        )
+        identity = torch.cat([of_pixels(views[0].identity, layers) for layers in shown])
+        return SceneClip(
+            clean=clean,
+            final=final,
+            identity=identity.to(torch.uint8),
+            flow=flow,
+            occluded_in=occluded_in,
+            occluded_out=occluded_out,
+            valid=valid,
+            reference=reference,
+            tracks=tracks,
+            visible=~(hidden | out),
+            known=known,
+        )
+
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
@@ -158,19 +265,13 @@ def render_scenes(
     sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
     clean, final, truths, identities = [], [], [], []
     for first in (0, 1):
-        view, before, after = views[first], sheets[first], sheets[1 - first]
-        seen = nothing(view, pixels)
-        for sheet in before:
-            seen = steps.look(sheet, pixels, seen)
-        surface, known = steps.follow(view, pixels, seen.shown)
-        target = Points(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
-        hidden = known.occluded_in
-        for sheet in after[1:]:
-            hidden = steps.covers(sheet, target, seen.shown, hidden)
-        colours = steps.compose(view, bank, pixels, seen)
-        clean.append(quantise(colours))
-        final.append(steps.photograph(Shot(view, bank, pixels, surface, known), plan, colours))
-        truths.append(known._replace(occluded_in=hidden & ~known.occluded_out))
+        view = views[first]
+        seen = see(view, sheets[first], pixels, steps)
+        surface, truth = trace(view, sheets[1 - first], pixels, seen.shown, steps)
+        frame = picture(Shot(view, bank, pixels, surface, truth), plan, seen, steps)
+        clean.append(frame[0])
+        final.append(frame[1])
+        truths.append(truth)
         identities.append(of_pixels(scenes.identity, seen.shown).to(torch.uint8))
     forward, backward = truths
     return SceneBatch(
@@ -189,6 +290,42 @@ def render_scenes(
         identity1=identities[0],
         identity2=identities[1],
     )
+
+
+def see(view: Scenes, sheets: Sequence[Sheet], pixels: Points, steps: Steps = EAGER) -> Visible:
+    """Find what the pixels of the first frame show; `sheets` are its layers, from far to near."""
+    seen = nothing(view, pixels)
+    for sheet in sheets:
+        seen = steps.look(sheet, pixels, seen)
+    return seen
+
+
+def trace(
+    view: Scenes,
+    others: Sequence[Sheet],
+    pixels: Points,
+    shown: Int[Tensor, "b h w"],
+    steps: Steps = EAGER,
+) -> tuple[Surface, Truth]:
+    """Follow what pixels show into the other frame, in which `others` are the layers."""
+    surface, known = steps.follow(view, pixels, shown)
+    target = Points(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
+    hidden = known.occluded_in
+    for sheet in others[1:]:
+        hidden = steps.covers(sheet, target, shown, hidden)
+    return surface, known._replace(occluded_in=hidden & ~known.occluded_out)
+
+
+def picture(
+    shot: Shot, plan: RenderPlan, seen: Visible, steps: Steps = EAGER
+) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 3 h w"]]:
+    """Draw the first frame, without and with photometric effects."""
+    colours = steps.compose(shot.scenes, shot.bank, shot.pixels, seen)
+    return quantise(colours), steps.photograph(shot, plan, colours)
+
+
+def _join(truths: Sequence[Truth]) -> Truth:
+    return Truth(*(torch.cat(parts) for parts in zip(*truths, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +347,15 @@ def pair_arrays(batch: SceneBatch) -> list[PairArrays]:
     flow = batch.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
     frames = (_bytes(f) for f in (batch.clean1, batch.clean2, batch.final1, batch.final2))
     masks = (m.cpu().numpy() for m in (batch.valid, batch.occluded_in, batch.occluded_out))
+    return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
+
+
+def clip_arrays(clip: SceneClip) -> list[PairArrays]:
+    """Split a clip into its consecutive pairs of NumPy arrays."""
+    clean, final = _bytes(clip.clean), _bytes(clip.final)
+    flow = clip.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    masks = (m.cpu().numpy() for m in (clip.valid, clip.occluded_in, clip.occluded_out))
+    frames = (clean[:-1], clean[1:], final[:-1], final[1:])
     return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
 
 

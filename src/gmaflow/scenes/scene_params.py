@@ -15,6 +15,7 @@ parameters, so that a GPU renders the same scene as the CPU.
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +43,7 @@ from gmaflow.scenes.scene_layout import (
     draw_setting,
 )
 from gmaflow.scenes.scene_presets import draw_traits
-from gmaflow.scenes.sheet_geometry import across, homographies, inverse
+from gmaflow.scenes.sheet_geometry import Camera, Sheets, across, homographies, inverse
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TextureBank
 
@@ -154,13 +155,31 @@ def draw_scenes(
     preset: str, seed: int, pairs: Array, size: tuple[int, int], bank: TextureBank
 ) -> dict[str, Array]:
     """Draw the parameters of the pairs with the given numbers, by the names of `Scenes`."""
+    appearance, motion = draw_motion(preset, seed, pairs, size, bank)
+    return appearance | geometry(*homographies(motion.sheets, motion.camera))
+
+
+class Motion(NamedTuple):
+    """How the layers of a batch of scenes and their cameras move."""
+
+    sheets: Sheets
+    limb: Array
+    """Which layers `[b, l]` are attached to the layer before."""
+    camera: Camera
+    kind: Array
+    """The setting of each scene."""
+
+
+def draw_motion(
+    preset: str, seed: int, pairs: Array, size: tuple[int, int], bank: TextureBank
+) -> tuple[dict[str, Array], Motion]:
+    """Draw everything but the homographies, and the motion that gives them."""
     rng = StatelessRandom(seed, pairs)
     traits = draw_traits(preset, rng)
     setting = draw_setting(traits, rng, size)
     background, background_present = draw_background(traits, rng, setting, size)
     objects = draw_objects(traits, rng, setting, size)
     sheets = background.followed_by(objects.sheets)
-    first, second = homographies(sheets, setting.camera)
 
     silhouettes = draw_shapes(traits, rng, setting.kind, background_present, objects, bank)
     textures, repeated = draw_textures(traits, rng, setting.kind, objects, silhouettes, bank)
@@ -172,10 +191,7 @@ def draw_scenes(
     edge_width = np.where(soft, rng.between(2.0, 6.0, LAYERS), 1.0)
     nearest = np.where(setting.kind == OPEN, 2.0, 5.0)
     # The entries below draw random numbers too: another order would change the scenes.
-    return {
-        "to_canvas": _rows(inverse(first), inverse(second)),
-        "to_frame": _rows(first, second),
-        "across": _rows(across(first, second), across(second, first)),
+    appearance = {
         "wave": wave,
         "push": push,
         "silhouette": silhouettes,
@@ -190,6 +206,17 @@ def draw_scenes(
         **draw_light(traits, rng),
         **draw_air(traits, rng, size, (nearest, setting.far)),
         "number": rng.index(65536, 2),
+    }
+    limb = np.pad(objects.limb, ((0, 0), (BACKGROUND_LAYERS, 0)))
+    return appearance, Motion(sheets, limb, setting.camera, setting.kind)
+
+
+def geometry(first: Array, second: Array) -> dict[str, Array]:
+    """The parameters that follow from the homographies of both frames, `[b, l, 3, 3]`."""
+    return {
+        "to_canvas": _rows(inverse(first), inverse(second)),
+        "to_frame": _rows(first, second),
+        "across": _rows(across(first, second), across(second, first)),
     }
 
 

@@ -60,6 +60,17 @@ def rotation(x: Array, y: Array, z: Array) -> Array:
     return x_matrix @ y_matrix @ z_matrix
 
 
+def power(turn: Array, times: Array) -> Array:
+    """Rotations `[..., 3, 3]` applied `times [...]` times, by the formula of Rodrigues."""
+    # The part of the matrix that is not symmetric is the axis times the sine of the angle.
+    half = (turn - np.swapaxes(turn, -1, -2)) / 2
+    sine = np.sqrt((half * half).sum(axis=(-2, -1)) / 2)
+    cosine = (np.trace(turn, axis1=-2, axis2=-1) - 1) / 2
+    angle = (np.arctan2(sine, cosine) * times)[..., None, None]
+    axis = half / np.maximum(sine, 1e-12)[..., None, None]
+    return np.eye(3) + np.sin(angle) * axis + (1 - np.cos(angle)) * (axis @ axis)
+
+
 def rotate(matrix: Array, vector: Array) -> Array:
     """Apply `[..., 3, 3]` to `[..., 3]`."""
     return (matrix * vector[..., None, :]).sum(axis=-1)

@@ -31,8 +31,8 @@ class ResultFolder:
         # Clients request iterations while the job runs, so files must never be seen half-written.
         buffer = BytesIO()  # numpy itself would not say that the disk is full
         np.save(buffer, array)
-        with atomic_write(self.path / f"{name}.npy") as temporary:
-            temporary.write_bytes(buffer.getbuffer())
+        with atomic_write(self.path / f"{name}.npy") as file:
+            file.write(buffer.getbuffer())
         self._count(array.nbytes)
 
     def load(self, name: str) -> np.ndarray:

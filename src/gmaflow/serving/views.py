@@ -168,7 +168,7 @@ def archive(job: Job) -> Path:
 
     def write(path: Path) -> None:
         # Pictures are compressed already; the plain .flo files are not.
-        with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as bundle:
+        with atomic_write(path) as file, zipfile.ZipFile(file, "w") as bundle:
             for task in sorted(job.done, key=lambda task: (task.model, task.pair)):
                 view = ResultView(job, task)
                 stem = f"{job.request.models[task.model]}/{task.pair:04d}"

@@ -6,6 +6,7 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -53,6 +54,8 @@ class DataSource:
         """Parse a source as written in a config."""
         kind, _, name = text.partition(":")
         if kind not in SOURCE_KINDS or not name:
+            if Path(text).is_dir():
+                raise TrainingError(f"unknown data source {text!r}; did you mean folder:{text}?")
             raise TrainingError(
                 f"unknown data source {text!r}; give scenes:mix, stage:chairs, set:NAME, "
                 "set:NAME:PASS or folder:PATH"
@@ -310,7 +313,7 @@ def from_json(text: str) -> TrainConfig:
             values.setdefault("textures_split", "all")
         lists = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
         return TrainConfig(**(values | lists))
-    except (json.JSONDecodeError, AttributeError, TypeError) as err:
+    except (json.JSONDecodeError, AttributeError, TypeError, RecursionError) as err:
         raise TrainingError(f"not a training config ({err})") from None
 
 

@@ -1,7 +1,7 @@
 """One process, or several started by `torchrun`, with the same code."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -19,6 +19,13 @@ class World:
 
     rank: int = 0
     size: int = 1
+    grouped: bool = False
+    """Take the way of several processes even as one, to measure what it costs."""
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether values are exchanged with other processes."""
+        return self.size > 1 or self.grouped
 
     @property
     def is_first(self) -> bool:
@@ -36,7 +43,7 @@ class World:
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
-        if self.size > 1:
+        if self.exchanges:
             dist.all_reduce(tensor)
         return tensor
 
@@ -45,6 +52,15 @@ class World:
         if self.size > 1:
             dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return tensor
+
+    @torch.no_grad()
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Fill tensors with those of the first process."""
+        if self.exchanges:
+            for tensor in tensors:
+                copy = tensor.contiguous()
+                dist.broadcast(copy, 0)
+                tensor.copy_(copy)
 
     def barrier(self) -> None:
         """Wait for all processes."""
@@ -69,10 +85,14 @@ def joined_world(device: str) -> Iterator[tuple[World, torch.device]]:
     if size == 1:
         yield ALONE, picked
         return
+    backend = "gloo"
     if picked.type == "cuda":
-        picked = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        devices = torch.cuda.device_count()
+        # NCCL refuses two processes on one GPU.
+        backend = "nccl" if int(os.environ["LOCAL_WORLD_SIZE"]) <= devices else "gloo"
+        picked = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % devices)
         torch.cuda.set_device(picked)
-    dist.init_process_group("nccl" if picked.type == "cuda" else "gloo")
+    dist.init_process_group(backend)
     try:
         yield World(dist.get_rank(), size), picked
     finally:

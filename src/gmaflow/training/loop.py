@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,7 +20,7 @@ from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig, plan_at
 from gmaflow.training.distributed import World, joined_world
 from gmaflow.training.reporting import Meter, Reporter
-from gmaflow.training.run_folder import TrainState, random_states
+from gmaflow.training.run_folder import RunFolder, TrainState, random_states
 from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
 from gmaflow.training.validation import Validation
 
@@ -73,9 +73,10 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
             "no training data is given; give a folder of frames, each with a flow file of the "
             "same stem (--data folder:my/frames, in Python data=), or scenes:mix"
         )
+    options = start_or_resume(options)
     with joined_world(options.device) as (world, device):
         if world.is_first and not options.quiet:
-            recorded = is_recorded(options, world, device)
+            recorded = is_recorded(options, device)
             say(reporting.introduce(config, device, compiling=recorded))
         with explaining_out_of_memory(config):
             run = prepare(config, options, world, device)
@@ -84,6 +85,19 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
                 say(note)
         with StopRequest(after=options.stop_after or None) as stop:
             return run_steps(run, stop, show=not options.quiet)
+
+
+def start_or_resume(options: RunOptions) -> RunOptions:
+    """Under torchrun, let `--resume` start a run that has no checkpoint yet.
+
+    torchrun gives the same command again when a process or a machine was lost.
+    """
+    if not options.resume or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return options
+    folder = RunFolder(options.output)
+    if folder.checkpoints.paths():
+        return options
+    return replace(options, resume=False, overwrite=folder.record.exists())
 
 
 def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummary:

@@ -1,9 +1,9 @@
-"""Steps on one GPU at full speed: compiled in parts, recorded as one CUDA graph, replayed.
+"""Steps on a GPU at full speed: compiled in parts, recorded as one CUDA graph, replayed.
 
 A step launches thousands of small kernels, and launching takes longer than running them. Compiling
 the network's parts leaves fewer kernels; recording launches all of them at once. Only parts are
 compiled: one iteration compiles in seconds and serves all of them, twelve in a row would take
-minutes.
+minutes. With several processes there are two graphs, and the gradients are exchanged in between.
 """
 
 from collections.abc import Collection, Iterator
@@ -46,7 +46,8 @@ class RecordedStep:
         with self._parts.used(names), cudnn_flag("deterministic"), unchanged(self.step):
             # The second refinement gets its state from the first, perhaps in another layout. The
             # fourth gets its flow from the first continuation, which is in the third.
-            self.step.run(batch, 4 if self.step.network.config.continues else 2)
+            iters = 4 if self.step.network.config.continues else 2
+            self.step.apply(*self.step.gather(batch, iters))
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The next step overwrites the result."""
@@ -57,12 +58,29 @@ class RecordedStep:
         return StepResult(*self._recordings[iterations](*batch))
 
     def _record(self, batch: Batch, iters: int, ahead: int) -> Replay:
-        def run(*tensors: Tensor) -> StepResult:
-            return self.step.run(Batch(*tensors), iters, ahead)
+        step, shared = self.step, self.step.shared
 
-        with self._parts.used(), cudnn_flag("benchmark"), unchanged(self.step):
-            pool = GraphPool(self.step.device)
-            return pool.record(run, batch, warm_ups=WARM_UPS, copy_outputs=False)
+        def run(*tensors: Tensor) -> StepResult:
+            return step.run(Batch(*tensors), iters, ahead)
+
+        def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
+            return step.gather(Batch(*tensors), iters, ahead)
+
+        with self._parts.used(), cudnn_flag("benchmark"), unchanged(step):
+            pool = GraphPool(step.device)
+            record = partial(pool.record, warm_ups=WARM_UPS, copy_outputs=False)
+            if shared is None:
+                return record(run, batch)
+            gathering = record(gather, batch)
+            # What it returns stays where it is.
+            applying = record(partial(step.apply, *gathering(*batch)), ())
+
+        def replay(*tensors: Tensor) -> tuple[Tensor, ...]:
+            gathering(*tensors)
+            shared.exchange()
+            return applying()
+
+        return replay
 
 
 @contextmanager

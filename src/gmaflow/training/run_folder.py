@@ -19,6 +19,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from gmaflow.errors import OutputError, TrainingError, WeightsError
 from gmaflow.io import atomic_write
+from gmaflow.io.paths import write_text
 from gmaflow.io.resumable import ResultRecord, lock_folder
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
@@ -94,9 +96,9 @@ class Checkpoints:
             "random": state.random,
             "checksum": "sha256",
         }
-        with atomic_write(path) as temporary:
-            torch.save(content, temporary)
-            append_checksum(temporary)
+        with atomic_write(path) as file:
+            torch.save(content, file)
+            append_checksum(file)
         for old in self.paths()[:-keep]:
             old.unlink()
         return path
@@ -120,18 +122,17 @@ class Checkpoints:
             path.unlink()
 
 
-def append_checksum(path: Path) -> None:
+def append_checksum(file: BufferedRandom) -> None:
     """Append a checksum of all bytes as the comment of a checkpoint, which is a ZIP archive.
 
     The archive's own checksums do not cover its headers, and torch ignores them.
     """
-    with path.open("r+b") as file:
-        file.seek(-2, os.SEEK_END)
-        file.write(COMMENT_BYTES.to_bytes(2, "little"))
-        file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        file.seek(0, os.SEEK_END)
-        file.write(CHECKSUM_MARK + digest.encode())
+    file.seek(-2, os.SEEK_END)
+    file.write(COMMENT_BYTES.to_bytes(2, "little"))
+    file.seek(0)
+    digest = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0, os.SEEK_END)
+    file.write(CHECKSUM_MARK + digest.encode())
 
 
 def has_checksum(path: Path) -> bool:
@@ -230,8 +231,7 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Remove log lines of steps that will be repeated."""
         kept = [line for line in self.read_log() if line["step"] <= step]
-        with atomic_write(self.path / "log.jsonl") as temporary:
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), "utf-8")
+        write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
 
     def append_log(self, line: Mapping[str, object]) -> None:
         """Append a line to the log; on a full disk only the line is lost."""

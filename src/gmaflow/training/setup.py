@@ -83,7 +83,7 @@ def prepare(
     else:
         config, notes = fit_into_memory(config, world, device)
     network = make_network(config)
-    recorded = is_recorded(options, world, device)
+    recorded = is_recorded(options, device)
     try:
         # Validation first: it finds a missing folder sooner.
         validation = Validation(config, device, world) if config.validate_every else None
@@ -99,6 +99,7 @@ def prepare(
                 f"{folder.path}: cannot resume from its checkpoint, {err}"
             ) from None
         restore_random(state.random)
+    world.copy_from_first(step.state().values())
     world.barrier()
     if world.is_first:
         if state is None:
@@ -191,9 +192,9 @@ def smaller_crop(config: TrainConfig, device: torch.device, budget: float) -> st
     return ""
 
 
-def is_recorded(options: RunOptions, world: World, device: torch.device) -> bool:
+def is_recorded(options: RunOptions, device: torch.device) -> bool:
     """Return whether steps are compiled and recorded."""
-    return device.type == "cuda" and world.size == 1 and not options.eager
+    return device.type == "cuda" and not options.eager
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

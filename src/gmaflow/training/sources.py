@@ -29,7 +29,8 @@ from gmaflow.data import (
     sparse_augmentation,
 )
 from gmaflow.data.dataset import find_subfolder
-from gmaflow.errors import DatasetError, FlowError
+from gmaflow.data.layouts import no_flow_files
+from gmaflow.errors import FlowError
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
@@ -231,10 +232,7 @@ def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
     else:
         pairs = open_pairs(config, source)
         if not len(pairs):
-            raise DatasetError(
-                f"{source.name} has frames but no flow files; put a flow file with the same stem "
-                "(.flo, .pfm, .npy ...) next to each frame, or into a subfolder flow"
-            )
+            raise no_flow_files(source.name)
         parts = with_augmentation(pairs, config.crop)
     return AugmentedDataset(parts, seed=config.seed)
 

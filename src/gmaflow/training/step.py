@@ -6,14 +6,13 @@ are filled in place.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
@@ -31,6 +30,7 @@ from gmaflow.training.loss import (
     loss_weights,
     sequence_loss,
 )
+from gmaflow.training.shared_gradients import SharedGradients
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
@@ -80,8 +80,12 @@ class TrainStep:
         half = self.dtype != torch.float32
         self.half = HalfPrecisionCopy(network, self.dtype) if half else None
         self.computing = network if self.half is None else self.half.network
-        learning = PairLearner(self.computing, both_ways=config.both_ways, erase=config.erase)
-        self.parallel = share_gradients(learning, world)
+        self.learner = PairLearner(self.computing, both_ways=config.both_ways, erase=config.erase)
+        self.shared = (
+            SharedGradients(self.learned.values(), network.buffers(), world)
+            if world.exchanges
+            else None
+        )
 
         self.lr = torch.zeros((), device=self.device)
         self.continuation_lr = torch.zeros((), device=self.device)
@@ -112,51 +116,64 @@ class TrainStep:
 
     def run(self, batch: Batch, iters: int, ahead: int = 0) -> StepResult:
         """Train on a batch with the settings last prepared."""
-        statistics = list(self.network.buffers())
-        before = [value.clone() for value in statistics]
+        found = self.gather(batch, iters, ahead)
+        if self.shared is not None:
+            self.shared.exchange()
+        return self.apply(*found)
+
+    def gather(self, batch: Batch, iters: int, ahead: int = 0) -> tuple[Tensor, ...]:
+        """Find the gradient; return the loss, the errors, and the statistics from before."""
+        before = [value.clone() for value in self.network.buffers()]
 
         self.optimizer.zero_grad(set_to_none=True)
         if self.half is not None:
             self.half.refresh()
         parts = batch.split(self.config.parts)
-        results = [self.learn(part, iters, ahead, last=part is parts[-1]) for part in parts]
+        results = [self.learn(part, iters, ahead) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
 
         if self.half is not None:
             self.half.hand_over_gradients()
+        if self.shared is not None:
+            self.shared.collect(loss)
+        return loss, errors, *before
+
+    def apply(
+        self, loss: Float[Tensor, ""], errors: Float[Tensor, " s"], *before: Tensor
+    ) -> StepResult:
+        """Update the network by what `gather` found, or skip the step."""
+        # With several processes the gradient is the same in all, the loss is not.
+        mean_loss = loss if self.shared is None else self.shared.distribute()
         norm = self.scale_and_clip()
-        failed = ~(loss.isfinite() & norm.isfinite())
-        # The gradient is the same in all processes, the loss is not; all must skip, or none.
-        failed = self.world.any(failed.float()) > 0
+        failed = ~(mean_loss.isfinite() & norm.isfinite())
         self.update(failed)
-        for value, old in zip(statistics, before, strict=True):
+        for value, old in zip(self.network.buffers(), before, strict=True):
             value.copy_(torch.where(failed, old, value))
         return StepResult(loss, norm, errors, failed)
 
     def learn(
-        self, part: Batch, iters: int, ahead: int, *, last: bool
+        self, part: Batch, iters: int, ahead: int
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
-        with self.sharing(now=last):
-            start = None
-            if self.config.disturbed:
-                start = disturb(part.flow, part.valid, self.config.disturbed)
-            prediction: Prediction = self.parallel(
-                part.image1, part.image2, iters=iters, ahead=ahead, flow_init=start
+        start = None
+        if self.config.disturbed:
+            start = disturb(part.flow, part.valid, self.config.disturbed)
+        prediction: Prediction = self.learner(
+            part.image1, part.image2, iters=iters, ahead=ahead, flow_init=start
+        )
+        weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
+        loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
+        if prediction.continued:
+            loss = loss + CONTINUATION_WEIGHT * continuation_loss(
+                prediction.continued,
+                part.flow,
+                part.valid,
+                part.occluded,
+                gamma=self.config.gamma,
             )
-            weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
-            loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
-            if prediction.continued:
-                loss = loss + CONTINUATION_WEIGHT * continuation_loss(
-                    prediction.continued,
-                    part.flow,
-                    part.valid,
-                    part.occluded,
-                    gamma=self.config.gamma,
-                )
-            loss = loss / self.config.parts
-            (loss * self.scale.scale).backward()
+        loss = loss / self.config.parts
+        (loss * self.scale.scale).backward()
         errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
         return loss.detach(), errors
 
@@ -178,12 +195,6 @@ class TrainStep:
             self.average.update((~failed).float())
         self.skipped.add_(failed)
         self.skipped_in_row.add_(1).mul_(failed)
-
-    def sharing(self, *, now: bool) -> AbstractContextManager[None]:
-        """Average the gradient over the processes in backward now, or with a later part."""
-        if now or not isinstance(self.parallel, DistributedDataParallel):
-            return nullcontext()
-        return self.parallel.no_sync()
 
     @contextmanager
     def evaluating(self) -> Iterator[FlowNetwork]:
@@ -229,21 +240,12 @@ class TrainStep:
 def freeze_unused(network: FlowNetwork) -> None:
     """Exclude the position tables of content-only attention from training.
 
-    They exist because the published networks have them, but they never get a gradient: several
-    processes would wait for it, and weight decay would shrink them.
+    They exist because the published networks have them, but they never get a gradient, and weight
+    decay would shrink them.
     """
     if network.attention is not None and not network.config.uses_position:
         network.attention.row_offsets.requires_grad_(False)
         network.attention.column_offsets.requires_grad_(False)
-
-
-def share_gradients(network: nn.Module, world: World) -> nn.Module:
-    """Average gradients over the processes; batch statistics stay separate.
-
-    The published training on two GPUs does the same, and also saves the running statistics of the
-    first process.
-    """
-    return DistributedDataParallel(network) if world.size > 1 else network
 
 
 def make_optimizer(groups: list[ParameterGroup], config: TrainConfig) -> torch.optim.AdamW:

@@ -37,6 +37,8 @@ _KNEE = 0.5
 _IN_FRAME = (255, 140, 0)
 _OUT_OF_FRAME = (30, 120, 255)
 _OPACITY = 0.6
+_TINT = 0.25
+"""How much what moves by itself is tinted."""
 
 # None of these colours occurs in the ramp of the attention maps.
 _MARKERS = ((90, 255, 150), (80, 220, 255), (255, 255, 255), (255, 150, 255), (190, 255, 60))
@@ -129,6 +131,21 @@ def occlusion_overlay(
     return blend(image, tints, hidden * np.float32(_OPACITY))
 
 
+def moving_overlay(
+    image: UInt8[np.ndarray, "h w 3"], moving: Float32[np.ndarray, "h w"]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Light up what moves by itself: in its colours with a tint, over a dark grey image.
+
+    Args:
+        image: the first frame.
+        moving: from 0 (moves with the camera) to 1.
+    """
+    check_image(image)
+    check_same_size({"the image": image, "the moving mask": moving})
+    tinted = blend(image, np.array([[_IN_FRAME]], np.float32), _TINT)
+    return blend(_dark_grey(image), tinted, np.clip(moving, 0, 1)[..., None])
+
+
 def occlusion_layer(
     occluded_in: Bool[np.ndarray, "h w"], occluded_out: Bool[np.ndarray, "h w"]
 ) -> UInt8[np.ndarray, "h w 4"]:
@@ -163,10 +180,7 @@ def attention_overlay(
             f"got an attention map of shape {attention.shape}; give (rows, columns) for one query"
         )
     strength = _stretch(attention, image.shape[:2])
-    # A dark grey image keeps the orientation and leaves all colour to the map.
-    gray = (image @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
-    ground = np.broadcast_to(gray * np.float32(0.45), image.shape)
-    picture = blend(ground, colorize(strength, EMBER), 0.2 + 0.7 * strength[..., None])
+    picture = blend(_dark_grey(image), colorize(strength, EMBER), 0.2 + 0.7 * strength[..., None])
     return mark_point(picture, query, color=color)
 
 
@@ -195,6 +209,12 @@ def attention_pictures(
 def _on_scale(error: Float[np.ndarray, "*shape"], max_error: float) -> Float[np.ndarray, "*shape"]:
     """The position of an error on the scale from 0 to 1."""
     return np.log1p(error / _KNEE) / np.float32(np.log1p(max_error / _KNEE))
+
+
+def _dark_grey(image: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "h w 3"]:
+    """An image that keeps the orientation and leaves all colour to what is drawn over it."""
+    grey = (image @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
+    return np.broadcast_to(grey * np.float32(0.45), image.shape)
 
 
 def _stretch(

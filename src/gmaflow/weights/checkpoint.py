@@ -12,6 +12,7 @@ import pickletools
 import re
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -37,9 +38,21 @@ METADATA_KEY = "gmaflow"
 SHIPPED_FOLDER = Path(__file__).parent / "files"
 DEFAULT_MODEL = "gma"
 SHIPPED_ITERS = 12
-"""Refinements that suit the shipped weights, whose files do not name a number; 32 are worse."""
+"""Refinements that suit the shipped weights, whose files do not name a number; 32 are worse, and so
+is a warm start."""
 
 ZIP_MAGIC = b"PK\3\4"
+PICKLE_MAGIC = pickle.PROTO
+DAMAGED = (
+    ValueError,
+    LookupError,
+    RuntimeError,
+    MemoryError,
+    EOFError,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+"""What Python raises on archives and pickles that are damaged."""
 PICKLES_OF_OLD_FILES = 5
 """A number, a version, the system, the tensors, and the names of their storages; then raw data."""
 TENSOR_GLOBALS = re.compile(
@@ -62,10 +75,14 @@ class ModelCard:
     """Measured errors, by name of the data."""
     iters: int | None = None
     """Refinements that suit the weights; None if that is not known."""
+    warm_start: bool | None = None
+    """Whether a warm start makes sequences better; None if that is not known."""
 
     def __post_init__(self) -> None:
         if self.iters is not None and (type(self.iters) is not int or self.iters < 1):
             raise ValueError(f"iters is {self.iters!r}, not a whole number from 1 on")
+        if self.warm_start not in (None, True, False):
+            raise ValueError(f"warm_start is {self.warm_start!r}, not true or false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +149,9 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
             for name, value in checkpoint.tensors.items()
         }
         about = {"config": asdict(checkpoint.config), "card": asdict(checkpoint.card)}
-        with atomic_write(path) as temporary:
+        with atomic_write(path) as file:
             # Not `save_file`, whose files only their owner can read.
-            temporary.write_bytes(save(tensors, {METADATA_KEY: json.dumps(about)}))
+            file.write(save(tensors, {METADATA_KEY: json.dumps(about)}))
     elif path.suffix == ".pth":
         if half:
             raise WeightsError("half precision is for .safetensors files; .pth files stay float32")
@@ -143,8 +160,8 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         theirs = to_published(checkpoint.tensors, checkpoint.config)
         content = io.BytesIO()
         torch.save({f"module.{name}": value for name, value in theirs.items()}, content)
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(content.getvalue())
+        with atomic_write(path) as file:
+            file.write(content.getbuffer())
     else:
         raise WeightsError(
             f"{path}: weights are written as .safetensors or .pth; use one of these suffixes"
@@ -223,8 +240,11 @@ def check_pickles(path: Path) -> None:
     and unpacks compressed members. `torch.save` writes neither for a network.
     """
     with path.open("rb") as file:
-        is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC  # how torch tells the formats apart
+        start = file.read(len(ZIP_MAGIC))
         file.seek(0)
+        is_zip = start == ZIP_MAGIC  # how torch tells the formats apart
+        if not is_zip and not start.startswith(PICKLE_MAGIC):
+            raise WeightsError("not a weights file; give a .safetensors or .pth file")
         try:
             if is_zip:
                 check_archive(file)
@@ -233,7 +253,7 @@ def check_pickles(path: Path) -> None:
                     check_calls(file)
         except WeightsError:
             raise
-        except (ValueError, LookupError, RuntimeError, MemoryError, zipfile.BadZipFile):
+        except DAMAGED:
             raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
 
 
@@ -415,10 +435,12 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
         found = load_checkpoint(shipped[name], model=config)
-        card = replace(found.card, iters=found.card.iters or SHIPPED_ITERS)
+        card = replace(found.card, iters=found.card.iters or SHIPPED_ITERS, warm_start=False)
         return replace(found, card=card)
     path = Path(name)
-    if weights is not None and (path.exists() or path.suffix or path.name != name):
+    with naming(path):  # a name may be too long for the file system
+        is_file = path.suffix or path.name != name or path.exists()
+    if weights is not None and is_file:
         return load_checkpoint(weights, model=config)
     if name not in MODELS and shipped:
         raise WeightsError(

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 from gmaflow.errors import OutputError, WeightsError
-from gmaflow.io import atomic_write
+from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
 from gmaflow.weights.checkpoint import (
     Checkpoint,
@@ -105,9 +105,9 @@ def save_pretrained(
     except OSError as err:
         raise OutputError(f"cannot create the folder {folder} ({err.strerror})") from None
     save_checkpoint(folder / WEIGHTS_FILE, checkpoint, half=half)
-    _write_text(folder / CONFIG_FILE, config_json(checkpoint))
+    write_text(folder / CONFIG_FILE, config_json(checkpoint))
     if not (folder / CARD_FILE).exists():
-        _write_text(folder / CARD_FILE, model_card(checkpoint, name or folder.resolve().name))
+        write_text(folder / CARD_FILE, model_card(checkpoint, name or folder.resolve().name))
     return folder
 
 
@@ -255,8 +255,3 @@ def _licence_id(card: ModelCard) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, "utf-8")

@@ -1,0 +1,239 @@
+"""Tracks on rendered clips whose tracks are known, against plain chains of flow.
+
+PYTHONPATH=src python benchmarks/tracks.py --textures FOLDER --output scores.json
+PYTHONPATH=src python benchmarks/tracks.py --speed 480x854 --device cuda
+PYTHONPATH=src python benchmarks/tracks.py --preset film --seed 1 --picture 10 --output tracks.png
+
+Scores are those of TAP-Vid, over a grid of points of each clip's first frame. With the same weights
+and frames, `chain` follows the flow from frame to frame, and `direct` estimates the flow from the
+first frame to every other one. Both decide by the way back whether a point is visible, with the
+tolerance 1 of `FlowEstimator.bidirectional`, or with 2 or 4. A run continues where it stopped.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from gmaflow import FlowEstimator
+from gmaflow.evaluation.track_metrics import TrackScores, score_tracks
+from gmaflow.inference import Frame, grid_points
+from gmaflow.inference.engine import BatchEstimate
+from gmaflow.inference.tracking import Points, Tracker, follow_link
+from gmaflow.io import write_image
+from gmaflow.io.images import read_size
+from gmaflow.scenes import PRESETS, SceneClip, SceneRenderer, TextureBank
+from gmaflow.viz import draw_trails, panel, position_colors
+
+TOLERANCES = (1.0, 2.0, 4.0)
+SPACING = 8
+
+
+class Remembering:
+    """An estimator that estimates no pair twice; it counts only as itself for a tracker."""
+
+    def __init__(self, estimator: FlowEstimator) -> None:
+        self._estimator = estimator
+        self._known: dict[tuple[int, int], BatchEstimate] = {}
+        self.device = estimator.device
+
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        """Estimate both ways, or remember."""
+        key = id(first), id(second)
+        if key not in self._known:
+            self._known[key] = self._estimator.match(first, second)
+        return self._known[key]
+
+
+def start_points(points: np.ndarray, device: torch.device) -> Points:
+    """Points in the first frame."""
+    position = torch.from_numpy(points).to(device)
+    visible = torch.ones(len(points), dtype=torch.bool, device=device)
+    certain = torch.ones(len(points), device=device)
+    return Points(position, visible, 0 * certain, certain)
+
+
+@torch.inference_mode()
+def chain(
+    estimator: Remembering, frames: list[Frame], points: Points, tolerance: float, returns: bool
+) -> list[Points]:
+    """Follow the flow from frame to frame; a lost point may return, or is lost for ever."""
+    found = [points]
+    for first, second in pairwise(frames):
+        flow = estimator.match(first, second).flow.float()
+        last = found[-1]
+        if returns:
+            last = last._replace(visible=torch.ones_like(last.visible))
+        found.append(follow_link(last, flow[:1], flow[1:], tolerance=tolerance))
+    return found
+
+
+@torch.inference_mode()
+def direct(
+    estimator: Remembering, frames: list[Frame], points: Points, tolerance: float
+) -> list[Points]:
+    """Follow the flow from the first frame to each other one."""
+    flows = (estimator.match(frames[0], frame).flow.float() for frame in frames[1:])
+    links = (follow_link(points, flow[:1], flow[1:], tolerance=tolerance) for flow in flows)
+    return [points, *links]
+
+
+def score(clip: SceneClip, points: np.ndarray, found: list[Points]) -> TrackScores:
+    """Compare with the truth of the clip."""
+    x, y = points.astype(int).T
+    truth = points + clip.tracks[:, :, y, x].permute(0, 2, 1).cpu().numpy()
+    visible = clip.visible[:, y, x].cpu().numpy()
+    positions, seen = (
+        torch.stack([getattr(p, name) for p in found]).cpu().numpy()
+        for name in ("position", "visible")
+    )
+    return score_tracks(positions, seen, truth, visible)
+
+
+def measure(estimator: FlowEstimator, clip: SceneClip) -> dict[str, object]:
+    """Score all methods on a clip."""
+    images = (clip.final * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    frames = [estimator.encode(image) for image in images]
+    height, width = images.shape[1:3]
+    points = grid_points(height, width, SPACING)
+    start = start_points(points, estimator.device)
+    known = Remembering(estimator)
+    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    ours = [start, *(tracker.advance(frame) for frame in frames[1:])]
+    scores = {"ours": score(clip, points, ours)}
+    for tolerance in TOLERANCES:
+        for returns in (False, True):
+            name = f"chain, {'returning' if returns else 'lost once'}, {tolerance:g}"
+            found = chain(known, frames, start, tolerance, returns)
+            scores[name] = score(clip, points, found)
+        name = f"direct, {tolerance:g}"
+        scores[name] = score(clip, points, direct(known, frames, start, tolerance))
+    return {
+        "flows": tracker.flows / (len(frames) - 1),
+        "visible": float(clip.visible.float().mean()),
+        "scores": {name: asdict(one) for name, one in scores.items()},
+    }
+
+
+def draw(estimator: FlowEstimator, clip: SceneClip, frame: int) -> np.ndarray:
+    """Draw the tracks of all methods, and the true ones, up to a frame."""
+    images = (clip.final * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
+    frames = [estimator.encode(image) for image in images[: frame + 1]]
+    height, width = images.shape[1:3]
+    points = grid_points(height, width, SPACING + SPACING // 2)
+    x, y = points.astype(int).T
+    start = start_points(points, estimator.device)
+    known = Remembering(estimator)
+    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    methods = {
+        "chained from frame to frame": chain(known, frames, start, 1.0, returns=False),
+        "direct from the first frame": direct(known, frames, start, 1.0),
+        "gmaflow track": [start, *(tracker.advance(one) for one in frames[1:])],
+    }
+    truth = points + clip.tracks[:, :, y, x].permute(0, 2, 1).cpu().numpy()
+    drawn = {"true tracks": (truth[: frame + 1], clip.visible[: frame + 1, y, x].cpu().numpy())}
+    for name, found in methods.items():
+        scores = score(replace(clip, **_cut(clip, frame + 1)), points, found)
+        caption = f"{name}, average Jaccard {scores.average_jaccard:.2f}"
+        positions = torch.stack([p.position for p in found]).cpu().numpy()
+        drawn[caption] = positions, torch.stack([p.visible for p in found]).cpu().numpy()
+    colors = position_colors(points, height=height, width=width)
+    large = np.repeat(np.repeat(images[frame], 2, axis=0), 2, axis=1)
+    pictures = [
+        draw_trails(large, (2 * places[-9:] + 0.5).astype(np.float32), seen[-9:], colors)
+        for places, seen in drawn.values()
+    ]
+    return panel(pictures, list(drawn), columns=2)
+
+
+def _cut(clip: SceneClip, count: int) -> dict[str, torch.Tensor]:
+    return {"tracks": clip.tracks[:count], "visible": clip.visible[:count]}
+
+
+def report(done: dict[str, dict[str, object]]) -> None:
+    """Print the mean scores; of the simple methods, the best variant."""
+    clips = list(done.values())
+    names = clips[0]["scores"]
+    assert isinstance(names, dict)
+    means = {
+        name: TrackScores.mean([TrackScores(**clip["scores"][name]) for clip in clips])  # type: ignore[index]
+        for name in names
+    }
+    print(f"{len(clips)} clips, {np.mean([clip['visible'] for clip in clips]):.0%} visible")  # type: ignore[misc]
+    for name in sorted(means, key=lambda name: means[name].average_jaccard):
+        one = means[name]
+        gain = means["ours"].average_jaccard / one.average_jaccard - 1
+        print(
+            f"{name:<22} average Jaccard {one.average_jaccard:.3f}, positions "
+            f"{one.position_accuracy:.3f}, occlusion {one.occlusion_accuracy:.3f}; ours {gain:+.1%}"
+        )
+    flows = np.mean([clip["flows"] for clip in clips])  # type: ignore[misc]
+    print(f"ours: {flows:.2f} flows a frame; chain and direct: 2, one each way")
+
+
+def measure_speed(estimator: FlowEstimator, size: tuple[int, int], frames: int) -> None:
+    """Print frames per second, for a grid of points and for every pixel."""
+    rng = np.random.default_rng(0)
+    large = np.kron(rng.integers(0, 255, (80, 130, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    shot = [large[i : i + size[0], i : i + size[1]] for i in range(frames)]
+    for name, points in (("a grid", grid_points(*size, 16)), ("every pixel", None)):
+        seconds = []
+        for _ in range(2):  # the first is a warm-up
+            begin = time.perf_counter()
+            for _ in estimator.track(shot, points):
+                pass
+            seconds.append(time.perf_counter() - begin)
+        print(
+            f"{name} of {size[0]}x{size[1]}, {frames} frames on {estimator.device}: "
+            f"{(frames - 1) / seconds[-1]:.2f} frames/s"
+        )
+
+
+def main() -> None:
+    """Measure scores, or speed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", choices=PRESETS, default="mix")
+    parser.add_argument("--size", default="160x224", metavar="HxW")
+    parser.add_argument("--frames", type=int, default=24)
+    parser.add_argument("--clips", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=2024)
+    parser.add_argument("--textures", help="folder of images, of which the held-out ones are used")
+    parser.add_argument("--weights")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--output", type=Path, help="JSON file with the scores of every clip")
+    parser.add_argument("--picture", type=int, metavar="CLIP", help="draw the tracks of a clip")
+    parser.add_argument("--speed", metavar="HxW", help="measure frames per second instead")
+    options = parser.parse_args()
+
+    estimator = FlowEstimator(options.weights, device=options.device)
+    if options.speed:
+        measure_speed(estimator, read_size(options.speed), options.frames)
+        return
+    bank = TextureBank.procedural()
+    if options.textures:
+        bank = TextureBank.load(options.textures, split="held-out")
+    size = read_size(options.size)
+    renderer = SceneRenderer(options.preset, size, options.seed, bank, estimator.device)
+    if options.picture is not None:
+        clip = renderer.render_clip(options.picture, options.frames)
+        write_image(options.output, draw(estimator, clip, options.frames - 1))
+        return
+    done: dict[str, dict[str, object]] = {}
+    if options.output and options.output.exists():
+        done = json.loads(options.output.read_text("utf-8"))
+    for number in range(options.clips):
+        if str(number) not in done:
+            clip = renderer.render_clip(number, options.frames)
+            done[str(number)] = measure(estimator, clip)
+            if options.output:
+                options.output.write_text(json.dumps(done, indent=1), "utf-8")
+    report({name: clip for name, clip in done.items() if int(name) < options.clips})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Which files a clip becomes.
+
+An output takes the pairs of one clip in order and writes files: one for the whole clip where the
+format can hold it (`ID.ext`), otherwise one for each pair (`ID/PAIR.ext`). Bytes depend on the flow
+only: no times, no names of machines.
+"""
+
+import shutil
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from gmaflow.batch.destination import Destination
+from gmaflow.inference import BidirectionalFlow, Flow
+from gmaflow.inference.scoring import MotionScorer
+from gmaflow.io import (
+    CLIP_SUFFIXES,
+    FLOW_ENDINGS,
+    create_clip,
+    ensure_can_encode,
+    name_file,
+    write_flow,
+)
+
+KINDS = ("flow", "pictures", "occlusion", "statistics", "score")
+FLOW_FORMATS = (*sorted(suffix[1:] for suffix in CLIP_SUFFIXES), *FLOW_ENDINGS)
+"""Formats of the flow: a file for each clip, or for each pair."""
+ROWS = {
+    "statistics": ("mean_length", "median_length", "p95_length", "max_length", "mean_x", "mean_y"),
+    "score": ("mean", "median", "p95", "still", "camera", "residual", "moving"),
+}
+"""Outputs that are columns of the table of clips, and their names."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ClipPair:
+    """Two consecutive frames of a clip and the flow between them."""
+
+    number: int
+    """The first frame's, from 0."""
+    name: str
+    """The first frame's: its number in a video, or the name of its file."""
+    image1: UInt8[np.ndarray, "h w 3"]
+    image2: UInt8[np.ndarray, "h w 3"]
+    flow: Flow
+    both: BidirectionalFlow | None = None
+
+
+class ClipFiles:
+    """The files of one clip. They are kept apart until all are there, so a bad clip leaves none."""
+
+    def __init__(self, scratch: Path, identifier: str) -> None:
+        self.identifier = identifier
+        self._folder = scratch / "files"
+        shutil.rmtree(self._folder, ignore_errors=True)  # of an attempt that ran out of memory
+
+    def path(self, ending: str) -> Path:
+        """Return where to write a file.
+
+        Args:
+            ending: What follows the identifier: `.npz`, or `/000001.flo`.
+        """
+        path = Path(f"{self._folder}/clip{ending}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def publish(self, destination: Destination) -> dict[str, int]:
+        """Move the files to the destination, and return their bytes by name."""
+        sizes = {}
+        for path in sorted(path for path in self._folder.rglob("*") if path.is_file()):
+            name = self.identifier + str(path)[len(f"{self._folder}/clip") :]
+            sizes[name] = path.stat().st_size
+            destination.put(path, name)
+        return sizes
+
+
+class ClipOutput(ABC):
+    """What is written of a clip."""
+
+    @abstractmethod
+    def add(self, pair: ClipPair) -> None:
+        """Take the next pair."""
+
+    def close(self) -> Record:
+        """Finish the files, and return what the clip's record says about them."""
+        return {}
+
+
+class PairFiles(ClipOutput):
+    """One file for each pair."""
+
+    def __init__(
+        self, files: ClipFiles, ending: str, write: Callable[[Path, ClipPair], object]
+    ) -> None:
+        self._files, self._ending, self._write = files, ending, write
+
+    def add(self, pair: ClipPair) -> None:
+        """Write the pair's file."""
+        self._write(self._files.path(f"/{name_file(pair.name, self._ending)}"), pair)
+
+
+class FlowClip(ClipOutput):
+    """One file for the flow of the clip: `ID.h5` or `ID.tar`."""
+
+    def __init__(self, files: ClipFiles, suffix: str, bound: float) -> None:
+        self._exit = ExitStack()
+        made = create_clip(files.path(suffix), bound=bound, key=files.identifier)
+        self._clip = self._exit.enter_context(made)
+
+    def add(self, pair: ClipPair) -> None:
+        """Add the pair's flow."""
+        self._clip.add(pair.number, pair.flow.array, pair.flow.valid)
+
+    def close(self) -> Record:
+        """Finish the file."""
+        self._exit.close()
+        return {}
+
+
+class OcclusionArchive(ClipOutput):
+    """`ID.occlusion.npz`: occlusion and confidence of every pair.
+
+    `occluded_in/PAIR` and `occluded_out/PAIR` are bool, `confidence/PAIR` is float16.
+    """
+
+    def __init__(self, files: ClipFiles) -> None:
+        self._archive = zipfile.ZipFile(files.path(".occlusion.npz"), "w")
+
+    def add(self, pair: ClipPair) -> None:
+        """Add the pair's arrays."""
+        assert pair.both is not None
+        arrays = {
+            "occluded_in": pair.both.occluded_in,
+            "occluded_out": pair.both.occluded_out,
+            "confidence": pair.both.confidence.astype(np.float16),
+        }
+        for name, array in arrays.items():
+            # A fixed date: the same arrays are the same bytes.
+            member = zipfile.ZipInfo(f"{name}/{pair.name}.npy", (1980, 1, 1, 0, 0, 0))
+            member.compress_type = zipfile.ZIP_DEFLATED
+            with self._archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+
+    def close(self) -> Record:
+        """Finish the archive."""
+        self._archive.close()
+        return {}
+
+
+class Score(ClipOutput):
+    """The motion score of the clip, as by `gmaflow score`."""
+
+    def __init__(self) -> None:
+        self._scorer = MotionScorer()
+        self._pairs = 0
+
+    def add(self, pair: ClipPair) -> None:
+        """Add the pair's motion."""
+        self._scorer.add(pair.both or pair.flow)
+        self._pairs += 1
+
+    def close(self) -> Record:
+        """Return the row; None if every pair is a cut."""
+        if not self._pairs:
+            return {"score": None}
+        found = asdict(self._scorer.result())
+        return {"score": {name: found[name] for name in ROWS["score"]}}
+
+
+class Statistics(ClipOutput):
+    """A row about the clip: lengths in pixels, averaged over its pairs, and their maximum."""
+
+    def __init__(self) -> None:
+        self._pairs: list[dict[str, float]] = []
+
+    def add(self, pair: ClipPair) -> None:
+        """Take the pair's statistics."""
+        self._pairs.append(asdict(pair.flow.statistics()))
+
+    def close(self) -> Record:
+        """Return the row."""
+        if not self._pairs:
+            return {"statistics": None}
+        values = {name: [pair[name] for pair in self._pairs] for name in ROWS["statistics"]}
+        row = {name: float(np.mean(found)) for name, found in values.items()}
+        return {"statistics": row | {"max_length": max(values["max_length"])}}
+
+
+def make_outputs(
+    files: ClipFiles,
+    *,
+    kinds: set[str],
+    flow_format: str,
+    bound: float,
+    max_length: float | None,
+) -> list[ClipOutput]:
+    """Return the outputs of a clip.
+
+    Args:
+        files: Where its files are written.
+        kinds: Some of `KINDS`.
+        flow_format: One of `FLOW_FORMATS`.
+        bound: The longest motion in x and in y that 8-bit flow keeps.
+        max_length: The length at full colour in pictures; None for the longest of each pair.
+    """
+
+    def flow() -> ClipOutput:
+        if f".{flow_format}" in CLIP_SUFFIXES:
+            return FlowClip(files, f".{flow_format}", bound)
+        return PairFiles(
+            files,
+            FLOW_ENDINGS[flow_format],
+            lambda path, pair: write_flow(path, pair.flow.array, pair.flow.valid, bound=bound),
+        )
+
+    def pictures() -> ClipOutput:
+        return PairFiles(
+            files,
+            ".png",
+            lambda path, pair: pair.flow.save_picture(path, max_length=max_length),
+        )
+
+    made: dict[str, Callable[[], ClipOutput]] = {
+        "flow": flow,
+        "pictures": pictures,
+        "occlusion": lambda: OcclusionArchive(files),
+        "statistics": Statistics,
+        "score": Score,
+    }
+    return [made[kind]() for kind in KINDS if kind in kinds]
+
+
+def require_format(flow_format: str) -> None:
+    """Refuse a format whose package is missing, before any work.
+
+    Raises:
+        FlowError: It needs a package that is not installed.
+    """
+    if f".{flow_format}" in CLIP_SUFFIXES:
+        create_clip(f"clip.{flow_format}")
+    else:
+        ensure_can_encode(name_file("0", FLOW_ENDINGS[flow_format]))

@@ -1,0 +1,138 @@
+"""The options of a batch job."""
+
+import re
+from dataclasses import dataclass
+
+from gmaflow.batch.manifest import Columns
+from gmaflow.errors import FlowError, check_known
+from gmaflow.io import USUAL_BOUND
+from gmaflow.io.xy_jpeg import check_bound
+
+ENGINES = ("local", "ray")
+TABLES = ("csv", "parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchConfig:
+    """What is estimated and written for every clip, and where the work is done."""
+
+    write: str = "flow"
+    """What to write for each clip, with commas between: flow, pictures, occlusion (and confidence),
+    statistics, score."""
+    format: str = "flo"
+    """The format of the flow: h5 or tar for one file a clip, otherwise flo, npz, npz16, xy, kitti,
+    pfm, npy, flo5 or exr for a file for each pair."""
+    bound: float = USUAL_BOUND
+    """8-bit flow (tar, xy): the longest motion in x and in y; longer ones are clipped."""
+    table: str = "csv"
+    """The format of the table with a row for each clip: csv or parquet."""
+    max_length: float | None = None
+    """The length in pixels at full colour in pictures; by default the longest of each pair."""
+
+    weights: str | None = None
+    """A .safetensors file, a published .pth file, or the name of shipped weights."""
+    model: str | None = None
+    """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
+    iters: int | None = None
+    """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
+    precision: str = "auto"
+    """auto, fp32, fp16 or bf16."""
+    backend: str = "auto"
+    """auto, fast, or reference (the network in plain PyTorch)."""
+    max_memory: str | None = None
+    """Limit on memory of each worker; larger images are estimated in tiles."""
+
+    every: int = 1
+    """1 for every frame, 2 for every other one."""
+    scale: float = 1.0
+    """Factor by which frames are resized first; below 1 makes them smaller."""
+    side: int | None = None
+    """Resize frames first so that their shorter side has this many pixels."""
+    warm_start: bool = False
+    """Start each pair from the flow of the previous pair."""
+    ignore_cuts: bool = False
+    """Estimate flow across cuts, too."""
+
+    engine: str = "local"
+    """local (all GPUs or CPU cores of this machine) or ray (a Ray cluster)."""
+    address: str | None = None
+    """Address of the Ray cluster, or auto; by default one that runs here, or a new one."""
+    device: str = "auto"
+    """auto (all GPUs, else all CPU cores), cpu, cuda or cuda:1."""
+    workers: int | None = None
+    """How many workers; by default one for each GPU, or one for each CPU core."""
+    num_gpus: float = 1.0
+    """GPUs for each Ray worker; 0.5 puts two on each GPU."""
+    shard: str | None = None
+    """Do only part I of N, written I/N: the same command runs N times with I from 1 to N."""
+    retry_failed: bool = False
+    """Try clips again that failed before."""
+
+    path_column: str = "path"
+    """The manifest's column of videos, folders, or first images."""
+    second_column: str = "second"
+    """The manifest's column of second images, for pairs."""
+    id_column: str = "id"
+    """The manifest's column of identifiers, which name the results."""
+
+    def __post_init__(self) -> None:
+        from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS
+
+        for kind in self.write.split(","):
+            check_known("output", kind, KINDS)
+        check_known("flow format", self.format, FLOW_FORMATS)
+        check_known("table format", self.table, TABLES)
+        check_known("engine", self.engine, ENGINES)
+        if self.workers is not None and self.workers < 1:
+            raise FlowError(f"{self.workers} workers cannot do anything; give at least 1")
+        if self.every < 1:
+            raise FlowError(f"cannot take every {self.every} frames; give at least 1")
+        if not 0 < self.scale <= 8:
+            raise FlowError(f"a scale of {self.scale:g} is out of range; give 0.5 for half size")
+        if self.side is not None and not 16 <= self.side <= 8192:
+            raise FlowError(f"a side of {self.side} is out of range; give 16 to 8192")
+        if self.side is not None and self.scale != 1:
+            raise FlowError("give a scale or a side, not both")
+        if not 0 < self.num_gpus <= 64:
+            raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
+        if self.max_length is not None and not 0 < self.max_length < float("inf"):
+            raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
+        check_bound(self.bound)
+        self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
+
+    @property
+    def shard_numbers(self) -> tuple[int, int]:
+        """The part to do and the number of parts, from 1; 1, 1 for everything.
+
+        Raises:
+            FlowError: It is not such a part.
+        """
+        if self.shard is None:
+            return 1, 1
+        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.shard)
+        part, parts = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not 1 <= part <= parts:
+            raise FlowError(
+                f"{self.shard!r} is not a shard; give I/N with I from 1 to N, such as 1/8 to 8/8"
+            )
+        return part, parts
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of manifests."""
+        return Columns(self.path_column, self.second_column, self.id_column)
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is written for each clip."""
+        return set(self.write.split(","))
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether flow is needed in both directions."""
+        return "occlusion" in self.kinds
+
+    def settings(self) -> dict[str, object]:
+        """Return the options that results depend on, by name."""
+        names = "format bound precision backend every scale side warm_start ignore_cuts max_length"
+        return {"write": sorted(self.kinds)} | {name: getattr(self, name) for name in names.split()}

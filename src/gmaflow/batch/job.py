@@ -1,0 +1,331 @@
+"""A batch job: what is left to do, doing it, failures, the table, and progress."""
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gmaflow.batch.clip_outputs import ROWS, require_format
+from gmaflow.batch.config import BatchConfig
+from gmaflow.batch.destination import (
+    SHARDS,
+    Destination,
+    FinishedClips,
+    HashSet,
+    hash_of,
+    record_name,
+)
+from gmaflow.batch.failures import FailureLog
+from gmaflow.batch.manifest import Clip, ClipList, check_identifier
+from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
+from gmaflow.batch.worker import ClipResult
+from gmaflow.errors import FlowError, OutputError
+from gmaflow.io.resumable import describe_difference
+from gmaflow.weights import Checkpoint, describe, find_checkpoint, fingerprint
+
+RECORD = "batch.json"
+ROWS_AT_ONCE = 500
+"""Records that are read at a time for the table."""
+
+Watch = Callable[["BatchProgress"], None]
+
+
+@dataclass
+class NodeProgress:
+    """What one machine has done in this run."""
+
+    workers: set[str] = field(default_factory=set)
+    clips: int = 0
+    pairs: int = 0
+
+
+@dataclass
+class BatchProgress:
+    """How far a job is."""
+
+    destination: str
+    total: int = 0
+    """Clips of this run's inputs and shard."""
+    finished_before: int = 0
+    failed_before: int = 0
+    """Clips that failed in an earlier run and are not tried again."""
+    done: int = 0
+    """Clips that this run has finished."""
+    failed: int = 0
+    pairs: int = 0
+    started: float = field(default_factory=time.monotonic)
+    nodes: dict[str, NodeProgress] = field(default_factory=dict)
+    last: ClipResult | None = None
+    """The result that just came."""
+    last_failure: ClipResult | None = None
+    failures: str = ""
+    """Where failures are listed."""
+
+    @property
+    def left(self) -> int:
+        """Clips that are still to be done."""
+        return self.total - self.finished_before - self.failed_before - self.done - self.failed
+
+    @property
+    def seconds(self) -> float:
+        """Since the work began."""
+        return time.monotonic() - self.started
+
+    @property
+    def pairs_per_second(self) -> float:
+        """The speed since the work began."""
+        return self.pairs / max(self.seconds, 1e-9)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """An estimate from the clips so far; None before the first."""
+        tried = self.done + self.failed
+        return self.seconds / tried * self.left if tried else None
+
+    def add(self, result: ClipResult) -> None:
+        """Count a result."""
+        self.last = result
+        node = self.nodes.setdefault(result.node or "this machine", NodeProgress())
+        node.workers.add(result.worker)
+        if result.error is None:
+            self.done += 1
+            self.pairs += result.pairs
+            node.clips += 1
+            node.pairs += result.pairs
+        else:
+            self.failed += 1
+            self.last_failure = result
+
+    def report(self) -> dict[str, Any]:
+        """Return the figures as JSON holds them."""
+        return {
+            "clips": self.total,
+            "finished_before": self.finished_before,
+            "done": self.done,
+            "failed": self.failed + self.failed_before,
+            "left": self.left,
+            "pairs": self.pairs,
+            "seconds": round(self.seconds, 3),
+            "pairs_per_second": round(self.pairs_per_second, 3),
+            "nodes": {
+                name: {"workers": len(node.workers), "clips": node.clips, "pairs": node.pairs}
+                for name, node in self.nodes.items()
+            },
+        }
+
+
+def run_batch(
+    config: BatchConfig, inputs: list[str], output: str, *, watch: Watch = lambda progress: None
+) -> BatchProgress:
+    """Do all clips that are not finished at the destination.
+
+    Args:
+        config: The options.
+        inputs: Videos, folders of frames, patterns, or manifests.
+        output: A folder, or an address such as `s3://bucket/flow`.
+        watch: Called when the work begins, and after each clip.
+
+    Raises:
+        FlowError: The inputs or the destination cannot be used. What is finished stays.
+    """
+    clips = ClipList(inputs, config.columns)
+    destination = Destination(output)
+    destination.check()
+    require_format(config.format)
+    if config.kinds & ROWS.keys():
+        require_table(config.table)
+    job = BatchJob(config, clips, destination)
+    job.run(watch)
+    return job.progress
+
+
+class BatchJob:
+    """One run over the clips of some inputs, or over one shard of them."""
+
+    def __init__(self, config: BatchConfig, clips: ClipList, destination: Destination) -> None:
+        self.config, self.clips, self.destination = config, clips, destination
+        self.progress = BatchProgress(destination.url)
+        part, parts = config.shard_numbers
+        self._table = f"clips.{config.table}"
+        failures = "failures.jsonl"
+        if parts > 1:
+            self._table = f"{SHARDS}/clips-{part}-of-{parts}.{config.table}"
+            failures = f"{SHARDS}/failures-{part}-of-{parts}.jsonl"
+        self._failures = FailureLog(destination, failures)
+        self._checked: set[str] = set()
+        self.progress.failures = destination.path_of(failures)
+
+    def run(self, watch: Watch) -> None:
+        """Do what is missing."""
+        check_identifiers(self.clips)
+        checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
+        claim(self.destination, settings_of(self.config, checkpoint))
+        finished = FinishedClips(self.destination)
+        failed = HashSet() if self.config.retry_failed else self._failures.read_earlier(finished)
+        self._count(finished, failed)
+        progress = self.progress
+        progress.started = time.monotonic()
+        watch(progress)
+        done_now = HashSet()
+        todo = (c for c in self._own_clips() if c not in finished and c.key not in failed)
+        try:
+            if progress.left:
+                with closing(self._results(todo, checkpoint)) as results:
+                    for result in results:
+                        self._take(result, done_now)
+                        watch(progress)
+        finally:
+            self.destination.remove_unfinished()
+            self._failures.close(lambda key: key in done_now or finished.has_key(key))
+        if self.config.kinds & ROWS.keys() and (
+            progress.done or self.destination.read(self._table) is None
+        ):
+            self._write_table()
+
+    def _own_clips(self) -> Iterator[Clip]:
+        part, parts = self.config.shard_numbers
+        return islice(iter(self.clips), part - 1, None, parts)
+
+    def _count(self, finished: FinishedClips, failed: HashSet) -> None:
+        """Count the clips before the work.
+
+        Raises:
+            OutputError: The destination holds a clip of the same name from another source.
+        """
+        for clip in self._own_clips():
+            self.progress.total += 1
+            if clip in finished:
+                self.progress.finished_before += 1
+            elif finished.clashes(clip):
+                raise OutputError(
+                    f"{self.destination.url} holds another clip called {clip.identifier!r}, not "
+                    f"made from {clip.source}; choose another destination, or other identifiers"
+                )
+            elif clip.key in failed:
+                self.progress.failed_before += 1
+
+    def _results(self, todo: Iterator[Clip], checkpoint: Checkpoint) -> Generator[ClipResult]:
+        if self.config.engine == "ray":
+            from gmaflow.batch.ray_engine import run_on_ray
+
+            return run_on_ray(self.config, self.destination, todo, checkpoint)
+        from gmaflow.batch.local_engine import run_here, run_local
+
+        here = self.destination.in_this_process
+        return (run_here if here else run_local)(self.config, self.destination, todo)
+
+    def _take(self, result: ClipResult, done: HashSet) -> None:
+        if result.fatal:
+            raise OutputError(f"{result.error}; finished clips are kept")
+        self._check_visible(result)
+        self.progress.add(result)
+        if result.error is None:
+            done.add(result.clip.key)
+        else:
+            self._failures.add(result)
+
+    def _check_visible(self, result: ClipResult) -> None:
+        """Refuse a machine whose folder is not the driver's, at its first result."""
+        if result.error is not None or result.node in self._checked:
+            return
+        self._checked.add(result.node)
+        if self.destination.read(record_name(result.clip)) is None:
+            raise OutputError(
+                f"{result.node} wrote {result.clip.identifier!r} to {self.destination.url}, where "
+                "this machine does not see it; use a shared folder, or an address such as s3://"
+            )
+
+    def _write_table(self) -> None:
+        """Write a row for each finished clip, in the order of the inputs."""
+        finished = FinishedClips(self.destination)
+        names = (record_name(clip) for clip in self._own_clips() if clip in finished)
+        with self.destination.scratch() as scratch:
+            path = scratch / Path(self._table).name
+            kinds = [kind for kind in ROWS if kind in self.config.kinds]
+            with table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add:
+                while some := list(islice(names, ROWS_AT_ONCE)):
+                    add([table_row(data) for data in self.destination.read_many(some)])
+            self.destination.put(path, self._table)
+        self.destination.remove_unfinished()
+
+
+def table_row(data: bytes) -> dict[str, Any]:
+    """Return the row of a clip's record."""
+    record = json.loads(data)
+    row = {name: record.get(name) for name in CLIP_COLUMNS}
+    for kind in ROWS:
+        row |= record.get(kind) or {}
+    return row | {"cuts": len(record["cuts"])}
+
+
+def check_identifiers(clips: Iterable[Clip]) -> None:
+    """Look at all clips, before anything is written.
+
+    Raises:
+        FlowError: An identifier cannot be a name, or two clips have the same, and would be written
+            to the same files.
+    """
+    identifiers = HashSet()
+    for clip in clips:
+        check_identifier(clip.identifier, clip.source)
+        identifiers.add(clip.identifier)
+    repeated = identifiers.repeated()
+    seen: dict[str, str] = {}
+    for clip in clips if repeated else ():
+        if hash_of(clip.identifier) in repeated:
+            if clip.identifier in seen:
+                raise FlowError(
+                    f"two clips have the identifier {clip.identifier!r}: {seen[clip.identifier]} "
+                    f"and {clip.source}; give each its own in a manifest's column of identifiers"
+                )
+            seen[clip.identifier] = clip.source
+
+
+def settings_of(config: BatchConfig, checkpoint: Checkpoint) -> dict[str, object]:
+    """Return everything that the results depend on, besides the clips."""
+    from gmaflow.inference.estimator import DEFAULT_ITERS
+
+    return {
+        "batch": 1,
+        "model": describe(checkpoint.config),
+        "weights": fingerprint(checkpoint.build()),
+        "iters": config.iters or checkpoint.card.iters or DEFAULT_ITERS,
+        **config.settings(),
+    }
+
+
+def claim(destination: Destination, settings: dict[str, object]) -> None:
+    """Write the settings to a new destination, or compare them with those of an earlier run.
+
+    Raises:
+        OutputError: The destination belongs to another job, or holds other files.
+    """
+    now = json.loads(json.dumps(settings))
+    text = destination.read(RECORD)
+    if text is None and not destination.is_empty():
+        text = destination.read(RECORD)  # another shard may have been faster
+        if text is None:
+            raise OutputError(
+                f"{destination.url} holds files that no batch job wrote; choose another destination"
+            )
+    if text is None:
+        destination.write(RECORD, (json.dumps(now, indent=2) + "\n").encode())
+        return
+    try:
+        before = json.loads(text)
+        before["batch"]
+    except (ValueError, TypeError, KeyError):
+        raise OutputError(
+            f"{destination.path_of(RECORD)} is damaged; choose another destination"
+        ) from None
+    for name in dict.fromkeys((*before, *now)):
+        if before.get(name) != now.get(name):
+            difference = describe_difference(name, before.get(name), now.get(name))
+            raise OutputError(
+                f"{destination.url} is another job's, started {difference}; use the same options, "
+                "or choose another destination"
+            )

@@ -1,0 +1,273 @@
+"""Workers on a Ray cluster: actors with a GPU, a part of one, or a CPU core each.
+
+The driver gives each actor a few clips at a time. If a node dies, Ray raises an error for what was
+running there; the driver gives those clips to other actors, while Ray restarts the lost actors
+where there is room. Actors that Ray cannot place yet, on a cluster that grows, join when they can.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from gmaflow.batch.config import BatchConfig
+from gmaflow.batch.destination import Destination
+from gmaflow.batch.local_engine import clips_at_once
+from gmaflow.batch.manifest import Clip
+from gmaflow.batch.worker import ClipResult, ClipWorker
+from gmaflow.errors import FlowError
+from gmaflow.version import __version__
+from gmaflow.weights import Checkpoint
+
+log = logging.getLogger(__name__)
+
+MOST_TRIES = 4
+"""Nodes may die for any reason; a clip that ended this many actors is taken for the reason."""
+AHEAD = 1
+"""Clips that wait in an actor, so that it need not wait for the driver."""
+
+
+def import_ray() -> Any:  # noqa: ANN401  (a module without types)
+    """Import Ray, or say how to install it.
+
+    Raises:
+        FlowError: It is not installed.
+    """
+    # Actors without a GPU must still see those that other programs gave them.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise FlowError("the engine ray needs Ray: pip install 'gmaflow[ray]'") from None
+    return ray
+
+
+class RayWorker:
+    """The actor: a worker with clips in threads. Ray makes one in a process on some node."""
+
+    def __init__(self) -> None:
+        self._worker: ClipWorker | None = None
+
+    def start(
+        self, config: BatchConfig, destination: Destination, device: str, checkpoint: Checkpoint
+    ) -> str:
+        """Load the network, and return the version of gmaflow."""
+        import ray
+
+        context = ray.get_runtime_context()
+        name = str(context.get_actor_id())[:8]
+        worker = ClipWorker(config, destination, device=device, checkpoint=checkpoint, name=name)
+        worker.node = f"{worker.node} {context.get_node_id()[:6]}"
+        self._worker = worker
+        return __version__
+
+    def run(self, clip: Clip) -> ClipResult | None:
+        """Do a clip; None if the actor was restarted and has not loaded the network yet."""
+        return None if self._worker is None else self._worker.run(clip)
+
+
+@dataclass(eq=False)
+class Actor:
+    """An actor, and what it is doing."""
+
+    handle: Any
+    doing: dict[Any, Clip] = field(default_factory=dict)
+    """Clips by the reference of their result."""
+    starting: Any = None
+    """The reference that becomes ready when the actor is; None if it is ready."""
+    alone: bool = False
+    node: str = ""
+    """Where its last result came from."""
+
+
+def run_on_ray(
+    config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
+) -> Generator[ClipResult]:
+    """Do clips on a Ray cluster; gives results as they come.
+
+    Raises:
+        FlowError: There is no Ray, no cluster at the address, or its workers cannot start.
+    """
+    ray = import_ray()
+    if destination.in_this_process:
+        raise FlowError(
+            f"{destination.url} is memory of one process, which Ray's workers do not share; use a "
+            "shared folder, or an address such as s3://"
+        )
+    ours = not ray.is_initialized()
+    if ours:
+        connect(ray, config)
+    pool = ActorPool(ray, config)
+    try:
+        pool.start(destination, checkpoint)
+        yield from pool.run(clips)
+    finally:
+        pool.stop()
+        if ours:
+            ray.shutdown()
+
+
+def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
+    """Connect to a cluster, or start one on this machine if none is named and none runs.
+
+    Raises:
+        FlowError: There is no cluster at the address.
+    """
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    address = config.address or os.environ.get("RAY_ADDRESS")
+    try:
+        if address is not None:
+            ray.init(address=address, **options)
+            return
+        try:
+            ray.init(address="auto", **options)
+        except ConnectionError:
+            ray.init(address="local", include_dashboard=False, **options)
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as err:
+        where = f"at {address}" if address else "on this machine"
+        raise FlowError(
+            f"there is no Ray cluster {where}; start one with `ray start --head`, or leave out "
+            "--address"
+        ) from err
+
+
+class ActorPool:
+    """Actors that are given clips as they have room."""
+
+    def __init__(self, ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
+        self._ray, self._config = ray, config
+        self._actors: list[Actor] = []
+        self._tries: dict[str, int] = {}
+        self._again: deque[Clip] = deque()
+        self._at_once = 1
+        self._more = True
+        self._arguments: tuple[Any, ...] = ()
+
+    def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
+        """Ask Ray for actors.
+
+        Raises:
+            FlowError: The cluster has no such device.
+        """
+        there = self._ray.cluster_resources()
+        gpus, cores = there.get("GPU", 0.0), there.get("CPU", 0.0)
+        on_gpu = self._config.device.startswith("cuda") or (
+            self._config.device == "auto" and gpus > 0
+        )
+        if on_gpu and not gpus and self._config.workers is None:
+            raise FlowError(
+                "the Ray cluster has no GPU; use --device cpu, or name a number of --workers that "
+                "it shall grow to"
+            )
+        fitting = int(gpus / self._config.num_gpus) if on_gpu else int(cores)
+        self._at_once = clips_at_once("cuda" if on_gpu else "cpu")
+        make = self._ray.remote(RayWorker).options(
+            num_cpus=1,
+            num_gpus=self._config.num_gpus if on_gpu else 0,
+            max_restarts=-1,
+            max_task_retries=0,  # the driver gives clips of a lost actor to others
+            max_concurrency=self._at_once,
+        )
+        # Weights are sent once to each node, which needs no file of them.
+        device = "cuda" if on_gpu else "cpu"
+        self._arguments = (self._config, destination, device, self._ray.put(checkpoint))
+        for _ in range(self._config.workers or max(1, fitting)):
+            actor = Actor(make.remote())
+            self._await(actor)
+            self._actors.append(actor)
+
+    def _await(self, actor: Actor) -> None:
+        """Let an actor load the network when it has started, or started again."""
+        start = actor.handle.start.options(max_task_retries=-1)
+        actor.starting = start.remote(*self._arguments)
+
+    def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult]:
+        """Give out clips, and collect results."""
+        while True:
+            self._give_out(clips)
+            waiting = [reference for actor in self._actors for reference in actor.doing]
+            starting = [a.starting for a in self._actors if a.starting is not None]
+            if not waiting and not self._again and not self._more:
+                return
+            ready, _ = self._ray.wait([*waiting, *starting], num_returns=1, fetch_local=False)
+            for reference in ready:
+                yield from self._collect(reference)
+
+    def _give_out(self, clips: Iterator[Clip]) -> None:
+        self._more = True
+        while self._more:
+            free = [actor for actor in self._actors if actor.starting is None and not actor.alone]
+            actor = min(free, key=lambda actor: len(actor.doing), default=None)
+            if actor is None or len(actor.doing) >= self._at_once + AHEAD:
+                return
+            if self._again and not actor.doing:
+                clip, actor.alone = self._again.popleft(), True
+            else:
+                following = next(clips, None)
+                self._more = following is not None
+                if following is None:
+                    return
+                clip = following
+            actor.doing[actor.handle.run.remote(clip)] = clip
+
+    def _collect(self, reference: Any) -> Iterator[ClipResult]:  # noqa: ANN401
+        actor = next(a for a in self._actors if reference in a.doing or reference == a.starting)
+        errors = self._ray.exceptions
+        if reference == actor.starting:
+            try:
+                check_version(self._ray.get(reference))
+            except (errors.RayActorError, errors.RayTaskError) as err:
+                raise FlowError(f"a worker on Ray cannot start: {reason_of(err)}") from err
+            actor.starting = None
+            return
+        clip = actor.doing.pop(reference)
+        actor.alone = actor.alone and bool(actor.doing)
+        try:
+            result: ClipResult | None = self._ray.get(reference)
+        except (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError):
+            result = None
+        if result is not None:
+            actor.node = result.node
+            self._tries.pop(clip.key, None)
+            yield result
+            return
+        # Its node or process died. Ray restarts it; others go on with its clips.
+        if actor.starting is None:
+            log.warning("a worker on %s is lost; others take over", actor.node or "a new node")
+            self._await(actor)
+        tries = self._tries.get(clip.key, 0) + 1
+        self._tries[clip.key] = tries
+        if tries < MOST_TRIES:
+            self._again.append(clip)
+        else:
+            reason = f"the worker died each of the {MOST_TRIES} times that it was tried"
+            yield ClipResult(clip, error=reason)
+
+    def stop(self) -> None:
+        """End all actors, whatever they are doing."""
+        for actor in self._actors:
+            with suppress(Exception):
+                self._ray.kill(actor.handle)
+
+
+def check_version(version: str) -> None:
+    """Refuse workers with another version, whose results could differ.
+
+    Raises:
+        FlowError: The version is another.
+    """
+    if version != __version__:
+        raise FlowError(
+            f"a node of the Ray cluster has gmaflow {version}, and this machine {__version__}; "
+            "install one version everywhere"
+        )
+
+
+def reason_of(err: Exception) -> str:
+    """Return the last line of an error that an actor raised."""
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    return lines[-1] if lines else type(err).__name__

@@ -1,0 +1,300 @@
+"""One worker: reads a clip, estimates its flow, writes its files, and says how it went.
+
+A bad clip is a result with a reason, never an exception: one unreadable video must not end a job
+of a million. Only a destination that cannot be written to ends it (`ClipResult.fatal`).
+"""
+
+import json
+import socket
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+
+import torch
+
+from gmaflow.batch.clip_outputs import ClipFiles, ClipPair, make_outputs
+from gmaflow.batch.config import BatchConfig
+from gmaflow.batch.destination import Destination, is_disk_error, record_name
+from gmaflow.batch.manifest import FRAME_SUFFIXES, Clip
+from gmaflow.errors import FlowError, ImageError, OutputError
+from gmaflow.inference import (
+    CUT_THRESHOLD,
+    FlowEstimator,
+    PairEstimate,
+    as_backend,
+    as_precision,
+    load_image,
+)
+from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
+from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
+from gmaflow.io.images import check_same_size
+from gmaflow.io.remote import explaining, is_remote, open_store
+from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
+from gmaflow.weights import Checkpoint
+
+PIXELS_AT_ONCE = 32 * 256 * 344
+"""Pixels of a batch on a GPU: small frames alone do not keep it busy. The batch depends on the size
+of the frames only, so that results do not depend on what else the GPU does."""
+MOST_PAIRS = 32
+SMALLER_PLANS = 3
+"""How often a clip that runs out of memory is tried again with half as much."""
+
+
+@dataclass(frozen=True)
+class ClipResult:
+    """How it went with a clip."""
+
+    clip: Clip
+    pairs: int = 0
+    seconds: float = 0.0
+    node: str = ""
+    """The machine that did it."""
+    worker: str = ""
+    """The process that did it."""
+    error: str | None = None
+    """Why the clip failed."""
+    fatal: bool = False
+    """Whether no other clip can be written either."""
+
+
+class ClipWorker:
+    """Does clips with one estimator on one device. Threads may share it.
+
+    Args:
+        config: The options of the job.
+        destination: Where results go.
+        device: Where to compute.
+        checkpoint: The weights, if they are loaded already.
+        name: What to call it in reports.
+    """
+
+    def __init__(
+        self,
+        config: BatchConfig,
+        destination: Destination,
+        *,
+        device: str = "auto",
+        checkpoint: Checkpoint | None = None,
+        name: str = "",
+    ) -> None:
+        self.config, self.destination = config, destination
+        self.node, self.name = socket.gethostname(), name
+        place = pick_device(device)
+        # Rounding on a CPU depends on the number of threads: with one, the bytes are the same on
+        # every machine with such cores, and a process for each core is faster than many threads.
+        torch.set_num_threads(1)
+        limit: str | float | None = config.max_memory
+        if limit is None and place.type == "cuda" and config.num_gpus < 1:
+            limit = config.num_gpus * free_memory(place)
+        self.estimator = FlowEstimator(
+            checkpoint or config.weights,
+            model=config.model,
+            iters=config.iters,
+            device=place,
+            precision=as_precision(config.precision),
+            backend=as_backend(config.backend),
+            max_memory=limit,
+        )
+
+    def run(self, clip: Clip) -> ClipResult:
+        """Do a clip."""
+        began = time.monotonic()
+        done = ClipResult(clip, node=self.node, worker=self.name)
+        try:
+            done = replace(done, pairs=self._run(clip))
+        except OutputError as err:
+            done = replace(done, error=str(err), fatal=True)
+        except FlowError as err:
+            done = replace(done, error=str(err))
+        except OSError as err:
+            reason = f"{err.filename or clip.source}: {err.strerror or type(err).__name__}"
+            done = replace(done, error=reason, fatal=is_disk_error(err))
+        except Exception as err:  # noqa: BLE001 - the other clips can still be done
+            done = replace(done, error=f"{type(err).__name__}: {err}"[:1000])
+        return replace(done, seconds=time.monotonic() - began)
+
+    def _run(self, clip: Clip) -> int:
+        with self.destination.scratch() as scratch:
+            local = fetch(clip, scratch)
+            estimator = self.estimator
+            for left in reversed(range(SMALLER_PLANS + 1)):
+                try:
+                    return self._estimate(clip, local, scratch, estimator)
+                except FlowError as err:
+                    if not left or not ran_out_of_memory(err):
+                        raise
+                estimator = estimator.with_less_memory()
+        raise AssertionError("the last try returns or raises")
+
+    def _estimate(self, clip: Clip, local: Clip, scratch: Path, estimator: FlowEstimator) -> int:
+        config = self.config
+        files = ClipFiles(scratch, clip.identifier)
+        outputs = make_outputs(
+            files,
+            kinds=config.kinds,
+            flow_format=config.format,
+            bound=config.bound,
+            max_length=config.max_length,
+        )
+        footage = Footage(local, config)
+        pairs, cuts, size = 0, [], (0, 0)
+        with closing(self._pairs(footage, estimator)) as estimated:
+            for pair in estimated:
+                name = footage.names[pair.first.number]
+                size = pair.first.image.shape[:2]
+                if pair.flow is None:
+                    cuts.append(name)
+                    continue
+                pairs += 1
+                for output in outputs:
+                    output.add(
+                        ClipPair(
+                            pair.first.number,
+                            name,
+                            pair.first.image,
+                            pair.second.image,
+                            pair.flow,
+                            pair.both,
+                        )
+                    )
+        footage.check()
+        record = {
+            **clip.as_row(),
+            "height": size[0],
+            "width": size[1],
+            "pairs": pairs,
+            "cuts": cuts,
+        }
+        for output in outputs:
+            record |= output.close()
+        record["files"] = files.publish(self.destination)
+        # Written last: it says that the clip is finished.
+        text = json.dumps(record, indent=1) + "\n"
+        self.destination.write(record_name(clip), text.encode())
+        return pairs
+
+    def _pairs(
+        self, footage: "Footage", estimator: FlowEstimator
+    ) -> "Generator[PairEstimate[TimedFrame]]":
+        threshold = None if self.config.ignore_cuts else CUT_THRESHOLD
+        both = self.config.both_ways
+        if self.config.warm_start or estimator.device.type != "cuda" or both:
+            yield from estimate_pairs(
+                estimator,
+                footage,
+                backward=both,
+                warm_start=self.config.warm_start,
+                cut_threshold=threshold,
+            )
+            return
+        yield from estimate_pairs_in_batches(
+            estimator,
+            footage,
+            batch=lambda height, width: min(MOST_PAIRS, PIXELS_AT_ONCE // (height * width)),
+            cut_threshold=threshold,
+        )
+
+
+class Footage:
+    """The frames of a clip whose files are local, and their names."""
+
+    def __init__(self, clip: Clip, config: BatchConfig) -> None:
+        self.clip, self.config = clip, config
+        self.names: list[str] = []
+        """Of the frames that were read so far."""
+        self._reader: VideoReader | None = None
+
+    def __iter__(self) -> Iterator[TimedFrame]:
+        if self.clip.second is not None:
+            yield from self._images([Path(self.clip.source), Path(self.clip.second)])
+        elif Path(self.clip.source).is_dir():
+            yield from self._images(list_images(self.clip.source)[:: self.config.every])
+        else:
+            yield from self._video()
+
+    def check(self) -> None:
+        """Refuse a clip that was not read to its end, or that has no pair.
+
+        Raises:
+            ImageError: It is damaged, or has fewer than two frames.
+        """
+        if self._reader is not None and self._reader.problem:
+            raise ImageError(self._reader.problem)
+        if len(self.names) < 2:
+            raise ImageError(
+                f"{self.clip.source} has {len(self.names)} frame; flow needs at least two"
+            )
+
+    def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
+        shape: tuple[int, ...] = ()
+        for number, path in enumerate(paths):
+            image = load_image(path)
+            shape = shape or image.shape
+            check_same_size({str(paths[0]): shape, str(path): image}, error=ImageError)
+            self.names.append(path.stem)
+            yield TimedFrame(number, scale_image(image, self._scale(image.shape)), Fraction(number))
+
+    def _video(self) -> Iterator[TimedFrame]:
+        start, end = (
+            None if moment is None else Fraction(moment).limit_denominator(10**6)
+            for moment in (self.clip.start, self.clip.end)
+        )
+        reader = VideoReader(
+            self.clip.source, start=start or Fraction(0), end=end, every=self.config.every
+        )
+        reader.scale = self._scale((reader.info.height, reader.info.width))
+        self._reader = reader
+        for frame in reader:
+            self.names.append(f"{frame.number:06d}")
+            yield frame
+
+    def _scale(self, shape: tuple[int, ...]) -> float:
+        if self.config.side is None:
+            return self.config.scale
+        return self.config.side / min(shape[:2])
+
+
+def fetch(clip: Clip, folder: Path) -> Clip:
+    """Return a clip whose files are local; remote ones are downloaded to a folder.
+
+    Raises:
+        ImageError: They cannot be downloaded.
+    """
+    sources = [clip.source] if clip.second is None else [clip.source, clip.second]
+    local = [
+        str(download(source, folder / f"source{number}")) if is_remote(source) else source
+        for number, source in enumerate(sources)
+    ]
+    return replace(clip, source=local[0], second=local[1] if len(local) > 1 else None)
+
+
+def download(source: str, folder: Path) -> Path:
+    """Download a file, or the frames of a folder; returns the local file or folder."""
+    store, path = open_store(source)
+    folder.mkdir()
+    with explaining(source, ImageError):
+        if store.isfile(path):
+            target = folder / PurePosixPath(path).name
+            store.get_file(path, str(target))
+            return target
+        frames = [
+            name
+            for name in store.ls(path, detail=False)
+            if PurePosixPath(name).suffix.lower() in FRAME_SUFFIXES
+        ]
+        if not frames:
+            raise ImageError(f"{source} does not exist, or holds no frames")
+        store.get(frames, [str(folder / PurePosixPath(name).name) for name in frames])
+    return folder
+
+
+def ran_out_of_memory(err: BaseException | None) -> bool:
+    """Whether an error, or what caused it, means that memory was short."""
+    while err is not None:
+        if isinstance(err, Exception) and is_out_of_memory(err):
+            return True
+        err = err.__cause__
+    return False

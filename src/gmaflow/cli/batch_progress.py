@@ -1,0 +1,137 @@
+"""The progress of a batch job: clips, pairs a second, time left, failures, and each machine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gmaflow.errors import printable, say
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from gmaflow.batch import BatchProgress
+
+LINE_EVERY = 10.0
+"""Seconds between lines where there is no terminal."""
+MOST_NODES = 12
+"""Machines that are listed; the rest is one line."""
+CONTINUES = "finished clips are kept; the same command continues"
+
+
+@contextmanager
+def show_batch(*, quiet: bool = False) -> Iterator[Callable[[BatchProgress], None]]:
+    """Give a function that shows progress, live on a terminal or as lines in a log."""
+    try:
+        if quiet:
+            yield lambda progress: None
+        elif sys.stderr.isatty():
+            yield from _live()
+        else:
+            yield _lines()
+    except KeyboardInterrupt as err:
+        raise KeyboardInterrupt(CONTINUES) from err
+
+
+def _live() -> Iterator[Callable[[BatchProgress], None]]:
+    from rich.console import Console
+    from rich.live import Live
+
+    shown: list[BatchProgress] = []
+
+    def render() -> RenderableType:
+        return draw(shown[0]) if shown else "looking at the inputs and the destination ..."
+
+    with Live(
+        get_renderable=render, console=Console(stderr=True), refresh_per_second=2, transient=True
+    ):
+        yield lambda progress: shown.__setitem__(slice(None), [progress])
+
+
+def _lines() -> Callable[[BatchProgress], None]:
+    following = time.monotonic() + LINE_EVERY
+
+    def show(progress: BatchProgress) -> None:
+        nonlocal following
+        if time.monotonic() >= following:
+            following = time.monotonic() + LINE_EVERY
+            say(f"gmaflow: {line_of(progress)}")
+
+    return show
+
+
+def line_of(progress: BatchProgress) -> str:
+    """Return the state as one line."""
+    finished = progress.finished_before + progress.done
+    parts = [
+        f"{finished:,} of {progress.total:,} clips",
+        f"{progress.pairs_per_second:,.3g} pairs/s",
+        f"{progress.failed + progress.failed_before:,} failed",
+    ]
+    if progress.seconds_left is not None:
+        parts.append(f"{duration(progress.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def draw(progress: BatchProgress) -> RenderableType:
+    """Draw the state for a terminal."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    finished = progress.finished_before + progress.done
+    bar = Table.grid(padding=(0, 1), expand=False)
+    share = finished / max(1, progress.total)
+    bar.add_row(
+        ProgressBar(total=max(1, progress.total), completed=finished, width=40),
+        f"{share:4.0%}",
+        Text(f"{finished:,} of {progress.total:,} clips", style="bold"),
+    )
+    figures = Text("  ").join(
+        [
+            Text(f"{progress.pairs_per_second:,.3g} pairs/s", style="cyan"),
+            Text(f"{progress.pairs:,} pairs"),
+            Text(f"{duration(progress.seconds)} gone"),
+            Text(f"{duration(progress.seconds_left)} left", style="green"),
+        ]
+    )
+    failed = progress.failed + progress.failed_before
+    if progress.finished_before:
+        figures.append(f"  {progress.finished_before:,} were there")
+    figures.append(f"  {failed:,} failed", style="red" if failed else "dim")
+    lines: list[RenderableType] = [bar, figures]
+    if progress.nodes:
+        lines.append(draw_nodes(progress))
+    if progress.last_failure is not None:
+        text = printable(f"{progress.last_failure.clip.identifier}: {progress.last_failure.error}")
+        lines.append(Text(f"last failure  {text}", style="red", overflow="ellipsis", no_wrap=True))
+    return Group(*lines)
+
+
+def draw_nodes(progress: BatchProgress) -> RenderableType:
+    """Draw a line for each machine."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("machine", no_wrap=True)
+    for title in ("workers", "clips", "pairs", "pairs/s"):
+        table.add_column(title, justify="right")
+    seconds = max(progress.seconds, 1e-9)
+    nodes = sorted(progress.nodes.items(), key=lambda item: -item[1].pairs)
+    for name, node in nodes[:MOST_NODES]:
+        figures = (len(node.workers), node.clips, node.pairs)
+        speed = f"{node.pairs / seconds:,.3g}"
+        table.add_row(printable(name), *(f"{figure:,}" for figure in figures), speed)
+    if len(nodes) > MOST_NODES:
+        table.add_row(f"and {len(nodes) - MOST_NODES} more")
+    return table
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration as hours, minutes and seconds."""
+    return "?" if seconds is None else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,418 @@
+"""`gmaflow track`: where the points of one frame are in every other frame of a video."""
+
+import csv
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gmaflow.cli.options import (
+    Estimator,
+    EstimatorOptions,
+    Json,
+    Overwrite,
+    check_cut_threshold,
+    parse,
+    parse_points,
+    progress_bar,
+)
+from gmaflow.cli.outputs import (
+    how_estimated,
+    is_folder,
+    refuse_existing,
+    refuse_inputs,
+    settings,
+)
+from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
+from gmaflow.io import (
+    VIDEO_OUTPUTS,
+    VideoReader,
+    VideoWriter,
+    ensure_can_encode,
+    ensure_can_fill,
+    read_ahead,
+    read_image,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gmaflow.inference import FlowEstimator, TrackedFrame, Tracks
+
+TRACK_FILES = (".npz", ".csv")
+LARGEST = 4e9
+"""Bytes of tracks that are collected in memory; more are only written frame by frame."""
+TOLD = 1e9
+"""Bytes from which on it is said how much memory dense tracks take."""
+_BYTES = 8 + 1 + 4  # position, visible, confidence
+_KEPT_BYTES = 300  # for each pixel, measured
+_POINTS_ACROSS = 24  # of the shorter side, for the default grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackOptions:
+    """Find where points of one frame are in every other frame, and when they are visible.
+
+    The input is a video or a folder of frames. The points are a grid over the reference frame, a
+    part of it (--mask), or chosen ones (--points). A point that is hidden for a while comes back. A
+    cut ends all tracks.
+
+    The output can be given more than once: .npz (arrays points, reference, positions, visible and
+    confidence), .csv (a row for each point and frame), a video with trails (.mp4 .mov .mkv .webm
+    .gif), in which hidden stretches are dotted. A folder gets an STMap for each frame, an .exr that
+    warps the frame onto the reference, for every pixel; its memory does not grow with the video.
+
+    Examples:
+      gmaflow track in.mp4 -o tracks.npz -o trails.mp4
+      gmaflow track in.mp4 -o points.csv --points 120,80 --points 300.5,200 --reference 12
+      gmaflow track frames/ -o trails.gif --grid 16 --mask person.png --fps 12
+      gmaflow track in.mp4 -o stmaps/ --reference 40
+    """
+
+    input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
+    """A video, or a folder of frames in natural order."""
+    targets: Annotated[
+        tuple[str, ...],
+        tyro.conf.UseAppendAction,
+        tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH"),
+    ] = ()
+    """A file of tracks, a video with trails, or a folder for STMaps; can be repeated."""
+    estimator: Estimator = field(default_factory=EstimatorOptions)
+    points: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")] = ()
+    """A point of the reference frame; can be repeated."""
+    points_file: Annotated[Path | None, tyro.conf.arg(metavar="CSV")] = None
+    """A file with x and y of a point in each line."""
+    grid: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
+    """Distance between the points of a grid; by default 24 points along the shorter side."""
+    mask: Annotated[Path | None, tyro.conf.arg(metavar="IMAGE")] = None
+    """An image of the frames' size: only its bright pixels are tracked."""
+    reference: int = 0
+    """The frame that the points are given in, counted from 0."""
+    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
+    """Where to begin: seconds, m:s or h:m:s."""
+    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
+    """Where to end."""
+    every: int = 1
+    """Use only every n-th frame."""
+    scale: float = 1.0
+    """Resize frames first; positions are in pixels of the resized frames."""
+    fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Folders of frames: frames per second of the video; 25 by default."""
+    trail: int = 12
+    """Videos: how many frames a trail goes back."""
+    cut_threshold: float = 0.4
+    """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
+    no_cuts: bool = False
+    """Track across cuts too."""
+    overwrite: Overwrite = False
+    json: Json = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether to show no progress."""
+        return self.json or self.estimator.quiet
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder for STMaps, if there is one."""
+        return next((Path(target) for target in self.targets if is_folder(target)), None)
+
+    @property
+    def files(self) -> list[Path]:
+        """The other outputs."""
+        return [Path(target) for target in self.targets if not is_folder(target)]
+
+    def check(self) -> None:
+        """Refuse options that are out of range or contradict each other."""
+        if not self.targets:
+            raise OutputError("there is no output; add -o tracks.npz, or -o trails.mp4")
+        if self.fps is not None and not self.input.is_dir():
+            raise FlowError("--fps is for folders of frames; a video keeps its own times")
+        if self.grid is not None and self.grid < 1:
+            raise FlowError(f"--grid {self.grid} is no distance; give 1 or more pixels")
+        if self.trail < 1:
+            raise FlowError(f"--trail {self.trail} is no number of frames; give 1 or more")
+        if (self.points or self.points_file) and (self.grid or self.mask):
+            raise FlowError("--points chooses points, --grid and --mask all in an area; drop one")
+        check_cut_threshold(self.cut_threshold)
+        if self.folder is not None and (len(self.targets) > 1 or self.picks_points):
+            raise OutputError(
+                f"{self.folder}: a folder gets STMaps of every pixel; give it as the only output, "
+                "without --points, --grid and --mask"
+            )
+
+    @property
+    def picks_points(self) -> bool:
+        """Whether the user chose what to track."""
+        return bool(self.points or self.points_file or self.grid or self.mask)
+
+
+def main(args: list[str]) -> None:
+    """Run the verb."""
+    options = parse(TrackOptions, args, verb="track")
+    options.check()
+    started = time.perf_counter()
+    report = run(options)
+    report["seconds"] = round(time.perf_counter() - started, 2)
+    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    if report["problem"]:
+        sys.exit(NOT_WHOLE)
+
+
+def run(options: TrackOptions) -> dict[str, object]:
+    """Track, and write the outputs; returns the report."""
+    check_outputs(options)
+    reader = VideoReader(
+        options.input,
+        start=parse_time(options.start),
+        end=None if options.end is None else parse_time(options.end),
+        every=options.every,
+        scale=options.scale,
+        fps=parse_fps(options.fps or USUAL_FPS),
+    )
+    points = None if options.folder else choose_points(options, reader)
+    check_memory(reader, points)
+    estimator = options.estimator.make()
+    tracked = track_frames(options, estimator, reader, points)
+    if options.folder:
+        count, cuts = write_maps(options.folder, tracked)
+        report: dict[str, object] = {"points": "every pixel", "visible": None}
+    else:
+        tracks, cuts = collect(tracked)
+        count = len(tracks.visible)
+        report = {"points": tracks.visible.shape[1], "visible": float(tracks.visible.mean())}
+        for path in options.files:
+            if path.suffix.lower() in TRACK_FILES:
+                tracks.save(path)
+            else:
+                write_video(options, path, reader, tracks)
+    if reader.problem:
+        say(f"gmaflow: {reader.problem}; the readable part was used")
+    return {
+        **settings(estimator),
+        "input": str(options.input),
+        "outputs": list(options.targets),
+        **report,
+        "reference": options.reference,
+        "frames": count,
+        "cuts": cuts,
+        "problem": reader.problem,
+    }
+
+
+def check_outputs(options: TrackOptions) -> None:
+    """Refuse outputs that cannot be written, before any work is done for them.
+
+    Raises:
+        OutputError: An output is refused.
+    """
+    for path in options.files:
+        if path.suffix.lower() not in (*TRACK_FILES, *VIDEO_OUTPUTS):
+            known = ", ".join([*TRACK_FILES, *sorted(VIDEO_OUTPUTS)])
+            raise OutputError(f"{path}: tracks are not written as {path.suffix}; use {known}")
+    refuse_inputs(options.files, [options.input])
+    refuse_existing(options.files, overwrite=options.overwrite)
+    folder = options.folder
+    if folder is not None:
+        ensure_can_encode("map.exr")
+        ensure_can_fill(folder)
+        if folder.is_dir() and any(folder.iterdir()) and not options.overwrite:
+            raise OutputError(f"{folder} is not empty; add --overwrite to write into it")
+
+
+def choose_points(options: TrackOptions, reader: VideoReader) -> "np.ndarray":
+    """Return the points to track, as chosen or on a grid.
+
+    Raises:
+        FlowError: There is none, or the mask does not fit.
+    """
+    import numpy as np
+
+    from gmaflow.inference import grid_points
+    from gmaflow.io.images import check_same_size
+
+    if options.points or options.points_file:
+        chosen = [*parse_points("--points", options.points), *read_points(options.points_file)]
+        return np.array(chosen, np.float32)
+    height, width = frame_size(reader)
+    mask = None
+    if options.mask is not None:
+        mask = read_image(options.mask).mean(axis=2) > 127
+        check_same_size(
+            {"the mask": mask, "the frames": (height, width)}, remedy="give a mask of their size"
+        )
+    spacing = options.grid or max(1, round(min(height, width) / _POINTS_ACROSS))
+    points = grid_points(height, width, spacing, mask=mask)
+    if not len(points):
+        raise FlowError(
+            f"{options.mask} selects no point of a grid of {spacing} px; make its area brighter or "
+            "larger, or --grid smaller"
+        )
+    return points
+
+
+def read_points(path: Path | None) -> list[tuple[float, float]]:
+    """Read a file with x and y of a point in each line; a first line of names is left out.
+
+    Raises:
+        FlowError: A line is something else.
+    """
+    if path is None:
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as err:
+        raise FlowError(f"{path} cannot be read as CSV ({err})") from None
+    if rows and [name.strip().lower() for name in rows[0][:2]] == ["x", "y"]:
+        del rows[0]
+    if not rows:
+        raise FlowError(f"{path} has no points; write x,y such as 120,80 into each line")
+    return list(parse_points(str(path), [",".join(row) for row in rows]))
+
+
+def frame_size(reader: VideoReader) -> tuple[int, int]:
+    """The height and width of the frames as they are read."""
+    with closing(iter(reader)) as frames:
+        for frame in frames:
+            return frame.image.shape[:2]
+    raise ImageError(reader.problem or f"{reader.path} has no frames")
+
+
+def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
+    """Refuse tracks that are too large to collect, and say what dense ones take, before the work.
+
+    Raises:
+        FlowError: They are.
+    """
+    frames = reader.num_frames
+    if points is None:
+        height, width = frame_size(reader)
+        kept = height * width * _KEPT_BYTES
+        if kept > TOLD:
+            say(
+                f"gmaflow: tracking every pixel of {height}x{width} keeps {kept / 1e9:.1f} GB, "
+                "beside what the network takes (limit that with --max-memory)"
+            )
+        return
+    if frames is None:
+        return
+    size = len(points) * frames * _BYTES
+    if size > LARGEST:
+        raise FlowError(
+            f"tracks of {counted(len(points), 'point')} through {counted(frames, 'frame')} take "
+            f"{size / 1e9:.0f} GB of memory; give a larger --grid, or a folder, which gets one "
+            "file after the other"
+        )
+
+
+def track_frames(
+    options: TrackOptions,
+    estimator: "FlowEstimator",
+    reader: VideoReader,
+    points: "np.ndarray | None",
+) -> "Iterator[TrackedFrame]":
+    """Track through the frames of the reader, and show progress."""
+    with (
+        progress_bar("frames", quiet=options.quiet) as show_progress,
+        closing(read_ahead(reader)) as frames,
+    ):
+        tracked = estimator.track(
+            (frame.image for frame in frames),
+            points,
+            reference=options.reference,
+            cut_threshold=None if options.no_cuts else options.cut_threshold,
+        )
+        for done, frame in enumerate(tracked, 1):
+            show_progress(done, reader.num_frames)
+            yield frame
+
+
+def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
+    """Collect the tracks; also return the frames at which cuts end them."""
+    from gmaflow.inference import Tracks
+
+    frames = list(tracked)
+    return Tracks.collect(frames), find_cuts([(frame.number, frame.cut) for frame in frames])
+
+
+def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, list[int]]:
+    """Write an STMap for each frame; beyond a cut there is none."""
+    from gmaflow.inference import st_map
+    from gmaflow.io import atomic_write
+    from gmaflow.io.exr import write_exr_map
+
+    seen = []
+    for frame in tracked:
+        seen.append((frame.number, frame.cut))
+        if not frame.cut:
+            with atomic_write(folder / f"{frame.number:06d}.exr") as file:
+                write_exr_map(file, st_map(frame))
+    return len(seen), find_cuts(seen)
+
+
+def find_cuts(frames: list[tuple[int, bool]]) -> list[int]:
+    """Return the first frames beyond a cut, from the reference's point of view."""
+    beyond = dict(frames)
+    inside = [number for number, cut in frames if not cut]
+    return [number for number in (min(inside) - 1, max(inside) + 1) if beyond.get(number)]
+
+
+def write_video(options: TrackOptions, path: Path, reader: VideoReader, tracks: "Tracks") -> None:
+    """Draw trails over the frames, which are read again."""
+    from gmaflow.viz import draw_trails, position_colors
+
+    colors = None
+    with (
+        progress_bar("drawing", quiet=options.quiet) as show_progress,
+        VideoWriter(
+            path,
+            fps=reader.info.fps / options.every,
+            time_base=reader.info.time_base,
+            pixel_aspect=reader.info.pixel_aspect,
+        ) as video,
+        closing(read_ahead(reader)) as frames,
+    ):
+        last, begin = None, Fraction(0)
+        for frame in frames:
+            if frame.number >= len(tracks.visible):
+                break
+            if last is not None:
+                video.write(last, time=begin, seconds=frame.time - reader.start - begin)
+            height, width = frame.image.shape[:2]
+            if colors is None:
+                colors = position_colors(tracks.points, height=height, width=width)
+            part = slice(max(0, frame.number - options.trail), frame.number + 1)
+            last = draw_trails(frame.image, tracks.positions[part], tracks.visible[part], colors)
+            begin = frame.time - reader.start if frame.number else Fraction(0)
+            show_progress(frame.number, len(tracks.visible))
+        if last is not None:
+            video.write(last, time=begin, seconds=options.every / reader.info.fps)
+
+
+def sentence(report: dict[str, object]) -> str:
+    """Return a report in words."""
+    points, outputs, cuts = report["points"], report["outputs"], report["cuts"]
+    assert isinstance(outputs, list)
+    assert isinstance(cuts, list)
+    frames = report["frames"]
+    assert isinstance(frames, int)
+    what = counted(points, "point") if isinstance(points, int) else str(points)
+    parts = [f"{what} of frame {report['reference']} through {counted(frames, 'frame')}"]
+    share = report["visible"]
+    if isinstance(share, float) and not math.isnan(share):
+        parts.append(f"{share:.0%} visible")
+    if cuts:
+        where = " and ".join(map(str, cuts))
+        what = "a cut ends" if len(cuts) == 1 else "cuts end"
+        parts.append(f"{what} the tracks at frame {where}")
+    return f"wrote {', '.join(outputs)}: {', '.join(parts)} ({how_estimated(report)})"

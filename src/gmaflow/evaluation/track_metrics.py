@@ -1,0 +1,54 @@
+"""Scores of tracks against known ones, as TAP-Vid (Doersch et al., 2022) defines them.
+
+Legend: n frames, k points.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+THRESHOLDS = (1, 2, 4, 8, 16)
+"""Distances in pixels over which accuracies are averaged."""
+
+
+@dataclass(frozen=True)
+class TrackScores:
+    """Scores of one clip, or their mean over clips; shares between 0 and 1."""
+
+    average_jaccard: float
+    """Found points, as a share of those found, missed and wrongly found; averaged over the
+    thresholds. A point is found if it is visible, said to be visible, and near enough."""
+    position_accuracy: float
+    """Visible points whose position is near enough, averaged over the thresholds."""
+    occlusion_accuracy: float
+    """Points and frames in which visible and not visible are told apart correctly."""
+
+    @classmethod
+    def mean(cls, clips: Sequence["TrackScores"]) -> "TrackScores":
+        """The mean over clips, in which every clip counts the same."""
+        return cls(*(float(np.mean([getattr(c, f.name) for c in clips])) for f in fields(cls)))
+
+
+def score_tracks(
+    positions: Float[np.ndarray, "n k 2"],
+    visible: Bool[np.ndarray, "n k"],
+    true_positions: Float[np.ndarray, "n k 2"],
+    truly_visible: Bool[np.ndarray, "n k"],
+    *,
+    reference: int = 0,
+) -> TrackScores:
+    """Score the tracks of points that are given in the frame `reference`, which does not count."""
+    counts = np.arange(len(positions)) != reference
+    found, truth = visible[counts], truly_visible[counts]
+    away = np.linalg.norm(positions[counts] - true_positions[counts], axis=-1)
+    accuracies, jaccards = [], []
+    for threshold in THRESHOLDS:
+        near = away < threshold  # false where the position is not a number
+        right = truth & found & near
+        wrong = found & ~(truth & near)
+        accuracies.append((near & truth).sum() / max(1, truth.sum()))
+        jaccards.append(right.sum() / max(1, truth.sum() + wrong.sum()))
+    agreement = float((found == truth).mean())
+    return TrackScores(float(np.mean(jaccards)), float(np.mean(accuracies)), agreement)

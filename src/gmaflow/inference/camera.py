@@ -1,0 +1,370 @@
+"""The camera's motion and what moves by itself, from the flow of a pair.
+
+What rests in the world moves in the image as the camera makes it move. A plane, or anything seen by
+a camera that only turns and zooms, moves by a homography. What is nearer or farther than that plane
+is shifted along lines through one point, the epipole: parallax.
+
+The homography is found by trying samples of four points and refined by iteratively reweighted least
+squares; the epipole likewise, from samples of two points that the homography does not explain. All
+of it is numpy on a grid of points, and gives the same result every time.
+
+Legend: n points, k samples.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Float64
+
+from gmaflow.errors import FlowError
+from gmaflow.io.images import check_same_size
+from gmaflow.viz.flow_colors import strips
+
+Points = Float64[np.ndarray, "n 2"]
+Homogeneous = Float64[np.ndarray, "n 3"]
+Matrix = Float64[np.ndarray, "3 3"]
+
+GRID_POINTS, FEW_POINTS = 4096, 512
+"""About as many points of the frame are used, and fewer to choose among samples."""
+FEWEST_POINTS = 16
+SAMPLES, REFINED = 300, 4
+"""Samples that are tried, and how many of the best are refined."""
+ROUNDS = 12
+"""Of reweighted least squares."""
+FINEST, COARSEST = 0.05, 1.0
+"""Pixels: the smallest and largest noise of flow that is assumed."""
+TOLERANCE = 2.5
+"""Points farther from the motion of the camera than so many times the noise do not follow it."""
+STRONG_PARALLAX = 0.1
+"""Share of the points that the epipole must explain and the homography does not."""
+OF_OUTLIERS = 0.4
+"""Share of the points beyond the homography that the epipole must explain."""
+SPREAD, EXTENT = 1.5, 0.6
+"""Parallax differs with depth by at least this factor, and is found over this share of the frame's
+height or width. Otherwise it would look the same if a single object moved."""
+STILL_CAMERA = 0.5
+"""Pixels: a camera that moves the image less has no parallax."""
+_SETTLED = 1e-6
+"""Change of a homography, in units of half a frame, that is too small to matter."""
+MOVING = 1.0
+"""Pixels: residual motion at which something is as likely to move by itself as not."""
+
+
+@dataclass(frozen=True, eq=False)
+class CameraMotion:
+    """How the camera moves the image between two frames, and what is left of the flow."""
+
+    flow: Float32[np.ndarray, "h w 2"]
+    """The flow it was fitted to."""
+    homography: Matrix
+    """From pixels (x, y, 1) of the first frame to those of the second; its last entry is 1."""
+    epipole: Float64[np.ndarray, "3"] | None
+    """Where lines of parallax meet, in homogeneous pixels of the second frame; None if a homography
+    explains what the camera does."""
+    noise: float
+    """Standard deviation, in pixels, of the flow around the motion of the camera."""
+    support: float
+    """Share of the used pixels that follow the camera."""
+
+    @cached_property
+    def motion(self) -> Float32[np.ndarray, "h w 2"]:
+        """The motion that the camera gives each pixel: the homography's, and parallax."""
+        height, width = self.flow.shape[:2]
+        motion = np.empty_like(self.flow)
+        for rows in strips(height, width):
+            y, x = np.mgrid[rows, :width][:, : height - rows.start].astype(np.float64)
+            start = np.stack([x, y], axis=-1).reshape(-1, 2)
+            found = project(self.homography, start)
+            if self.epipole is not None:
+                target = start + self.flow[rows].reshape(-1, 2)
+                along = _directions(self.epipole, found)
+                found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
+            motion[rows] = (found - start).reshape(-1, width, 2)
+        return motion
+
+    @cached_property
+    def residual(self) -> Float32[np.ndarray, "h w 2"]:
+        """The flow less the motion of the camera."""
+        return self.flow - self.motion
+
+    @cached_property
+    def moving(self) -> Float32[np.ndarray, "h w"]:
+        """How sure it is that a pixel moves by itself: 0 not at all, 0.5 as likely as not, 1."""
+        squared = np.nan_to_num(np.square(self.residual).sum(axis=2))
+        limit = max(MOVING, TOLERANCE * self.noise) ** 2
+        return squared / (squared + np.float32(limit))
+
+    def __repr__(self) -> str:
+        length = float(np.hypot(*np.moveaxis(self.motion, 2, 0)).mean())
+        parallax = "" if self.epipole is None else ", with parallax"
+        return f"<CameraMotion: mean {length:.2f} px{parallax}, {self.support:.0%} follow it>"
+
+
+def fit_camera(
+    flow: Float32[np.ndarray, "h w 2"], weight: Float[np.ndarray, "h w"] | None = None
+) -> CameraMotion:
+    """Find the motion of the camera in a flow.
+
+    Args:
+        flow: In pixels.
+        weight: How much each pixel counts, such as its confidence; 0 leaves it out.
+
+    Raises:
+        FlowError: Too few pixels count.
+    """
+    check_same_size({"the flow": flow, "the weights": weight})
+    points = _Correspondences.of(flow, weight)
+    matrix, noise = _find_homography(points)
+    epipole = _find_epipole(points, matrix, noise)
+    distance = _camera_distance(points, matrix, epipole)
+    support = points.share(distance < TOLERANCE * noise)
+    scale = points.scale
+    matrix = scale @ matrix @ np.linalg.inv(scale)
+    return CameraMotion(
+        flow=flow,
+        homography=matrix / matrix[2, 2],
+        epipole=None if epipole is None else scale @ epipole,
+        noise=noise,
+        support=support,
+    )
+
+
+def project(homography: Matrix, points: Points) -> Points:
+    """Apply a homography to points."""
+    found = points @ homography[:, :2].T + homography[:, 2]
+    # Points behind the camera stay where a very near one would be.
+    return found[:, :2] / np.maximum(found[:, 2:], 1e-6)
+
+
+@dataclass(frozen=True, eq=False)
+class _Correspondences:
+    """Points of a grid, where they go, and their weights; coordinates run from about -1 to 1."""
+
+    start: Points
+    target: Points
+    weight: Float64[np.ndarray, " n"]
+    """They sum to 1."""
+    scale: Matrix
+    """From these coordinates to pixels."""
+
+    @classmethod
+    def of(
+        cls, flow: Float32[np.ndarray, "h w 2"], weight: Float[np.ndarray, "h w"] | None
+    ) -> "_Correspondences":
+        height, width = flow.shape[:2]
+        step = max(1, round((height * width / GRID_POINTS) ** 0.5))
+        rows, columns = np.mgrid[step // 2 : height : step, step // 2 : width : step]
+        vectors = flow[rows, columns].astype(np.float64)
+        weights = np.ones(rows.shape) if weight is None else weight[rows, columns].astype(float)
+        used = np.isfinite(vectors).all(axis=2) & (weights > 0)
+        if used.sum() < FEWEST_POINTS:
+            raise FlowError(
+                f"{used.sum()} of {used.size} sampled pixels have a flow that counts; finding the "
+                f"motion of the camera takes {FEWEST_POINTS}: ignore fewer pixels"
+            )
+        start = np.stack([columns, rows], axis=2)[used].astype(np.float64)
+        centre, unit = np.array([width - 1, height - 1]) / 2, max(height, width) / 2
+        return cls(
+            start=(start - centre) / unit,
+            target=(start + vectors[used] - centre) / unit,
+            weight=weights[used] / weights[used].sum(),
+            scale=np.array([[unit, 0, centre[0]], [0, unit, centre[1]], [0, 0, 1]]),
+        )
+
+    @property
+    def unit(self) -> float:
+        """Pixels of one unit."""
+        return float(self.scale[0, 0])
+
+    def share(self, which: Bool[np.ndarray, " n"]) -> float:
+        """Return how much of the weight some points have."""
+        return float(self.weight[which].sum())
+
+    def some(self, count: int, among: Bool[np.ndarray, " n"] | None = None) -> "_Correspondences":
+        """Return about `count` of the points, or of some of them, spread over the frame."""
+        places = np.arange(len(self.weight)) if among is None else np.flatnonzero(among)
+        kept = places[:: max(1, round(len(places) / count))]
+        return replace(
+            self, start=self.start[kept], target=self.target[kept], weight=self.weight[kept]
+        )
+
+    def draw(
+        self, rng: np.random.Generator, size: tuple[int, int], among: Bool[np.ndarray, " n"]
+    ) -> np.ndarray:
+        """Draw samples of points by their weights."""
+        places = np.flatnonzero(among)
+        chance = self.weight[places] / self.weight[places].sum()
+        return rng.choice(places, size, p=chance)
+
+
+def _distance(points: _Correspondences, matrix: Matrix) -> Float64[np.ndarray, " n"]:
+    """Distance in pixels of the targets from where a homography moves the points."""
+    error = points.target - project(matrix, points.start)
+    return np.hypot(error[:, 0], error[:, 1]) * points.unit
+
+
+def _find_homography(points: _Correspondences) -> tuple[Matrix, float]:
+    """Return the homography that most points follow, and their noise in pixels."""
+    rng = np.random.default_rng(0)
+    samples = points.draw(rng, (SAMPLES, 4), np.ones(len(points.weight), bool))
+    tried = np.concatenate([np.eye(3)[None], _through_samples(points, samples)])
+    few = points.some(FEW_POINTS)
+    homogeneous = _homogeneous(few.start) @ tried.swapaxes(1, 2)
+    found = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
+    distance = np.linalg.norm(few.target - found, axis=2) * few.unit
+    best = np.argsort(_homography_cost(few, distance), kind="stable")[:REFINED]
+    refined = [
+        _refine_homography(few, tried[place], 2 * _noise(few, distance[place], COARSEST))
+        for place in best
+    ]
+    distance = np.stack([_distance(few, matrix) for matrix, _ in refined])
+    matrix, noise = refined[int(np.argmin(_homography_cost(few, distance)))]
+    return _refine_homography(points, matrix, 2 * noise)
+
+
+def _homography_cost(
+    points: _Correspondences, distance: Float64[np.ndarray, "k n"]
+) -> Float64[np.ndarray, " k"]:
+    """The cost at two levels of noise: one plane exactly is better than two planes roughly."""
+    return _cost(points, distance, COARSEST) + _cost(points, distance, COARSEST / 5)
+
+
+def _cost(
+    points: _Correspondences, distance: Float64[np.ndarray, "k n"], noise: float
+) -> Float64[np.ndarray, " k"]:
+    """The squared distance of points that follow, and the limit for all others."""
+    limit = TOLERANCE * noise
+    return np.square(np.minimum(distance / limit, 1)) @ points.weight
+
+
+def _through_samples(points: _Correspondences, samples: np.ndarray) -> Float64[np.ndarray, "k 3 3"]:
+    """Return the homography through each sample of four points."""
+    x, y = np.moveaxis(points.start[samples], 2, 0)
+    u, v = np.moveaxis(points.target[samples], 2, 0)
+    zero, one = np.zeros_like(x), np.ones_like(x)
+    for_u = np.stack([x, y, one, zero, zero, zero, -u * x, -u * y], axis=2)
+    for_v = np.stack([zero, zero, zero, x, y, one, -v * x, -v * y], axis=2)
+    left = np.concatenate([for_u, for_v], axis=1)
+    right = np.concatenate([u, v], axis=1)[..., None]
+    # Damped: samples on a line or with a point twice have no solution of their own.
+    normal = left.swapaxes(1, 2) @ left + 1e-10 * np.eye(8)
+    entries = np.linalg.solve(normal, left.swapaxes(1, 2) @ right)[..., 0]
+    return np.concatenate([entries, np.ones((len(entries), 1))], axis=1).reshape(-1, 3, 3)
+
+
+def _refine_homography(
+    points: _Correspondences, matrix: Matrix, noise: float
+) -> tuple[Matrix, float]:
+    """Improve a homography by Gauss-Newton steps with weights that fall with the distance."""
+    for _ in range(ROUNDS):
+        distance = _distance(points, matrix)
+        weight = points.weight / np.square(1 + np.square(distance / (TOLERANCE * noise)))
+        weight[distance > 2 * TOLERANCE * noise] = 0
+        before, matrix = matrix, _step(points, matrix, weight)
+        finer = min(noise, _noise(points, _distance(points, matrix), noise))
+        if np.abs(matrix - before).max() < _SETTLED and finer > 0.99 * noise:
+            break
+        noise = finer
+    return matrix, noise
+
+
+def _noise(points: _Correspondences, distance: Float64[np.ndarray, " n"], before: float) -> float:
+    """Standard deviation along an axis of the points that follow, from their lower quartile.
+
+    The median would include points of another plane that moves nearly alike.
+    """
+    near = distance < 2 * TOLERANCE * before
+    if not near.any():
+        return before
+    order = np.argsort(distance[near])
+    total = np.cumsum(points.weight[near][order])
+    quartile = distance[near][order][np.searchsorted(total, total[-1] / 4)]
+    # That of the length of a normal vector in the plane is 0.7585 standard deviations.
+    return float(np.clip(quartile / 0.7585, FINEST, COARSEST))
+
+
+def _step(points: _Correspondences, matrix: Matrix, weight: Float64[np.ndarray, " n"]) -> Matrix:
+    used = weight > 0
+    start, weight = points.start[used], weight[used]
+    homogeneous = np.concatenate([start, np.ones((len(start), 1))], axis=1)
+    depth = np.maximum(homogeneous @ matrix[2], 1e-6)[:, None]
+    found = project(matrix, start)
+    slope, zero = homogeneous / depth, np.zeros_like(homogeneous)
+    of_x = np.concatenate([slope, zero, -found[:, :1] * slope[:, :2]], axis=1)
+    of_y = np.concatenate([zero, slope, -found[:, 1:] * slope[:, :2]], axis=1)
+    error = points.target[used] - found
+    weighted_x, weighted_y = of_x * weight[:, None], of_y * weight[:, None]
+    normal = of_x.T @ weighted_x + of_y.T @ weighted_y + 1e-12 * np.eye(8)
+    change = np.linalg.solve(normal, weighted_x.T @ error[:, 0] + weighted_y.T @ error[:, 1])
+    return matrix + np.append(change, 0).reshape(3, 3)
+
+
+def _directions(epipole: Float64[np.ndarray, "3"], points: Points) -> Points:
+    """Unit vectors of the lines through points and the epipole, which may be at infinity."""
+    towards = epipole[:2] - points * epipole[2]
+    length = np.hypot(towards[:, 0], towards[:, 1])[:, None]
+    return towards / np.maximum(length, 1e-12)
+
+
+def _camera_distance(
+    points: _Correspondences, matrix: Matrix, epipole: Float64[np.ndarray, "3"] | None
+) -> Float64[np.ndarray, " n"]:
+    """Distance in pixels of the targets from the homography or, with an epipole, from the line."""
+    if epipole is None:
+        return _distance(points, matrix)
+    return _line_distance(points, project(matrix, points.start), epipole[None])[0]
+
+
+def _line_distance(
+    points: _Correspondences, found: Points, epipoles: Float64[np.ndarray, "k 3"]
+) -> Float64[np.ndarray, "k n"]:
+    """Distance in pixels of the targets from the lines through epipoles and points."""
+    x, y = (epipoles[:, None, i] - found[:, i] * epipoles[:, None, 2] for i in (0, 1))
+    dx, dy = (points.target - found).T * points.unit
+    return np.abs(dx * y - dy * x) / np.maximum(np.hypot(x, y), 1e-12)
+
+
+def _find_epipole(
+    points: _Correspondences, matrix: Matrix, noise: float
+) -> Float64[np.ndarray, "3"] | None:
+    """Return the epipole, if parallax explains much of what the homography does not."""
+    limit = TOLERANCE * noise
+    beyond = _distance(points, matrix) > max(MOVING, 2 * limit)
+    moved = np.hypot(*(project(matrix, points.start) - points.start).T).mean() * points.unit
+    if points.share(beyond) < STRONG_PARALLAX or moved < STILL_CAMERA:
+        return None
+    outer = points.some(FEW_POINTS, beyond)
+    found = project(matrix, outer.start)
+    # The target of a point that rests is on a line with the epipole.
+    lines = np.cross(_homogeneous(found), _homogeneous(outer.target))
+    lines /= np.hypot(lines[:, 0], lines[:, 1])[:, None]
+    parallax = np.hypot(*(outer.target - found).T)
+    everywhere = np.ones(len(outer.weight), bool)
+    first, second = outer.draw(np.random.default_rng(0), (SAMPLES, 2), everywhere).T
+    tried = np.cross(lines[first], lines[second])
+    tried = tried[np.linalg.norm(tried, axis=1) > 1e-9]
+    if not len(tried):
+        return None
+    epipole = tried[int(np.argmin(_cost(outer, _line_distance(outer, found, tried), noise)))]
+    for _ in range(ROUNDS):
+        distance = _line_distance(outer, found, epipole[None])[0]
+        # The distance of a target from the line through the epipole is that of the epipole from the
+        # target's own line, times the parallax over the distance to the epipole.
+        reach = np.linalg.norm(epipole[:2] - found * epipole[2], axis=1)
+        weight = outer.weight * np.square(parallax / np.maximum(reach, 1e-9))
+        weight = weight / np.square(1 + np.square(distance / limit))
+        weight[distance > 2 * limit] = 0
+        epipole = np.linalg.eigh(lines.T @ (lines * weight[:, None]))[1][:, 0]
+    explained = _line_distance(outer, found, epipole[None])[0] < limit
+    part = outer.share(explained) / outer.share(everywhere)
+    if part < OF_OUTLIERS or part * points.share(beyond) < STRONG_PARALLAX:
+        return None
+    least, most = np.quantile(parallax[explained], [0.1, 0.9])
+    left_top, right_bottom = np.quantile(outer.start[explained], [0.05, 0.95], axis=0)
+    extent = (right_bottom - left_top) / np.ptp(points.start, axis=0)
+    return epipole if most > SPREAD * least and extent.max() > EXTENT else None
+
+
+def _homogeneous(points: Points) -> Homogeneous:
+    return np.concatenate([points, np.ones((len(points), 1))], axis=1)

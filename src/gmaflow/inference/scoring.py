@@ -1,0 +1,139 @@
+"""How much moves in a clip, as a few numbers: the motion score that video curation uses."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool
+
+from gmaflow.errors import FlowError
+from gmaflow.inference.flow import BidirectionalFlow, Flow
+
+STILL = 0.5
+"""Pixels that move less than this, in pixels, are still."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MotionScore:
+    """The motion of a clip: lengths in pixels between two frames, over all pixels of all pairs."""
+
+    pairs: int
+    """Pairs of frames with flow."""
+    cuts: int
+    """Pairs without flow, because the second frame belongs to another shot."""
+    height: int
+    width: int
+    mean: float
+    median: float
+    p95: float
+    """The length that 95 % of the pixels do not exceed."""
+    still: float
+    """Share of pixels that move less than half a pixel."""
+    camera: float
+    """Mean length of the camera's motion."""
+    residual: float
+    """Mean length of what is left without it."""
+    moving: float
+    """Share of the frame that moves by itself."""
+
+
+class MotionScorer:
+    """Adds up the motion of a clip, pair by pair; memory does not grow with the clip."""
+
+    def __init__(self) -> None:
+        self._pairs = self._cuts = self._pixels = 0
+        self._size = (0, 0)
+        self._sums = np.zeros(5)
+        self._histogram = np.zeros(_BINS, np.int64)
+
+    def add(
+        self,
+        flow: Flow | BidirectionalFlow | None,
+        *,
+        ignore: Bool[np.ndarray, "h w"] | None = None,
+    ) -> None:
+        """Add the flow of a pair, or None for a cut.
+
+        Args:
+            flow: The flow; in both directions its confidence helps to find the camera's motion.
+            ignore: Pixels of the first frame that do not count.
+
+        Raises:
+            FlowError: The mask has another size, or leaves too few pixels.
+        """
+        if flow is None:
+            self._cuts += 1
+            return
+        camera = flow.camera(ignore=ignore)
+        forward = flow.forward if isinstance(flow, BidirectionalFlow) else flow
+        counts = np.isfinite(forward.array).all(axis=2)
+        for unused in (ignore, None if forward.valid is None else ~forward.valid):
+            counts = counts if unused is None else counts & ~unused
+        length, moved, left = (
+            np.hypot(vectors[counts, 0], vectors[counts, 1])
+            for vectors in (forward.array, camera.motion, camera.residual)
+        )
+        self._pairs += 1
+        self._pixels += len(length)
+        self._size = forward.shape[:2]
+        self._sums += [
+            values.sum(dtype=np.float64)
+            for values in (length, length < STILL, moved, left, camera.moving[counts])
+        ]
+        self._histogram += np.bincount(_bin(length), minlength=_BINS)
+
+    def result(self) -> MotionScore:
+        """Return the score of what was added.
+
+        Raises:
+            FlowError: No pair has flow.
+        """
+        if not self._pairs:
+            found = "every pair of its frames is a cut" if self._cuts else "there is one frame"
+            raise FlowError(f"there is no motion to score: {found}; it takes two frames of a shot")
+        mean, still, camera, residual, moving = (float(s) / self._pixels for s in self._sums)
+        return MotionScore(
+            pairs=self._pairs,
+            cuts=self._cuts,
+            height=self._size[0],
+            width=self._size[1],
+            mean=mean,
+            median=self._quantile(0.5),
+            p95=self._quantile(0.95),
+            still=still,
+            camera=camera,
+            residual=residual,
+            moving=moving,
+        )
+
+    def _quantile(self, share: float) -> float:
+        total = np.cumsum(self._histogram)
+        place = int(np.searchsorted(total, share * total[-1]))
+        # The middle of the bin.
+        low, high = (np.array([place + i], np.uint32) << _SHIFT for i in (0, 1))
+        return float((low.view(np.float32)[0] + high.view(np.float32)[0]) / 2)
+
+
+def score_motion(flows: Iterable[Flow | BidirectionalFlow | None]) -> MotionScore:
+    """Score the motion of a clip in one pass.
+
+    Args:
+        flows: The flow of each pair of frames, None for a cut.
+
+    Raises:
+        FlowError: There is no flow.
+    """
+    scorer = MotionScorer()
+    for flow in flows:
+        scorer.add(flow)
+    return scorer.result()
+
+
+# Quantiles come from a histogram with bins of equal width on a logarithmic scale. The upper half of
+# a positive float32 is such a bin: values in one differ by less than 0.8 %.
+_SHIFT = 16
+_BINS = 1 << (32 - _SHIFT - 1)
+
+
+def _bin(length: np.ndarray) -> np.ndarray:
+    return length.astype(np.float32).view(np.uint32) >> _SHIFT

@@ -1,0 +1,156 @@
+"""Tracks: where points of one frame are in every other frame, and whether they are visible there.
+
+Legend: n frames, k points. A dense track has the axes h w instead of k.
+"""
+
+import csv
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32
+
+from gmaflow.errors import FlowFileError, OutputError
+from gmaflow.io import atomic_write
+from gmaflow.io.paths import PathLike, require_file
+
+SUFFIXES = (".npz", ".csv")
+"""Files that `Tracks.save` writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrackedFrame:
+    """The tracked points in one frame."""
+
+    number: int
+    """The number of the frame, from 0."""
+    reference: int
+    """The number of the frame that the points are given in."""
+    positions: Float32[np.ndarray, "*points 2"]
+    """In pixels: x, then y; NaN beyond a cut. The position of a hidden point is a guess."""
+    visible: Bool[np.ndarray, "*points"]
+    """False if the point is hidden or out of the frame."""
+    confidence: Float32[np.ndarray, "*points"]
+    """How well the flow to the point agrees with the flow back, at the worst link of the chain: 1
+    exactly, 0.5 just enough."""
+    cut: bool = False
+    """Whether there is a cut between this frame and the reference."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """The tracks of k points through n frames."""
+
+    points: Float32[np.ndarray, "k 2"]
+    """The points in the reference frame: x, then y."""
+    reference: int
+    """The number of that frame."""
+    positions: Float32[np.ndarray, "n k 2"]
+    visible: Bool[np.ndarray, "n k"]
+    confidence: Float32[np.ndarray, "n k"]
+
+    def __repr__(self) -> str:
+        frames, points = self.visible.shape
+        return (
+            f"<Tracks of {points} points through {frames} frames, reference {self.reference}, "
+            f"{self.visible.mean():.1%} visible>"
+        )
+
+    @classmethod
+    def collect(cls, frames: Iterable[TrackedFrame]) -> "Tracks":
+        """Put tracked frames, in any order, into one object; dense ones row by row."""
+        ordered = sorted(frames, key=lambda frame: frame.number)
+        positions, visible, confidence = (
+            np.stack([getattr(frame, name) for frame in ordered])
+            for name in ("positions", "visible", "confidence")
+        )
+        count, reference = len(ordered), ordered[0].reference
+        positions = positions.reshape(count, -1, 2)
+        return cls(
+            positions[reference],
+            reference,
+            positions,
+            visible.reshape(count, -1),
+            confidence.reshape(count, -1),
+        )
+
+    def save(self, path: PathLike) -> None:
+        """Write an .npz with an array for each attribute, or a .csv with a row for each position.
+
+        Raises:
+            OutputError: The suffix is another one, or the file cannot be written.
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise OutputError(f"{path}: tracks are written as .npz or .csv")
+        with atomic_write(path) as file:
+            if suffix == ".npz":
+                np.savez_compressed(
+                    file,
+                    points=self.points,
+                    reference=np.int64(self.reference),
+                    positions=self.positions,
+                    visible=self.visible,
+                    confidence=self.confidence,
+                )
+            else:
+                self._write_csv(file)
+
+    def _write_csv(self, raw: IO[bytes]) -> None:
+        with TextIOWrapper(raw, "utf-8", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("frame", "point", "x", "y", "visible", "confidence"))
+            for frame, values in enumerate(
+                zip(self.positions, self.visible, self.confidence, strict=True)
+            ):
+                for point, ((x, y), visible, confidence) in enumerate(zip(*values, strict=True)):
+                    row = (f"{x:.3f}", f"{y:.3f}", int(visible), f"{confidence:.3f}")
+                    writer.writerow((frame, point, *row))
+
+
+def read_tracks(path: PathLike) -> Tracks:
+    """Read an .npz that `Tracks.save` wrote.
+
+    Raises:
+        FlowFileError: It is not such a file, or is damaged.
+    """
+    path = require_file(path, FlowFileError, "a file of tracks")
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Tracks(
+                arrays["points"],
+                int(arrays["reference"]),
+                arrays["positions"],
+                arrays["visible"],
+                arrays["confidence"],
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
+        raise FlowFileError(f"{path}: not a valid .npz file of tracks ({err})") from err
+
+
+def grid_points(
+    height: int, width: int, spacing: int, *, mask: Bool[np.ndarray, "h w"] | None = None
+) -> Float32[np.ndarray, "k 2"]:
+    """Return the points of a regular grid, centred in the frame; with a mask, those inside it."""
+    rows, columns = (
+        np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
+    )
+    x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
+    kept = np.ones(len(x), bool) if mask is None else mask[y, x]
+    return np.stack([x, y], axis=1)[kept].astype(np.float32)
+
+
+def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:
+    """Return a dense track as an STMap: where in the frame each reference pixel is.
+
+    The first two channels run from 0 to 1, right and up, as compositing programs expect; the third
+    is 1 where the pixel is visible.
+    """
+    height, width = frame.visible.shape
+    x, y = frame.positions[..., 0], frame.positions[..., 1]
+    seen = frame.visible.astype(np.float32)
+    return np.stack([(x + 0.5) / width, 1 - (y + 0.5) / height, seen], axis=2)

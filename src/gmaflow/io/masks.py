@@ -1,0 +1,113 @@
+"""Masks of pixels to ignore: one image for all frames, or a folder or video with one for each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+from gmaflow.errors import FlowError, counted
+from gmaflow.io.images import IMAGE_SUFFIXES, check_same_size, read_image, scale_image
+from gmaflow.io.paths import PathLike
+from gmaflow.io.video_reader import TimedFrame, VideoReader
+
+_MIDDLE_GREY = 127
+
+
+def read_mask(path: PathLike) -> Bool[np.ndarray, "h w"]:
+    """Read an image as a mask: true where it is lighter than middle grey.
+
+    Raises:
+        ImageError: The image does not exist or is damaged.
+    """
+    return _as_mask(read_image(path))
+
+
+class MaskReader:
+    """The masks of a clip's frames, true where a pixel is ignored: white, not black.
+
+    An image holds for every frame. A folder of images or a video has a mask for each frame of the
+    clip, and the same part of it is read as of the clip. Masks of a video are asked for in rising
+    order at best: to go back, it is read again from its beginning.
+
+    Args:
+        path: The image, folder or video.
+        clip: The reader of the frames.
+        count: How many frames there are, if they have no reader.
+
+    Raises:
+        ImageError: The masks cannot be read.
+        FlowError: Their size or number is not that of the frames.
+    """
+
+    def __init__(
+        self, path: PathLike, *, clip: VideoReader | None = None, count: int | None = None
+    ) -> None:
+        self.path = Path(path)
+        self._still: UInt8[np.ndarray, "h w 3"] | None = None
+        self._reader: VideoReader | None = None
+        self._frames: Iterator[TimedFrame] = iter(())
+        self._last: TimedFrame | None = None
+        suffix = self.path.suffix.lower()
+        if not self.path.is_dir() and suffix in IMAGE_SUFFIXES - {".gif"}:
+            self._still = read_image(path)
+            size = self._still.shape[:2]
+        else:
+            self._reader = VideoReader(path) if clip is None else clip.alike(path)
+            info = self._reader.info
+            size = (info.height, info.width)
+            self._check_count(info.num_frames, clip.info.num_frames if clip else count)
+        if clip is not None:
+            self._check_size(size, (clip.info.height, clip.info.width))
+            if self._still is not None:
+                self._still = scale_image(self._still, clip.scale)
+
+    def mask(self, number: int, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
+        """Return the mask of a frame.
+
+        Args:
+            number: The number of the frame, from 0.
+            size: Its height and width.
+
+        Raises:
+            FlowError: There is no such mask, it has another size, or it ignores every pixel.
+        """
+        image = self._still if self._reader is None else self._advance(self._reader, number)
+        assert image is not None
+        self._check_size(image.shape[:2], size[:2])
+        mask = _as_mask(image)
+        if mask.all():
+            raise FlowError(
+                f"{self.path} ignores every pixel of frame {number}; white is ignored, black is "
+                "used: leave some pixels black"
+            )
+        return mask
+
+    def _advance(self, reader: VideoReader, number: int) -> UInt8[np.ndarray, "h w 3"]:
+        if self._last is None or self._last.number > number:
+            self._frames, self._last = iter(reader), None
+        while self._last is None or self._last.number < number:
+            known = 0 if self._last is None else self._last.number + 1
+            self._last = next(self._frames, None)
+            if self._last is None:
+                raise FlowError(
+                    f"{self.path} has {counted(known, 'mask')}, but there are more frames; give "
+                    "one for each, or one image for all"
+                )
+        return self._last.image
+
+    def _check_count(self, found: int | None, wanted: int | None) -> None:
+        if found is not None and wanted is not None and found != wanted:
+            raise FlowError(
+                f"{self.path} has {counted(found, 'mask')} for {counted(wanted, 'frame')}; give "
+                "one for each, or one image for all"
+            )
+
+    def _check_size(self, size: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+        things = {f"the mask {self.path}": size, "the frames": wanted}
+        check_same_size(things, remedy="give a mask of the frames' size")
+
+
+def _as_mask(image: UInt8[np.ndarray, "h w 3"]) -> Bool[np.ndarray, "h w"]:
+    light: Bool[np.ndarray, "h w"] = image.max(axis=2) > _MIDDLE_GREY
+    return light

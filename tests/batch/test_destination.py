@@ -1,0 +1,85 @@
+"""Destinations behave alike, local and remote, and recognise finished clips by names."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gmaflow.batch.destination import STALE, Destination, FinishedClips, HashSet, record_name
+from gmaflow.batch.manifest import Clip
+from gmaflow.errors import FlowError, OutputError
+
+
+@pytest.fixture(params=["local", "memory"])
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    if request.param == "local":
+        return Destination(str(tmp_path / "out"))
+    pytest.importorskip("fsspec")
+    return Destination(f"memory://{tmp_path.name}")
+
+
+def test_files_come_back(destination: Destination) -> None:
+    assert destination.is_empty()
+    assert destination.read("a/b.txt") is None
+    destination.write("a/b.txt", b"one")
+    with destination.scratch() as scratch:
+        (scratch / "x").write_bytes(b"two")
+        destination.put(scratch / "x", "a/c/d.txt")
+        assert not (scratch / "x").exists()
+    assert not scratch.exists()
+    assert sorted(destination.names("a")) == ["b.txt", "c/d.txt"]
+    assert list(destination.names("none")) == []
+    assert destination.read_many(["a/b.txt", "a/c/d.txt"]) == [b"one", b"two"]
+    assert not destination.is_empty()
+
+
+def test_a_clip_is_finished_when_its_record_is_there(destination: Destination) -> None:
+    one, other = Clip("x/one.v2", "/data/1.mp4"), Clip("other", "/data/2.mp4")
+    assert one not in FinishedClips(destination)
+    destination.write(record_name(one), b"{}")
+    destination.write("other.npz", b"written, but not to its end")
+    finished = FinishedClips(destination)
+    assert len(finished) == 1
+    assert one in finished
+    assert other not in finished
+    assert not finished.clashes(one)
+    assert not finished.clashes(other)
+    assert finished.clashes(Clip("x/one.v2", "/elsewhere/1.mp4"))
+
+
+def test_unfinished_files_of_this_run_and_of_long_ago_are_removed(tmp_path: Path) -> None:
+    destination, other = Destination(str(tmp_path)), Destination(str(tmp_path))
+    killed = tmp_path / "_partial" / "0123456789abcdef"
+    killed.mkdir(parents=True)
+    with destination.scratch() as ours, other.scratch() as theirs:
+        destination.remove_unfinished()
+        assert not ours.exists()
+        assert theirs.exists()
+        assert killed.exists()
+    os.utime(killed, (0, killed.stat().st_mtime - 2 * STALE))
+    other.remove_unfinished()
+    assert not (tmp_path / "_partial").exists()
+
+
+def test_a_place_that_cannot_be_written_to_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="file is a file"):
+        Destination(str(tmp_path / "file" / "out")).check()
+
+
+def test_an_unknown_store_gets_a_sentence() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(FlowError, match=r"nowhere://x cannot be used"):
+        Destination("nowhere://x").is_empty()
+
+
+def test_a_set_of_hashes_is_a_set() -> None:
+    some = HashSet()
+    assert "a" not in some
+    for number in range(1000):
+        some.add(str(number))
+    assert all(str(number) in some for number in range(1000))
+    assert not any(str(number) in some for number in range(1000, 2000))
+    assert not some.repeated()
+    some.add("7")
+    assert len(some.repeated()) == 1

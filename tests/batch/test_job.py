@@ -1,0 +1,203 @@
+"""A job does what is missing, once; failures are rows; other jobs' destinations are refused.
+
+Destinations in memory keep the work in this process, which needs no worker processes.
+"""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gmaflow.batch import BatchConfig, BatchProgress, run_batch
+from gmaflow.batch.destination import RECORDS, SHARDS, Destination
+from gmaflow.errors import FlowError, OutputError
+
+pytest.importorskip("fsspec")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> str:
+    return f"memory://job-{tmp_path.name}"
+
+
+def contents(url: str) -> dict[str, bytes]:
+    destination = Destination(url)
+    return {name: destination.read(name) or b"" for name in destination.names("")}
+
+
+def run(config: BatchConfig, inputs: Path | str, output: str) -> BatchProgress:
+    return run_batch(config, [str(inputs)], output)
+
+
+def failures(url: str, name: str = "failures.jsonl") -> list[dict[str, str]]:
+    return [json.loads(line) for line in (Destination(url).read(name) or b"").splitlines()]
+
+
+def test_a_second_run_computes_nothing(config: BatchConfig, clips: Path, memory: str) -> None:
+    first = run(config, clips, memory)
+    assert (first.total, first.done, first.failed, first.pairs) == (9, 8, 1, 16)
+    stored = contents(memory)
+    again = run(config, clips, memory)
+    assert (again.finished_before, again.failed_before, again.done) == (8, 1, 0)
+    assert contents(memory) == stored
+
+
+def test_only_what_is_missing_is_computed(config: BatchConfig, clips: Path, memory: str) -> None:
+    run(config, clips, memory)
+    stored = contents(memory)
+    store = Destination(memory)
+    from gmaflow.io.remote import open_store
+
+    files, _ = open_store(memory)
+    # One clip loses its record: as if it had been killed before the last write.
+    lost = next(name for name in store.names(RECORDS) if "/03." in name)
+    files.rm(f"{memory}/{RECORDS}/{lost}")
+    done: list[str] = []
+
+    def watch(progress: BatchProgress) -> None:
+        done.extend([progress.last.clip.identifier] if progress.last else [])
+
+    run_batch(config, [str(clips)], memory, watch=watch)
+    assert done == ["03"]
+    assert contents(memory) == stored
+
+
+def test_shards_give_the_same_bytes_as_one_run(
+    config: BatchConfig, clips: Path, memory: str
+) -> None:
+    config = replace(config, write="flow,statistics")
+    whole = run(config, clips, memory)
+    parts = [run(replace(config, shard=f"{n}/3"), clips, f"{memory}-s") for n in (1, 2, 3)]
+    assert sum(part.total for part in parts) == whole.total
+    assert sum(part.done for part in parts) == whole.done
+    # A last run over everything computes nothing, and writes one table.
+    last = run(config, clips, f"{memory}-s")
+    assert (last.done, last.failed_before) == (0, 1)
+    stored, sharded = contents(memory), contents(f"{memory}-s")
+    own = {name for name in sharded if name.startswith(SHARDS)}
+    assert len(own) == 4  # three tables, one list of failures
+    assert stored.keys() - sharded.keys() == {"failures.jsonl"}
+    assert all(sharded[name] == stored[name] for name in sharded.keys() - own)
+
+
+def test_failed_clips_are_tried_again_when_asked(
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "clips"
+    shutil.copytree(clips / "00", source / "a")
+    shutil.copytree(clips / "bad", source / "b")
+    assert run(config, source, memory).failed == 1
+    (row,) = failures(memory)
+    assert (row["id"], row["source"]) == ("b", str(source / "b"))
+    assert "differ in size" in row["reason"]
+    (source / "b" / "frame2.png").unlink()
+    waiting = run(config, source, memory)
+    assert (waiting.done, waiting.failed_before, waiting.left) == (0, 1, 0)
+    retried = run(replace(config, retry_failed=True), source, memory)
+    assert (retried.done, retried.failed) == (1, 0)
+    assert failures(memory) == []
+    assert run(config, source, memory).finished_before == 2
+
+
+def test_a_row_of_a_clip_that_fails_again_is_not_doubled(
+    config: BatchConfig, clips: Path, memory: str
+) -> None:
+    run(config, clips / "bad", memory)
+    assert run(replace(config, retry_failed=True), clips / "bad", memory).failed == 1
+    assert len(failures(memory)) == 1
+
+
+def test_tables_have_a_row_for_each_finished_clip(
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+) -> None:
+    run(replace(config, write="statistics"), clips, memory)
+    text = (Destination(memory).read("clips.csv") or b"").decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["id"] for row in rows] == [f"{n:02d}" for n in range(8)]
+    assert all(float(row["max_length"]) >= float(row["mean_length"]) > 0 for row in rows)
+    pq = pytest.importorskip("pyarrow.parquet")
+    run(replace(config, write="statistics", table="parquet"), clips, memory)
+    path = tmp_path / "t.parquet"
+    path.write_bytes(Destination(memory).read("clips.parquet") or b"")
+    table = pq.read_table(path).to_pylist()
+    assert [(r["id"], r["pairs"]) for r in table] == [(r["id"], int(r["pairs"])) for r in rows]
+    assert [r["mean_length"] for r in table] == [float(r["mean_length"]) for r in rows]
+
+
+def test_two_clips_of_one_name_are_refused(
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text(f"path,id\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
+    with pytest.raises(FlowError, match=r"two clips have the identifier 'x': .*/00 and .*/02"):
+        run(config, manifest, memory)
+    assert not any(name.startswith(RECORDS) for name in contents(memory))
+
+
+def test_another_jobs_destination_is_refused(
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+) -> None:
+    run(config, clips / "00", memory)
+    with pytest.raises(OutputError, match="another job's, started with iters 1, not 2"):
+        run(replace(config, iters=2), clips / "00", memory)
+    with pytest.raises(OutputError, match="another job's, started with format flo, not npz"):
+        run(replace(config, format="npz"), clips / "00", memory)
+    # The same name from another folder is another clip.
+    shutil.copytree(clips / "00", tmp_path / "other" / "00")
+    with pytest.raises(OutputError, match="holds another clip called '00'"):
+        run(config, tmp_path / "other" / "00", memory)
+    # More clips of the same job are welcome.
+    assert run(config, clips, memory).finished_before == 1
+    Destination(f"{memory}-x").write("mine.txt", b"")
+    with pytest.raises(OutputError, match="holds files that no batch job wrote"):
+        run(config, clips, f"{memory}-x")
+    Destination(f"{memory}-y").write("batch.json", b"{")
+    with pytest.raises(OutputError, match=r"batch\.json is damaged"):
+        run(config, clips, f"{memory}-y")
+
+
+def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, memory: str) -> None:
+    def stop(progress: BatchProgress) -> None:
+        if progress.done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batch(config, [str(clips)], memory, watch=stop)
+    rest = run(config, clips, memory)
+    assert (rest.finished_before, rest.done, rest.failed + rest.failed_before) == (5, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"write": "flow,colours"}, "output 'colours' is not known"),
+        ({"format": "gif"}, "flow format 'gif' is not known"),
+        ({"engine": "dask"}, "engine 'dask' is not known"),
+        ({"shard": "0/8"}, "give I/N with I from 1 to N"),
+        ({"shard": "9/8"}, "give I/N with I from 1 to N"),
+        ({"workers": 0}, "give at least 1"),
+        ({"side": 8}, "give 16 to 8192"),
+        ({"side": 256, "scale": 0.5}, "not both"),
+        ({"num_gpus": 0.0}, "out of range"),
+    ],
+)
+def test_options_that_cannot_be_used_get_a_sentence(options: dict[str, object], told: str) -> None:
+    with pytest.raises(FlowError, match=told):
+        BatchConfig(**options)  # type: ignore[arg-type]
+
+
+def test_progress_adds_up(config: BatchConfig, clips: Path, memory: str) -> None:
+    seen: list[tuple[int, int | None]] = []
+    run_batch(
+        config,
+        [str(clips)],
+        memory,
+        watch=lambda p: seen.append((p.left, None if p.seconds_left is None else 1)),
+    )
+    assert [left for left, _ in seen] == list(range(9, -1, -1))
+    assert seen[0][1] is None
+    assert seen[-1][1] is not None

@@ -1,0 +1,135 @@
+"""Inputs become clips, and what cannot be one gets a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gmaflow.batch.manifest import Clip, ClipList, Columns, check_identifier, identifier_of
+from gmaflow.errors import FlowError
+from tests.batch.conftest import write_clip_frames
+
+
+def names(*inputs: Path | str, columns: Columns | None = None) -> list[str]:
+    return [clip.identifier for clip in ClipList([str(text) for text in inputs], columns)]
+
+
+@pytest.fixture
+def videos(tmp_path: Path) -> Path:
+    for name in ("a/2.mp4", "a/10.MP4", "b.webm", "notes.doc", ".hidden/c.mp4"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    write_clip_frames(tmp_path / "frames", 2, seed=0)
+    return tmp_path
+
+
+def test_a_folder_is_all_videos_and_frames_in_it(videos: Path) -> None:
+    assert names(videos) == ["b", "a/2", "a/10", "frames"]
+    assert names(videos / "frames") == ["frames"]
+    assert names(videos / "a" / "2.mp4", videos / "b.webm") == ["2", "b"]
+
+
+def test_a_pattern_names_clips_after_what_it_matches(videos: Path) -> None:
+    assert names(videos / "*" / "*.mp4") == ["a/2"]
+    assert names(f"{videos}/**/*.[mM][pP]4") == ["a/2", "a/10"]
+    assert names(f"{videos}/fram*") == ["frames"]
+
+
+def test_clips_do_not_depend_on_the_working_folder(
+    videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = list(ClipList([str(videos / "a")]))
+    monkeypatch.chdir(videos)
+    assert list(ClipList(["a"])) == whole
+    assert list(ClipList(["./b/../a/"])) == whole
+
+
+def test_manifests_say_the_same_in_every_format(tmp_path: Path) -> None:
+    rows = [
+        {"path": "x/a.mp4", "second": None, "id": "one"},
+        {"path": "/data/b.png", "second": "c.png", "id": None},
+        {"path": "s3://bucket/d.mp4", "second": None, "id": None},
+    ]
+    (tmp_path / "m.csv").write_text(
+        "path,second,id\nx/a.mp4,,one\n\n/data/b.png,c.png,\ns3://bucket/d.mp4,,\n"
+    )
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "m.tsv").write_text(
+        "id\tpath\tsecond\none\tx/a.mp4\n\t/data/b.png\tc.png\n\ts3://bucket/d.mp4\t\n"
+    )
+    wanted = [
+        Clip("one", f"{tmp_path}/x/a.mp4"),
+        Clip("data/b", "/data/b.png", f"{tmp_path}/c.png"),
+        Clip("bucket/d", "s3://bucket/d.mp4"),
+    ]
+    for name in ("m.csv", "m.jsonl", "m.tsv"):
+        assert list(ClipList([str(tmp_path / name)])) == wanted, name
+    (tmp_path / "m.txt").write_text("x/a.mp4\r\n\n/data/b.png\tc.png\ns3://bucket/d.mp4")
+    assert [(c.source, c.second) for c in ClipList([str(tmp_path / "m.txt")])] == [
+        (c.source, c.second) for c in wanted
+    ]
+
+
+def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
+    path = tmp_path / "kinetics.csv"
+    path.write_text("video,youtube_id,start,end\nv/a.mp4,abc,1.5,11.5\nv/a.mp4,abd,,\n")
+    found = list(ClipList([str(path)], Columns(path="video", identifier="youtube_id")))
+    assert [(clip.identifier, clip.start, clip.end) for clip in found] == [
+        ("abc", 1.5, 11.5),
+        ("abd", None, None),
+    ]
+    # One video, two parts: their records differ.
+    assert len({clip.source_hash for clip in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("m.csv", "file\na.mp4\n", "has no column 'path' but 'file'; name the column"),
+        ("m.csv", "path,id\na.mp4,1\n,2\n", "row 2 of .*m.csv has no file in the column 'path'"),
+        ("m.csv", "path,id\n", "has no rows"),
+        ("m.csv", "", "has no rows"),
+        ("m.csv", 'path\n"a.mp4\n', "cannot be read"),
+        ("m.jsonl", '{"path": "a.mp4"}\n{', "cannot be read .row 2"),
+        ("m.jsonl", '["a.mp4"]', "line 1 of .* is not an object"),
+        ("m.csv", "path,id\na.mp4,../../etc\n", "cannot be the name of a file"),
+        ("m.csv", "path,id\na.mp4,_clips/x\n", "cannot be the name of a file"),
+        ("m.csv", f"path,id\na.mp4,{'x' * 300}\n", "longer than 200 bytes"),
+        ("m.csv", "path,start\na.mp4,soon\n", "'soon' in the column 'start'; give seconds"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_gets_a_sentence(
+    tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FlowError, match=told):
+        list(ClipList([str(tmp_path / name)]))
+
+
+def test_a_manifest_of_bytes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_bytes(b"path\n\xff\xfe\x00.mp4\n")
+    with pytest.raises(FlowError, match=r"the manifest .*m\.csv cannot be read"):
+        list(ClipList([str(tmp_path / "m.csv")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{}/none.mp4", "does not exist"),
+        ("{}/none.csv", "the manifest .*none.csv cannot be read: no such file"),
+        ("{}/*.mkv", "matches no videos"),
+        ("{}/frames/*.png", "matches images such as .*; give the folders"),
+        ("{}/frames/frame0.png", "is one image; give the folder"),
+        ("{}/empty", "holds neither videos nor frames"),
+    ],
+)
+def test_an_input_that_cannot_be_used_gets_a_sentence(videos: Path, text: str, told: str) -> None:
+    (videos / "empty").mkdir()
+    with pytest.raises(FlowError, match=told):
+        names(text.format(videos))
+
+
+def test_an_identifier_of_a_path_is_a_name() -> None:
+    assert identifier_of("../x/./y.tar/a b.mp4") == "x/y.tar/a b"
+    for text in ("s3://bucket/a.mp4", "/a/b.avi", "a.b.c"):
+        assert check_identifier(identifier_of(text), "row 1") == identifier_of(text)

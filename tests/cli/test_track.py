@@ -1,0 +1,142 @@
+"""`gmaflow track`: points, outputs and refusals."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gmaflow.cli import track as verb
+from gmaflow.inference import read_tracks
+from gmaflow.io import VideoReader, write_image
+from tests.cli.conftest import Run
+from tests.io.clips import frame_times, moving, write_clip
+
+
+@pytest.fixture
+def fast(weights: dict[str, Path]) -> list[str]:
+    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six frames of 48x64; after the fourth another shot begins."""
+    path = tmp_path_factory.mktemp("clips") / "clip.mp4"
+    return write_clip(path, [*moving(4, seed=1), *moving(2, seed=2)])
+
+
+def report(run: Run, *args: str | Path) -> dict[str, Any]:
+    outcome = run("track", *args, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def test_arrays_rows_and_trails_of_one_run(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    outputs = [tmp_path / name for name in ("t.npz", "t.csv", "t.mp4")]
+    targets = [part for path in outputs for part in ("-o", path)]
+    told = report(run, clip, *targets, "--grid", "12", "--reference", "1", *fast)
+    assert (told["frames"], told["cuts"], told["points"]) == (6, [4], 24)
+    tracks = read_tracks(outputs[0])
+    assert tracks.reference == 1
+    assert tracks.positions.shape == (6, 24, 2)
+    assert np.isnan(tracks.positions[4:]).all()
+    assert len(outputs[1].read_text().splitlines()) == 1 + 6 * 24
+    assert [frame.image.shape for frame in VideoReader(outputs[2])] == [(48, 64, 3)] * 6
+    assert frame_times(outputs[2]) == frame_times(clip)
+    assert sorted(tmp_path.iterdir()) == sorted(outputs)
+
+
+def test_the_sentence_names_the_cut(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+    outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
+    assert outcome.code == 0, outcome.err
+    assert "1 point of frame 0 through 6 frames" in outcome.out
+    assert "a cut ends the tracks at frame 4" in outcome.out
+
+
+def test_points_from_options_a_file_and_a_mask(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    listed = tmp_path / "points.csv"
+    listed.write_text("x,y\n10,20\n30.5,4\n")
+    report(run, clip, "-o", tmp_path / "a.npz", "--points", "5,6", "--points-file", listed, *fast)
+    assert read_tracks(tmp_path / "a.npz").points.tolist() == [[5, 6], [10, 20], [30.5, 4]]
+    mask = np.zeros((48, 64, 3), np.uint8)
+    mask[8:24, 16:40] = 255
+    write_image(tmp_path / "mask.png", mask)
+    options = ("--mask", tmp_path / "mask.png", "--grid", "4", "--end", "0.1")
+    report(run, clip, "-o", tmp_path / "b.npz", *options, *fast)
+    x, y = read_tracks(tmp_path / "b.npz").points.T
+    assert len(x) == 24
+    assert ((x >= 16) & (x < 40) & (y >= 8) & (y < 24)).all()
+
+
+def test_a_folder_gets_a_map_for_each_frame(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    openexr = pytest.importorskip("OpenEXR")
+    told = report(run, clip, "-o", f"{tmp_path}/maps/", *fast)
+    assert told["points"] == "every pixel"
+    names = [path.name for path in sorted((tmp_path / "maps").iterdir())]
+    assert names == [f"{number:06d}.exr" for number in range(4)]  # none beyond the cut
+    with openexr.File(str(tmp_path / "maps" / "000000.exr"), separate_channels=True) as file:
+        planes = {name: channel.pixels for name, channel in file.channels().items()}
+    np.testing.assert_allclose(planes["R"][5], (np.arange(64) + 0.5) / 64, atol=1e-6)
+    np.testing.assert_allclose(planes["G"][:, 3], 1 - (np.arange(48) + 0.5) / 48, atol=1e-6)
+    assert (planes["B"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-o", "t.txt"), "not written as .txt"),
+        ((), "no output"),
+        (("-o", "t.npz", "--points", "5"), "'5' is not a point; give x,y"),
+        (("-o", "t.npz", "--points", "99,5"), "point 99,5 lies outside the frame of 48x64"),
+        (("-o", "t.npz", "--points", "5,5", "--grid", "4"), "drop one"),
+        (("-o", "t.npz", "--grid", "0"), "--grid 0 is no distance"),
+        (("-o", "t.mp4", "--trail", "0"), "--trail 0 is no number of frames"),
+        (("-o", "t.npz", "--reference", "6"), "no frame 6: the shot has 6 frames"),
+        (("-o", "t.npz", "--end", "0.04"), "one frame; tracks need at least two"),
+        (("-o", "t.npz", "--mask", "small.png"), "the mask and the frames differ in size"),
+        (("-o", "t.npz", "--mask", "black.png"), "selects no point of a grid"),
+        (("-o", "t.npz", "--points-file", "empty.csv"), "has no points"),
+        (("-o", "t.npz", "--points-file", "none.csv"), "cannot be read"),
+        (("-o", "maps/", "--grid", "4"), "a folder gets STMaps of every pixel"),
+        (("-o", "t.npz", "--cut-threshold", "9"), "--cut-threshold 9 is out of range"),
+        (("-o", "t.npz", "--fps", "9"), "--fps is for folders"),
+        (("-o", "there.npz"), "exists"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_leaves_nothing(
+    run: Run,
+    fast: list[str],
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_image(tmp_path / "small.png", np.full((8, 8, 3), 255, np.uint8))
+    write_image(tmp_path / "black.png", np.zeros((48, 64, 3), np.uint8))
+    (tmp_path / "empty.csv").write_text("x,y\n")
+    (tmp_path / "there.npz").write_bytes(b"mine")
+    before = sorted(tmp_path.iterdir())
+    outcome = run("track", clip, *options, *fast)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_would_not_fit_is_said_beforehand(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "LARGEST", 1e4)
+    outcome = run("track", clip, "-o", tmp_path / "t.npz", "--grid", "1", *fast)
+    assert outcome.code == 2
+    assert "tracks of 3072 points through 6 frames take" in outcome.err
+    assert not any(tmp_path.iterdir())

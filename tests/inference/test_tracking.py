@@ -1,0 +1,198 @@
+"""Points followed through a shot."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gmaflow.errors import FlowError, ImageError
+from gmaflow.inference import FlowEstimator, Frame, Tracks, grid_points, read_tracks, st_map
+from gmaflow.inference.engine import BatchEstimate
+from gmaflow.inference.tracking import OLDEST, Points, Tracker, follow_link
+from gmaflow.io import write_image
+from tests.inference.test_estimator import checkpoint
+from tests.io.clips import moving
+
+SIZE = (48, 64)
+
+
+@pytest.fixture(scope="module")
+def estimator() -> FlowEstimator:
+    return FlowEstimator(checkpoint(), iters=1, device="cpu")
+
+
+class World(FlowEstimator):
+    """An estimator that knows the flow: a backdrop that drifts, and a bar in front of it.
+
+    Flow is exact where a pixel is visible in both frames; a hidden pixel gets the bar's motion, as
+    an honest estimator would do at best.
+    """
+
+    def __init__(self, hidden_from: int, hidden_until: int, *, reach: int = 100) -> None:
+        super().__init__(checkpoint(), device="cpu")
+        self.hidden = range(hidden_from, hidden_until)
+        self.reach = reach
+        self.asked: list[tuple[int, int]] = []
+        self.encoded = 0
+
+    def encode(self, image: np.ndarray) -> Frame:  # type: ignore[override]
+        self.encoded += 1
+        return Frame(image, torch.zeros(1, 3, *SIZE), None, self.network)
+
+    def match(self, first: Frame, second: Frame) -> BatchEstimate:
+        a, b = (int(frame.image[0, 0, 0]) for frame in (first, second))
+        self.asked.append((a, b))
+        flow = torch.zeros(2, 2, *SIZE)
+        flow[0, 0], flow[1, 0] = float(b - a), float(a - b)
+        # The bar covers columns 20 to 29 while it is there.
+        if b in self.hidden or abs(a - b) > self.reach:
+            flow[1, :, :, 20:30] = 9.0
+        if a in self.hidden:
+            flow[0, :, :, 20:30] = -9.0
+        return BatchEstimate(flow, flow[:, :, ::8, ::8])
+
+
+def numbered(count: int) -> list[np.ndarray]:
+    return [np.full((*SIZE, 3), number, np.uint8) for number in range(count)]
+
+
+def follow(world: World, count: int, points: np.ndarray) -> tuple[Tracker, list[Points]]:
+    frames = [world.encode(image) for image in numbered(count)]
+    tracker = Tracker(world, frames[0], points)
+    return tracker, [tracker.advance(frame) for frame in frames[1:]]
+
+
+def test_a_point_that_was_hidden_comes_back_where_it_should() -> None:
+    point = np.array([[20.0, 24.0]], np.float32)
+    tracker, found = follow(World(2, 6), 10, point)
+    assert [bool(p.visible[0]) for p in found] == [True] + 4 * [False] + 4 * [True]
+    for number, points in enumerate(found, 1):
+        if points.visible[0]:
+            assert points.position[0].tolist() == pytest.approx([20 + number, 24], abs=1e-4)
+            assert points.confidence[0] > 0.99
+    assert tracker.flows <= 4 * 9
+
+
+def test_points_that_leave_the_frame_are_not_visible() -> None:
+    edge = np.array([[60.0, 5.0]], np.float32)
+    _, found = follow(World(0, 0), 8, edge)
+    assert [bool(p.visible[0]) for p in found] == 3 * [True] + 4 * [False]
+
+
+def test_gaps_grow_and_few_frames_are_kept() -> None:
+    world = World(0, 0)
+    tracker, _ = follow(world, 80, np.array([[3.0, 3.0]], np.float32))
+    assert len(tracker._moments) <= OLDEST.bit_length() + 2
+    assert all((a, a + 1) in world.asked for a in range(79))
+    assert world.encoded == 80
+    assert tracker.flows == 2 * len(world.asked) <= 4 * 79
+
+
+def test_where_the_reference_cannot_be_matched_another_frame_helps() -> None:
+    # The gap to the reference is too long; the one to a frame shortly before is not.
+    world = World(20, 24, reach=12)
+    _, found = follow(world, 30, np.array([[4.0, 24.0]], np.float32))
+    assert bool(found[17].visible[0])
+    assert {b - a for a, b in world.asked} >= {1, 2, 4}
+
+
+def test_a_link_is_judged_by_the_way_back() -> None:
+    places = torch.tensor([[3.0, 4.0], [6.0, 4.0]])
+    points = Points(places, torch.ones(2) > 0, torch.zeros(2), torch.ones(2))
+    forward, backward = torch.full((1, 2, 8, 12), 1.0), torch.full((1, 2, 8, 12), -1.0)
+    backward[..., 6:] = 3.0
+    found = follow_link(points, forward, backward)
+    assert found.visible.tolist() == [True, False]
+    assert found.position.tolist() == [[4.0, 5.0], [7.0, 5.0]]
+    assert found.cost[0] < 2 < found.cost[1]
+    assert found.confidence[0] == 1
+    assert found.confidence[1] < 0.5
+
+
+def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:
+    images = moving(5)
+    height, width = images[0].shape[:2]
+    points = grid_points(height, width, 16)
+    from_middle = list(estimator.track(iter(images), points, reference=2))
+    assert [frame.number for frame in from_middle] == [2, 1, 0, 3, 4]
+    np.testing.assert_array_equal(from_middle[0].positions, points)
+    assert from_middle[0].visible.all()
+    # The way back is the way ahead of the film that runs backward.
+    reversed_film = Tracks.collect(estimator.track(images[::-1], points, reference=2))
+    together = Tracks.collect(from_middle)
+    assert together.reference == 2
+    np.testing.assert_allclose(reversed_film.positions[::-1], together.positions, atol=1e-3)
+
+
+def test_a_folder_gives_the_same_as_its_images(estimator: FlowEstimator, tmp_path: Path) -> None:
+    images = moving(3)
+    for number, image in enumerate(images):
+        write_image(tmp_path / f"{number}.png", image)
+    ours = [Tracks.collect(estimator.track(f, reference=1)) for f in (tmp_path, iter(images))]
+    np.testing.assert_array_equal(ours[0].positions, ours[1].positions)
+
+
+def test_dense_tracks_are_tracks_of_all_pixels(estimator: FlowEstimator) -> None:
+    images = moving(3)
+    height, width = images[0].shape[:2]
+    dense = list(estimator.track(images))
+    points = np.array([(5, 7), (30, 20)], np.float32)
+    some = list(estimator.track(images, points))
+    for whole, part in zip(dense, some, strict=True):
+        assert whole.positions.shape == (height, width, 2)
+        for k, (x, y) in enumerate(points.astype(int)):
+            np.testing.assert_allclose(whole.positions[y, x], part.positions[k], atol=1e-4)
+    unmoved = st_map(dense[0])
+    np.testing.assert_allclose(unmoved[0, 0], [0.5 / width, 1 - 0.5 / height, 1], atol=1e-6)
+
+
+def test_a_cut_ends_the_tracks(estimator: FlowEstimator) -> None:
+    shots = [*moving(3, seed=1), *moving(2, seed=2)]
+    found = Tracks.collect(estimator.track(shots, [(9, 9)]))
+    assert np.isfinite(found.positions[:3]).all()
+    assert np.isnan(found.positions[3:]).all()
+    assert not found.visible[3:].any()
+    assert not found.confidence[3:].any()
+    across = Tracks.collect(estimator.track(shots, [(9, 9)], cut_threshold=None))
+    assert np.isfinite(across.positions).all()
+
+
+def test_files_give_back_what_was_saved(estimator: FlowEstimator, tmp_path: Path) -> None:
+    tracks = Tracks.collect(estimator.track(moving(3), [(9, 9), (20.5, 11)]))
+    tracks.save(tmp_path / "t.npz")
+    again = read_tracks(tmp_path / "t.npz")
+    for name in ("points", "reference", "positions", "visible", "confidence"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(tracks, name))
+    tracks.save(tmp_path / "t.csv")
+    rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert rows[:2] == ["frame,point,x,y,visible,confidence", "0,0,9.000,9.000,1,1.000"]
+    assert len(rows) == 1 + 3 * 2
+    with pytest.raises(FlowError, match=r"\.npz or \.csv"):
+        tracks.save(tmp_path / "t.txt")
+    (tmp_path / "bad.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(FlowError, match="not a valid"):
+        read_tracks(tmp_path / "bad.npz")
+
+
+def test_bad_input_gets_a_sentence(estimator: FlowEstimator) -> None:
+    images = moving(3)
+
+    def track(frames: list[np.ndarray], points: object, **options: int) -> Iterator[object]:
+        return iter(list(estimator.track(frames, points, **options)))  # type: ignore[arg-type]
+
+    with pytest.raises(FlowError, match="point 64,3 lies outside the frame of 48x64; x runs from"):
+        track(images, [(64, 3)])
+    with pytest.raises(FlowError, match="no points"):
+        track(images, [])
+    with pytest.raises(FlowError, match="shape"):
+        track(images, [(1, 2, 3)])
+    with pytest.raises(ImageError, match="one frame; tracks need at least two"):
+        track(images[:1], [(1, 1)])
+    with pytest.raises(ImageError, match="no frame 7: the shot has 3 frames"):
+        track(images, [(1, 1)], reference=7)
+    with pytest.raises(FlowError, match="no frame -1"):
+        track(images, [(1, 1)], reference=-1)
+    with pytest.raises(ImageError, match=r"differ in size.*tracks need frames of one size"):
+        track([*images[:2], images[2][:40]], [(1, 1)])

@@ -1,0 +1,109 @@
+"""Masks come from an image, a folder or a video, in step with the frames they are for."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmaflow.errors import FlowError
+from gmaflow.io import MaskReader, VideoReader, read_mask, write_image
+from tests.io.clips import SIZE, moving, write_clip
+
+COUNT = 6
+
+
+def blocks() -> list[np.ndarray]:
+    """A mask for each frame: a white block of eight columns that moves to the right."""
+    masks = [np.zeros((*SIZE, 3), np.uint8) for _ in range(COUNT)]
+    for number, mask in enumerate(masks):
+        mask[:, 8 * number : 8 * number + 8] = 255
+    return masks
+
+
+def write_folder(folder: Path, images: list[np.ndarray]) -> Path:
+    folder.mkdir()
+    for number, image in enumerate(images):
+        write_image(folder / f"{number}.png", image)
+    return folder
+
+
+@pytest.fixture
+def clip(tmp_path: Path) -> Path:
+    return write_clip(tmp_path / "clip.mp4", moving(COUNT), quality="0")
+
+
+def test_white_is_ignored(tmp_path: Path) -> None:
+    image = np.array([[0, 127, 128, 255]], np.uint8)
+    write_image(tmp_path / "mask.png", image)
+    assert read_mask(tmp_path / "mask.png").tolist() == [[False, False, True, True]]
+
+
+def test_an_image_holds_for_every_frame(tmp_path: Path, clip: Path) -> None:
+    write_image(tmp_path / "mask.png", blocks()[2])
+    masks = MaskReader(tmp_path / "mask.png", clip=VideoReader(clip))
+    for number in (0, 3, 5):
+        assert (masks.mask(number, SIZE) == (blocks()[2][..., 0] > 0)).all()
+
+
+@pytest.mark.parametrize("kind", ["folder", "video"])
+def test_each_frame_has_its_mask_and_frames_may_be_left_out(
+    tmp_path: Path, clip: Path, kind: str
+) -> None:
+    path = (
+        write_folder(tmp_path / "masks", blocks())
+        if kind == "folder"
+        else write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
+    )
+    masks = MaskReader(path, clip=VideoReader(clip))
+    for number in (0, 1, 1, 4, 2):
+        assert (masks.mask(number, SIZE) == (blocks()[number][..., 0] > 0)).all()
+
+
+@pytest.mark.parametrize("kind", ["folder", "video"])
+def test_masks_are_of_the_part_and_scale_that_is_read(
+    tmp_path: Path, clip: Path, kind: str
+) -> None:
+    path = (
+        write_folder(tmp_path / "masks", blocks())
+        if kind == "folder"
+        else write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
+    )
+    frames = VideoReader(clip, start=Fraction("0.05"), every=2, scale=0.5)
+    masks = MaskReader(path, clip=frames)
+    small = (SIZE[0] // 2, SIZE[1] // 2)
+    for number, original in ((0, 1), (1, 3), (2, 5)):
+        columns = masks.mask(number, small).mean(axis=0)
+        assert (columns[4 * original : 4 * original + 4] == 1).all()
+        assert columns.sum() == 4
+
+
+def test_masks_of_another_number_are_refused(tmp_path: Path, clip: Path) -> None:
+    few = write_folder(tmp_path / "few", blocks()[:4])
+    with pytest.raises(FlowError, match=r"has 4 masks for 6 frames; give one for each"):
+        MaskReader(few, clip=VideoReader(clip))
+    with pytest.raises(FlowError, match=r"has 4 masks for 9 frames"):
+        MaskReader(few, count=9)
+    masks = MaskReader(few)
+    with pytest.raises(FlowError, match=r"has 4 masks, but there are more frames"):
+        masks.mask(4, SIZE)
+
+
+def test_a_mask_of_another_size_is_refused(tmp_path: Path, clip: Path) -> None:
+    write_image(tmp_path / "mask.png", blocks()[0][:20])
+    with pytest.raises(FlowError, match=r"differ in size: 20x64 and 48x64"):
+        MaskReader(tmp_path / "mask.png", clip=VideoReader(clip))
+    with pytest.raises(FlowError, match=r"differ in size: 20x64 and 48x64"):
+        MaskReader(tmp_path / "mask.png").mask(0, (*SIZE, 3))
+
+
+def test_a_mask_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    write_image(tmp_path / "mask.png", np.full(SIZE, 255, np.uint8))
+    with pytest.raises(FlowError, match="ignores every pixel of frame 0"):
+        MaskReader(tmp_path / "mask.png").mask(0, SIZE)
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    for name in ("no.png", "no.mp4", "folder"):
+        with pytest.raises(FlowError, match=name):
+            MaskReader(tmp_path / name)
