@@ -57,7 +57,7 @@ def test_it_reports_and_tells_what_failed(
         (("x", "-o", "out", "--shard", "3"), "'3' is not a shard"),
         (("x", "-o", "out", "--write", "flow,x"), "output 'x' is not known"),
         (("x", "-o", "out", "--formt", "flo"), "did you mean --format"),
-        (("x", "-o", "out", "--workers", "two"), "'two' is not a whole number"),
+        (("x", "-o", "out", "--workers", "two"), "two is not a whole number"),
     ],
 )
 def test_bad_options_get_one_sentence(

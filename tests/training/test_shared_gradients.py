@@ -24,8 +24,8 @@ SIZES = {"cpu": (32, 40), "cuda": (128, 160)}
 
 @pytest.fixture
 def group_of_one(tmp_path: Path) -> Iterator[World]:
-    store = dist.FileStore(str(tmp_path / "store"), 1)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    place = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("gloo", init_method=place, rank=0, world_size=1)
     yield World(grouped=True)
     dist.destroy_process_group()
 

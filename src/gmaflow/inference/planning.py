@@ -178,8 +178,8 @@ def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float
     if not plan.store_attention:
         piece = STREAM_BYTES["cpu" if computation.device == "cpu" else "other"]
         return 4 * min(in_float32, float(piece))
-    if computation.fast:
-        return matrix  # made a few rows at a time
+    if computation.fast:  # made a few rows at a time; float32 on a CPU in any precision
+        return in_float32 if computation.device == "cpu" else matrix
     # Scores, distances and softmax are in float32 in any precision.
     return matrix + 3 * in_float32
 

@@ -480,6 +480,8 @@ class FastNetwork:
         features2: Float[Tensor, "b c h w"],
         plan: MemoryPlan,
     ) -> Lookup:
+        if features1.device.type == "cpu":
+            give_back_freed()  # the encoders' maps, before the largest tensor is made
         return self.operations.correlate(
             channels_last(features1),
             channels_last(features2),
