@@ -12,7 +12,7 @@ import pytest
 
 from gmaflow.training import RunOptions, train
 from gmaflow.training.run_folder import Checkpoints
-from tests.training.conftest import assert_same_training, tiny_config, write_pairs
+from tests.training.conftest import assert_same_training, same, tiny_config, write_pairs
 
 SETTINGS = {"model": "raft-small", "crop": "32x40", "batch": "4", "workers": "0"}
 SETTINGS |= {"steps": "4", "iters": "2", "lr": "2e-5", "log_every": "2", "save_every": "2"}
@@ -66,34 +66,35 @@ def test_a_lost_process_costs_only_the_steps_since_the_last_checkpoint(tmp_path:
     settings = {**SETTINGS, "steps": "8", "validate_every": "0", "data": data}
     settings |= {"crop": "48x64", "iters": "8"}  # slow enough to be interrupted
     run, port = tmp_path / "run", free_port()
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", f"{NODES}"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}"]
-    command += ["--max-restarts", "2", "-m", "gmaflow", "train", "scenes-pretrain", "resume=True"]
-    command += [f"{key}={value}" for key, value in settings.items()]
-    command += [f"output={run}", "device=cpu", "quiet=True"]
+    launch = [sys.executable, "-m", "torch.distributed.run"]
+    training = ["-m", "gmaflow", "train", "scenes-pretrain", "device=cpu", "quiet=True"]
+    training += [f"{key}={value}" for key, value in settings.items()]
+    node = [*launch, "--nnodes", f"{NODES}", "--rdzv-backend", "c10d", "--max-restarts", "2"]
+    node += ["--rdzv-endpoint", f"localhost:{port}", *training, f"output={run}", "resume=True"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # see docs/training.md
     nodes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        subprocess.Popen(node, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         for _ in range(NODES)
     ]
     try:
         wait_for(run / "checkpoints" / "step-00000004.pt", nodes)
         os.kill(worker_of(nodes[1].pid), signal.SIGKILL)
-        output = [node.communicate(timeout=180)[0].decode() for node in nodes]
+        output = [process.communicate(timeout=180)[0].decode() for process in nodes]
     finally:
-        for node in nodes:
-            node.kill()
-    assert [node.returncode for node in nodes] == [0, 0], output
+        for process in nodes:
+            process.kill()
+    assert [process.returncode for process in nodes] == [0, 0], output
     assert "exitcode: -9" in output[1]
-    found = Checkpoints(run / "checkpoints").newest()
-    assert found.step == 8
 
-    config = tiny_config(data=data, workers=0, batch=4, steps=8, lr=2e-5, crop=(48, 64), iters=8)
-    train(config, RunOptions(output=tmp_path / "one", device="cpu", quiet=True))
-    assert_same_training(
-        Checkpoints(tmp_path / "one" / "checkpoints").newest().tensors, found.tensors
+    plain = [*launch, "--standalone", "--nproc-per-node", f"{NODES}", *training]
+    plain += [f"output={tmp_path / 'plain'}"]
+    subprocess.run(plain, env=environment, capture_output=True, check=True)
+    found, expected = (
+        Checkpoints(folder / "checkpoints").newest() for folder in (run, tmp_path / "plain")
     )
+    assert found.step == 8
+    assert same(found.tensors, expected.tensors)
 
 
 def free_port() -> int:
