@@ -97,8 +97,8 @@ def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], told:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--iters", "abc"), "--iters abc is not a whole number"),
-        (("--iters=1.5",), "--iters 1.5 is not a whole number"),
+        (("--iters", "abc"), "--iters abc is not a whole number or auto"),
+        (("--iters=1.5",), "--iters 1.5 is not a whole number or auto"),
         (("--max-length", "wide"), "--max-length wide is not a number"),
     ],
 )

@@ -194,7 +194,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "is given twice": [good, good, good],
         "there is no input": [],
         "iters is 0": [good, good, "--iters", "0"],
-        "'abc' is not a whole number": [good, good, "--iters", "abc"],
+        "--iters abc is not a whole number or auto": [good, good, "--iters", "abc"],
         "no model is called 'pwc'": [good, good, "--model", "pwc"],
         "device 'tpu'; use auto": [good, good, "--device", "tpu"],
         "precision 'fp8' is not known": [good, good, "--precision", "fp8"],

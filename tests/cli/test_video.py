@@ -210,14 +210,14 @@ def test_an_interrupt_leaves_what_was_done(
 ) -> None:
     calls = 0
 
-    def interrupt(*_: object) -> float:
+    def interrupt(*_: object) -> bool:
         nonlocal calls
         calls += 1
         if calls == after:
             raise KeyboardInterrupt
-        return 0.0
+        return False
 
-    monkeypatch.setattr("gmaflow.inference.sequence.cut_score", interrupt)
+    monkeypatch.setattr("gmaflow.inference.sequence._is_cut", interrupt)
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
     assert outcome.code == 130
     assert outcome.err.endswith(

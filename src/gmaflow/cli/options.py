@@ -138,7 +138,7 @@ def _iterations_rule(
         try:
             return "auto" if texts[0] == "auto" else int(texts[0])
         except ValueError:
-            raise FlowError(f"{texts[0]!r} is not a whole number or auto") from None
+            raise FlowError(f"--iters {texts[0]} is not a whole number or auto") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,

@@ -282,7 +282,8 @@ def open_examples(
         examples += as_examples(known, group=pass_name or name)
     chosen = split or info.splits[0]
     if not examples and name == "folder":
-        raise no_flow_files(dataset[0].image1.parent)
+        missing = no_flow_files(dataset[0].image1.parent)
+        raise DatasetError(f"{missing}; or judge the flow without truth, with --unsupervised")
     if not examples:
         raise DatasetError(
             f"{info.title} {chosen} has no ground truth, so it cannot be evaluated; use `gmaflow "
