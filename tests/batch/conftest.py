@@ -97,6 +97,8 @@ class Command:
             text=True,
             env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | (env or {}),
             start_new_session=True,
+            # A shell's background jobs ignore Ctrl-C, and hand that on.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def read(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_an_interrupt_ends_cleanly_and_the_same_command_continues(
     clips: Path, small_weights: Path, tmp_path: Path
 ) -> None:
     # Many iterations: the other clips must not be done before the signal comes.
-    settings = ("--weights", small_weights, "--iters", "100", "--workers", "1")
+    settings = ("--weights", small_weights, "--iters", "40", "--workers", "1")
     args = (clips, "-o", tmp_path / "out", *settings)
     command = Command(*args)
     command.read()
