@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -191,6 +192,19 @@ def test_idle_threads_sleep_unless_the_user_says_otherwise(
         check=True,
     )
     assert done.stdout.splitlines()[-1] == f"{policy} False"
+
+
+@pytest.mark.parametrize(("load", "spins"), [(0.1, "3000"), (1.5, "0")])
+def test_threads_spin_for_a_moment_on_an_idle_machine(
+    load: float, spins: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("gmaflow.cli.app.sys", SimpleNamespace(modules={}))
+    environment: dict[str, str] = {}
+    monkeypatch.setattr("gmaflow.cli.app.os.environ", environment)
+    set_wait_policy()
+    assert environment["GOMP_SPINCOUNT"] == spins
+    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 def test_a_host_program_keeps_its_wait_policy(monkeypatch: pytest.MonkeyPatch) -> None:

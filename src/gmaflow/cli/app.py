@@ -33,6 +33,9 @@ VERBS = {
 WAIT_POLICY = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "0"}
 """Idle threads of OpenMP sleep instead of spinning, which on a busy machine takes the time of the
 threads they wait for. The last two are for the runtimes of Intel and GNU."""
+IDLE_SPINS = "3000"
+"""GOMP_SPINCOUNT on an idle machine: waking a thread takes longer than most waits."""
+IDLE_LOAD = 0.5
 
 ABOUT = """
 Optical flow: the motion of every pixel between two frames, including hidden ones.
@@ -63,6 +66,16 @@ def set_wait_policy() -> None:
     """Set how idle threads wait, before torch reads it; variables that are set stay."""
     if "torch" not in sys.modules and not any(name in os.environ for name in WAIT_POLICY):
         os.environ.update(WAIT_POLICY)
+        if is_idle():
+            os.environ["GOMP_SPINCOUNT"] = IDLE_SPINS
+
+
+def is_idle() -> bool:
+    """Return whether other processes have left the machine's cores alone in the last minute."""
+    try:
+        return os.getloadavg()[0] < IDLE_LOAD
+    except (AttributeError, OSError):  # not on Windows
+        return False
 
 
 def run(args: list[str]) -> None:
