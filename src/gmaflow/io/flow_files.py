@@ -596,7 +596,6 @@ def _format_of(path: Path) -> _Format:
         return _HALF
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
-        raise FlowFileError(
-            f"{path}: {path.suffix!r} is not a flow format; use one of {', '.join(_FORMATS)}"
-        )
+        known = ", ".join(KITTI_ENDING if suffix == ".png" else suffix for suffix in _FORMATS)
+        raise FlowFileError(f"{path}: {path.suffix!r} is not a flow format; use one of {known}")
     return found
