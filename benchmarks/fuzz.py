@@ -278,7 +278,7 @@ def clip_seeds(folder: Path) -> dict[str, bytes]:
         path = folder / f"clip{suffix}"
         with create_clip(path) as clip:
             for number in range(3):
-                clip.add(number, flow, flow[..., 0] < 9)
+                clip.add(number, flow)
         found[suffix] = path.read_bytes()
     return found
 
