@@ -10,6 +10,7 @@ from gmaflow.training import StepPlan, TrainStep
 from gmaflow.training.setup import make_network
 from gmaflow.training.sources import join_directions
 from gmaflow.training.step import (
+    CONTINUATION_RATE,
     GROWTH_INTERVAL,
     LossScale,
     disturb,
@@ -309,7 +310,9 @@ def test_everything_of_the_continuation_learns_at_its_own_rate() -> None:
     assert step.network.continuation is not None
     first = step(tiny_batch(), plan)
     # Adam's first step is as long as the rate.
-    assert step.network.continuation.alpha.abs().item() == pytest.approx(5e-5, rel=0.01)
+    assert step.network.continuation.alpha.abs().item() == pytest.approx(
+        CONTINUATION_RATE * 1e-5, rel=0.01
+    )
     for _ in range(2):
         last = step(tiny_batch(), plan)
     for name, parameter in step.network.continuation.named_parameters():
