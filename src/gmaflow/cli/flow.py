@@ -97,7 +97,8 @@ class FlowOptions:
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair; less accurate with the shipped weights."""
+    """Folders: start each pair from the flow of the previous pair; with the shipped weights that is
+    less accurate."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()

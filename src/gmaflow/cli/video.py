@@ -150,7 +150,8 @@ class VideoOptions:
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
-    """Start each pair from the flow of the previous pair; less accurate with the shipped weights."""
+    """Start each pair from the flow of the previous pair; with the shipped weights that is less
+    accurate."""
     cut_threshold: float = 0.4
     """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
     no_cuts: bool = False
