@@ -131,9 +131,7 @@ def test_a_warm_start_begins_where_it_is_told(make_network: Make) -> None:
 
 def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
     network = make_network("raft-small")
-    with pytest.raises(
-        FlowError, match=r"images are \[b, 3, height, width\], not \(1, 2, 64, 64\)"
-    ):
+    with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not \(1, 2, 64, 64\)"):
         check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
     with pytest.raises(FlowError, match="the two images must have the same shape"):
         check_images(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 64, 32))
