@@ -150,7 +150,7 @@ def test_decoding_ends_when_the_client_leaves(models: ModelRegistry) -> None:
 
 
 def test_one_client_does_not_take_all_decoders(models: ModelRegistry) -> None:
-    with running(models, job_seconds=4.0) as site, ThreadPoolExecutor(3) as pool:
+    with running(models, job_seconds=1.5) as site, ThreadPoolExecutor(3) as pool:
         attacks = [pool.submit(send_clip, site.client, HUGE) for _ in range(3)]
         eventually(lambda: bool(list(site.folder.iterdir())))
         other = httpx.HTTPTransport(local_address="127.0.0.2")
