@@ -43,7 +43,8 @@ def test_a_killed_node_costs_nothing_but_time(
     head = {"num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    lost, under_way = [], set()
+    lost: list[Any] = []
+    under_way: set[str] = set()
 
     def watch(progress: BatchProgress) -> None:
         under_way.update(clip.clip.identifier for clip in progress.under_way.values())
