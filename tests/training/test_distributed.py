@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,7 @@ SETTINGS = {"model": "raft-small", "crop": "32x40", "batch": "4", "workers": "0"
 SETTINGS |= {"steps": "4", "iters": "4", "lr": "2e-5", "log_every": "2", "save_every": "1"}
 SETTINGS |= {"validate_every": "4", "validate_pairs": "3", "accumulate": "2"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
-ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
-ENVIRONMENT |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # see docs/training.md
-NODES = 2
+SCRIPT = Path(__file__).parents[2] / "examples" / "slurm_train.sh"
 
 
 def training(data: str, output: Path) -> list[str]:
@@ -41,7 +40,7 @@ def test_two_processes_train_as_one_even_if_one_is_lost(tmp_path: Path) -> None:
         "2",
         *training(data, tmp_path / "two"),
     ]
-    environment = os.environ | ENVIRONMENT
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     # Only the first process speaks.
@@ -71,26 +70,49 @@ def test_two_processes_train_as_one_even_if_one_is_lost(tmp_path: Path) -> None:
     assert same(lost.tensors, two.tensors)
 
 
+SRUN = """#!{python}
+import subprocess, sys
+nodes = [subprocess.Popen(sys.argv[1:]) for _ in range(2)]
+sys.exit(max(abs(node.wait()) for node in nodes))
+"""
+
+
 def lose_a_process(data: str, run: Path) -> TrainState:
-    """Train on two nodes, kill a process of one after the first checkpoint; return the end."""
-    node = [*TORCHRUN, "--nnodes", f"{NODES}", "--rdzv-backend", "c10d", "--max-restarts", "2"]
-    node += ["--rdzv-endpoint", f"localhost:{free_port()}", *training(data, run), "resume=True"]
-    nodes = [
-        subprocess.Popen(
-            node, env=os.environ | ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        for _ in range(NODES)
-    ]
+    """Train on two nodes of SLURM, kill a process after the first checkpoint; return the end.
+
+    The script is the one that users have. What SLURM would do, start its command on each node, is
+    done here on one machine.
+    """
+    programs = {
+        "srun": SRUN.format(python=sys.executable),
+        "scontrol": "#!/bin/sh\necho localhost\n",
+        "torchrun": f'#!/bin/sh\nexec {" ".join(TORCHRUN)} "$@"\n',
+    }
+    for name, text in programs.items():
+        path = run.parent / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    variables = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "7"}
+    variables |= {"PORT": f"{free_port()}", "OMP_NUM_THREADS": "1"}
+    variables["PATH"] = f"{run.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    job = subprocess.Popen(
+        [SCRIPT, *training(data, run)[3:]],
+        env=os.environ | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
     try:
-        wait_for(run / "checkpoints" / "step-00000001.pt", nodes)
-        os.kill(worker_of(nodes[1].pid), signal.SIGKILL)
-        output = [process.communicate(timeout=180)[0].decode() for process in nodes]
+        wait_for(run / "checkpoints" / "step-00000001.pt", job)
+        os.kill(workers_of(job.pid)[1], signal.SIGKILL)
+        output = job.communicate(timeout=180)[0].decode()
     finally:
-        for process in nodes:
-            process.kill()
-    assert [process.returncode for process in nodes] == [0, 0], output
-    assert "exitcode: -9" in output[1]
-    assert "".join(output).count("done after 4 steps") == 1
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert job.returncode == 0, output
+    assert output.count("exitcode: -9") == 1
+    assert output.count("done after 4 steps") == 1
     return Checkpoints(run / "checkpoints").newest()
 
 
@@ -100,16 +122,18 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for(path: Path, nodes: list[subprocess.Popen[bytes]]) -> None:
-    """Wait until a file is there, as long as the processes run."""
+def wait_for(path: Path, job: subprocess.Popen[bytes]) -> None:
+    """Wait until a file is there, as long as a job runs."""
     deadline = time.monotonic() + 180
     while not path.exists():
         assert time.monotonic() < deadline
-        assert all(node.poll() is None for node in nodes), [node.communicate() for node in nodes]
+        assert job.poll() is None, job.communicate()
         time.sleep(0.02)
 
 
-def worker_of(launcher: int) -> int:
-    """Return the process that a launcher of torchrun has started."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return int(children[-1])
+def workers_of(pid: int) -> list[int]:
+    """Return the processes that train, among those that a process has started."""
+    children = [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    below = [worker for child in children for worker in workers_of(child)]
+    trains = b"-m\0gmaflow\0train" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return below or ([pid] if trains else [])

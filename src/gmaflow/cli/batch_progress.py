@@ -72,7 +72,9 @@ def line_of(progress: BatchProgress) -> str:
     parts = [f"{finished:,} of {progress.total:,} clips"]
     if progress.under_way:
         under_way = counted(len(progress.under_way), "clip")
-        parts.append(f"{under_way} under way with {progress.pairs_under_way:,} pairs done")
+        expected = [clip.expected for clip in progress.under_way.values()]
+        of_all = f" of {sum(filter(None, expected)):,}" if all(expected) else ""
+        parts.append(f"{under_way} under way with {progress.pairs_under_way:,}{of_all} pairs done")
     parts += [
         f"{progress.pairs_per_second:,.3g} pairs/s",
         f"{progress.failed + progress.failed_before:,} failed",
