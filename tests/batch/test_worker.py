@@ -157,7 +157,7 @@ def test_it_tells_how_far_a_clip_is(
         told.clear()
         clip = Clip(f"{pairs}", source)
         assert worker.run(clip, told.append).pairs == pairs
-        assert told == [ClipProgress(clip, n, pairs, worker.node) for n in range(1, pairs + 1)]
+        assert told == [ClipProgress(clip, n, pairs) for n in range(1, pairs + 1)]
 
 
 def test_a_bad_clip_is_a_result_and_leaves_nothing(

@@ -71,8 +71,6 @@ class ClipProgress:
     """Pairs that are done."""
     expected: int | None = None
     """All its pairs, approximately; None if its file does not say."""
-    node: str = ""
-    """The machine that does it."""
 
 
 Tell = Callable[[ClipProgress], None]
@@ -188,7 +186,7 @@ class ClipWorker:
                     )
                 if time.monotonic() - told >= TELL_EVERY:
                     told = time.monotonic()
-                    tell(ClipProgress(clip, pairs, footage.expected_pairs, self.node))
+                    tell(ClipProgress(clip, pairs, footage.expected_pairs))
         footage.check()
         record = {
             **clip.as_row(),
