@@ -171,8 +171,8 @@ def test_a_long_clip_is_shown_while_it_is_done(
         show(progress)
     told = "0 of 9 clips, 8 clips under way with 2,800 pairs done, 28 pairs/s, 0 failed, "
     assert told in capsys.readouterr().err
-    for number in ("0", "7"):  # whose lengths are not known
-        del progress.under_way[number]
+    for key in ("0", "7"):  # whose lengths are not known
+        del progress.under_way[key]
     assert "6 clips under way with 2,100 of 21,000 pairs done" in line_of(progress)
 
 
