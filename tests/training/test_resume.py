@@ -285,8 +285,9 @@ def test_a_finished_run_has_nothing_left_to_do(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (replace(CONFIG, model="gma"), "its model is raft-small, not gma"),
-        (replace(CONFIG, lr=1e-3, batch=4), "its batch is 2, not 4; its lr is 0.0004, not 0.001"),
+        (replace(CONFIG, model="gma"), "was started with model raft-small, not gma;"),
+        (replace(CONFIG, steps=4), "was started with steps 6, not 4;"),
+        (replace(CONFIG, lr=1e-3, batch=4), "with batch 2, not 4; with lr 0.0004, not 0.001"),
     ],
 )
 def test_another_config_says_what_differs(changed: TrainConfig, sentence: str, whole: Path) -> None:

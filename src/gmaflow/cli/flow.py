@@ -79,7 +79,9 @@ class FlowOptions(Reporting):
     """
 
     inputs: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 ... | FOLDER")
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="IMAGE1 IMAGE2 ... | FOLDER", help_behavior_hint=""),
     ]
     """Two images, more images, or one folder of frames."""
     targets: Annotated[
@@ -95,7 +97,8 @@ class FlowOptions(Reporting):
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair; shipped weights get worse."""
+    """Folders: start each pair from the flow of the previous pair; with the shipped weights that is
+    less accurate."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()

@@ -137,7 +137,8 @@ class VideoOptions(Reporting):
     every: int = 1
     """Use only every n-th frame; the speed stays the same, the motions get longer."""
     scale: float = 1.0
-    """Resize frames first: 0.5 is much faster; the flow is in pixels of the resized frames."""
+    """Resize frames first: 0.5 is much faster but less accurate, and where the flow is wrong more
+    pixels count as hidden. The flow is in pixels of the resized frames."""
     fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
@@ -149,7 +150,8 @@ class VideoOptions(Reporting):
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
-    """Start each pair from the flow of the previous pair; shipped weights get worse."""
+    """Start each pair from the flow of the previous pair; with the shipped weights that is less
+    accurate."""
     cut_threshold: float = 0.4
     """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
     no_cuts: bool = False
