@@ -1,8 +1,6 @@
 """`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
 
-import json
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob
@@ -18,10 +16,12 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Json,
     Overwrite,
+    Reporting,
     check_length,
     parse,
     parse_points,
     progress_bar,
+    run_and_report,
 )
 from gmaflow.cli.outputs import (
     FileFormat,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions:
+class FlowOptions(Reporting):
     """Estimate optical flow.
 
     The input is two images, or consecutive frames: more images, or a folder of them (in natural
@@ -115,11 +115,6 @@ class FlowOptions:
     json: Json = False
 
     @property
-    def quiet(self) -> bool:
-        """Whether to show no progress."""
-        return self.json or self.estimator.quiet
-
-    @property
     def extras(self) -> frozenset[Part]:
         """The extra parts that were asked for."""
         parts = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE} if self.backward else set()
@@ -171,11 +166,8 @@ def main(args: list[str]) -> None:
     options = parse(FlowOptions, args, verb="flow")
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
-    started = time.perf_counter()
     run = run_pair if len(options.inputs) == 2 else run_sequence
-    report = run(options)
-    report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    report = run_and_report(run, options, sentence)
     if report.get("skipped"):
         sys.exit(NOT_WHOLE)
 

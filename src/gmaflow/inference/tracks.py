@@ -4,7 +4,7 @@ Legend: n frames, k points. A dense track has the axes h w instead of k.
 """
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -20,6 +20,8 @@ from gmaflow.io.paths import PathLike, require_file
 
 SUFFIXES = (".npz", ".csv")
 """Files that `Tracks.save` writes."""
+_DESCRIPTOR_LENGTH = 128  # what COLMAP expects
+_NO_DESCRIPTOR = " 0" * _DESCRIPTOR_LENGTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,30 @@ class Tracks:
             else:
                 self._write_csv(file)
 
+    def save_colmap(self, folder: PathLike, names: Sequence[str]) -> None:
+        """Write the tracks as features and matches that COLMAP imports, into a folder.
+
+        `features/NAME.txt` lists the points that are visible in a frame, `matches.txt` which of
+        them are the same, for pairs of frames that are 1, 2, 4, 8, ... apart.
+
+        Args:
+            folder: The folder; it is made if needed.
+            names: The file names of the frames' images.
+        """
+        numbers = np.cumsum(self.visible, axis=1) - 1  # of a point among the visible ones
+        for name, places, seen in zip(names, self.positions, self.visible, strict=True):
+            # In COLMAP the centre of the first pixel is (0.5, 0.5). There are no descriptors.
+            rows = [f"{x:.3f} {y:.3f} 1 0{_NO_DESCRIPTOR}\n" for x, y in places[seen] + 0.5]
+            with atomic_write(Path(folder) / "features" / f"{name}.txt") as file:
+                file.write(f"{len(rows)} {_DESCRIPTOR_LENGTH}\n{''.join(rows)}".encode())
+        with atomic_write(Path(folder) / "matches.txt") as file:
+            for first, second in _pairs_apart(len(names)):
+                both = self.visible[first] & self.visible[second]
+                if both.any():
+                    matches = zip(numbers[first, both], numbers[second, both], strict=True)
+                    rows = [f"{names[first]} {names[second]}", *(f"{a} {b}" for a, b in matches)]
+                    file.write(("\n".join(rows) + "\n\n").encode())
+
     def _write_csv(self, raw: IO[bytes]) -> None:
         with TextIOWrapper(raw, "utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -110,6 +136,15 @@ class Tracks:
                 for point, ((x, y), visible, confidence) in enumerate(zip(*values, strict=True)):
                     row = (f"{x:.3f}", f"{y:.3f}", int(visible), f"{confidence:.3f}")
                     writer.writerow((frame, point, *row))
+
+
+def _pairs_apart(count: int) -> Iterable[tuple[int, int]]:
+    """Pairs of frames that are a power of two apart."""
+    for first in range(count):
+        gap = 1
+        while first + gap < count:
+            yield first, first + gap
+            gap *= 2
 
 
 def read_tracks(path: PathLike) -> Tracks:
