@@ -62,11 +62,13 @@ def test_a_cell_that_trusts_its_flow_keeps_it_and_learns_from_the_whole_error() 
     hidden = torch.randn(1, 128, *SIZE)
     attention = branch.attend(torch.randn(1, 128, *SIZE), hidden, store=True)
     flow = (affine_flow() + torch.randn(1, 2, *SIZE)).requires_grad_()
+    bias = branch.logits.bias
+    assert bias is not None
     with torch.no_grad():
         branch.alpha.fill_(3.0)  # counts as 1
-        branch.logits.bias[2] = 20.0  # the gate itself is open
+        bias[2] = 20.0  # the gate itself is open
         for trust, kept in ((12.0, 1.0), (-12.0, 0.0)):
-            branch.logits.bias[0] = trust
+            bias[0] = trust
             with torch.enable_grad():
                 moved, continued = branch(hidden, flow, attention)
                 (slope,) = torch.autograd.grad(moved.sum(), flow)

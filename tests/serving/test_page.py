@@ -423,6 +423,56 @@ def test_every_canvas_has_a_name(screen: Screen) -> None:
     assert nameless == 0
 
 
+def test_one_refinement_is_told_in_the_singular(show: Open) -> None:
+    screen = show("example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    expect(screen.sentence).to_contain_text(re.compile(r"1 refinement\b"))
+    expect(screen.sentence).not_to_contain_text("1 refinements")
+
+
+def test_a_point_is_not_put_twice_at_one_place(show: Open) -> None:
+    screen = show("example=0&model=gma&iters=1")
+    screen.give_pair((48, 64))
+    screen.click_for_attention(0.25, 0.25)
+    before = screen.points.count()
+    for _ in range(2):
+        screen.click("attention", 0.25, 0.25, more=True)
+    expect(screen.points).to_have_count(before)
+
+
+def test_fingers_and_own_colours(browser: Browser, site: Running) -> None:
+    """On a phone browsers zoom in on type below 16 px; forced colours keep those with a meaning."""
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    screen = Screen(context.new_page())
+    screen.page.emulate_media(forced_colors="active")
+    screen.page.goto(f"{site.url}?example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    for select in screen.page.locator(".settings select:visible").all():
+        box = select.bounding_box()
+        assert box is not None
+        assert box["height"] >= 40
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        assert select.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)") >= 16
+    adjusts = "(one) => getComputedStyle(one).forcedColorAdjust"
+    swatches = screen.page.locator(".swatch, .ramp").all()
+    assert swatches
+    assert all(one.evaluate(adjusts) == "none" for one in swatches)
+    context.close()
+
+
+def test_a_long_name_takes_no_more_than_its_line(screen: Screen) -> None:
+    name = 40 * "a_long_name_" + ".png"
+    screen.give(*(file_of(image, f"{i}{name}") for i, image in enumerate(frames((48, 64)))))
+    screen.wait_for_results()
+    height = screen.sentence.bounding_box()
+    assert height is not None
+    assert height["height"] < 30
+    assert screen.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
+
+
 @pytest.fixture
 def tracks(show: Open, pan: bytes) -> Screen:
     """The tab of tracks, with the pan tracked from its first frame."""

@@ -89,8 +89,8 @@ def test_other_json_is_refused(text: str) -> None:
 def test_differences_are_named() -> None:
     changed = replace(preset("chairs"), crop=(64, 96), ema=0.5, keep=9)
     assert differences(preset("chairs"), changed) == [
-        "crop is 368x496, not 64x96",
-        "ema is 0, not 0.5",
+        "crop 368x496, not 64x96",
+        "ema 0, not 0.5",
     ]
 
 
@@ -98,8 +98,8 @@ def test_textures_may_move_but_not_come_or_go() -> None:
     plain, here = preset("scenes-pretrain"), replace(preset("scenes-pretrain"), textures="a")
     moved = replace(here, textures="b")
     assert differences(here, moved) == []
-    assert differences(here, plain) == ['textures is a, not ""']
-    assert differences(plain, here) == ['textures is "", not a']
+    assert differences(here, plain) == ['textures a, not ""']
+    assert differences(plain, here) == ['textures "", not a']
 
 
 def test_a_run_from_before_textures_were_split_used_all_of_them() -> None:
@@ -107,7 +107,7 @@ def test_a_run_from_before_textures_were_split_used_all_of_them() -> None:
     values = json.loads(to_json(new))
     del values["textures_split"]
     old = from_json(json.dumps(values))
-    assert differences(old, new) == ["textures_split is all, not train"]
+    assert differences(old, new) == ["textures_split all, not train"]
     assert differences(old, replace(new, textures_split="all")) == []
     assert from_json(json.dumps(values | {"textures": ""})) == preset("scenes-pretrain")
 

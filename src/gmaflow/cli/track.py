@@ -1,10 +1,8 @@
 """`gmaflow track`: where the points of one frame are in every other frame of a video."""
 
 import csv
-import json
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,10 +19,12 @@ from gmaflow.cli.options import (
     Ignore,
     Json,
     Overwrite,
+    Reporting,
     check_cut_threshold,
     parse,
     parse_points,
     progress_bar,
+    run_and_report,
 )
 from gmaflow.cli.outputs import (
     how_estimated,
@@ -64,7 +64,7 @@ _POINTS_ACROSS = 24  # of the shorter side, for the default grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackOptions:
+class TrackOptions(Reporting):
     """Find where points of one frame are in every other frame, and when they are visible.
 
     The input is a video or a folder of frames. The points are a grid over the reference frame, a
@@ -127,11 +127,6 @@ class TrackOptions:
     json: Json = False
 
     @property
-    def quiet(self) -> bool:
-        """Whether to show no progress."""
-        return self.json or self.estimator.quiet
-
-    @property
     def folder(self) -> Path | None:
         """The folder for STMaps, if there is one."""
         return next(
@@ -178,10 +173,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(TrackOptions, args, verb="track")
     options.check()
-    started = time.perf_counter()
-    report = run(options)
-    report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    report = run_and_report(run, options, sentence)
     if report["problem"]:
         sys.exit(NOT_WHOLE)
 

@@ -344,7 +344,7 @@ class FlowEstimator:
         else:
             stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
         padded = padding.pad(stacked)
-        encoded = self._engine.encode(padded)
+        encoded = self._engine.encode(padded, padding)
         both = None
         if encoded is not None:
             first, second = (
@@ -366,7 +366,8 @@ class FlowEstimator:
         """
         frame = self._load(image)
         kept = frame.image.copy()  # the caller may reuse the memory of the image
-        return replace(frame, image=kept, encoded=self._engine.encode(frame.padded))
+        encoded = self._engine.encode(frame.padded, self._padding(kept))
+        return replace(frame, image=kept, encoded=encoded)
 
     def batch(
         self,

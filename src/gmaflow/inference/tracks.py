@@ -4,7 +4,6 @@ Legend: n frames, k points. A dense track has the axes h w instead of k.
 """
 
 import csv
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -16,6 +15,7 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError, OutputError
 from gmaflow.io import atomic_write
+from gmaflow.io.flow_files import read_npz_arrays
 from gmaflow.io.paths import PathLike, require_file
 
 SUFFIXES = (".npz", ".csv")
@@ -154,17 +154,22 @@ def read_tracks(path: PathLike) -> Tracks:
         FlowFileError: It is not such a file, or is damaged.
     """
     path = require_file(path, FlowFileError, "a file of tracks")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Tracks(
-                arrays["points"],
-                int(arrays["reference"]),
-                arrays["positions"],
-                arrays["visible"],
-                arrays["confidence"],
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
-        raise FlowFileError(f"{path}: not a valid .npz file of tracks ({err})") from err
+    names = ("points", "reference", "positions", "visible", "confidence")
+    points, reference, positions, visible, confidence = read_npz_arrays(path, names).values()
+    frames, count = visible.shape if visible.ndim == 2 else (0, 0)
+    if not (
+        points.shape == (count, 2)
+        and positions.shape == (frames, count, 2)
+        and visible.dtype == np.bool_
+        and confidence.shape == (frames, count)
+        and reference.shape == ()
+        and reference.dtype.kind == "i"
+        and 0 <= reference < frames
+    ):
+        raise FlowFileError(f"{path}: its arrays are not those of tracks")
+    floats = (array.astype(np.float32) for array in (points, positions, confidence))
+    points, positions, confidence = floats
+    return Tracks(points, int(reference), positions, visible, confidence)
 
 
 def grid_points(

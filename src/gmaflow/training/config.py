@@ -333,7 +333,7 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     if wanted.steps > stored.steps:  # `check_extension` decides
         fixed -= {"steps"}
     return [
-        f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
+        f"{name} {as_text(old[name])}, not {as_text(new[name])}"
         for name in old
         if name in fixed and old[name] != new[name]
     ]
