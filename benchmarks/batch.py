@@ -314,6 +314,7 @@ def draw_picture(options: argparse.Namespace) -> None:
 
     with workplace() as folder:
         write_frames(folder / "clips", options.clips, 4, (64, 64))
+        write_frames(folder / "clips" / "beach", 1, 10 * options.clips, (64, 64))
         (folder / "clips" / "holiday.mp4").write_bytes(b"not a video")
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
         cluster.add_node(num_cpus=1)

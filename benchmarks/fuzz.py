@@ -266,6 +266,87 @@ def texts() -> dict[str, tuple[Callable[[str], object], list[str]]]:
     }
 
 
+def clip_seeds(folder: Path) -> dict[str, bytes]:
+    """Return a clip of flow in every format of one file, by suffix."""
+    import numpy as np
+
+    from gmaflow.io.clips import CLIP_SUFFIXES, create_clip
+
+    flow = np.random.default_rng(4).normal(0, 5, (20, 24, 2)).astype(np.float32)
+    found = {}
+    for suffix in sorted(CLIP_SUFFIXES):
+        path = folder / f"clip{suffix}"
+        with create_clip(path) as clip:
+            for number in range(3):
+                clip.add(number, flow)
+        found[suffix] = path.read_bytes()
+    return found
+
+
+def read_clip(path: Path) -> object:
+    """Read every flow of a clip."""
+    from gmaflow.io.clips import open_clip
+
+    return [None for _ in open_clip(path)]
+
+
+def read_both(path: Path) -> object:
+    """Read a damaged JPEG as the x and as the y of a flow."""
+    from gmaflow.io import read_flow_arrays
+
+    for name in ("flow_x.jpg", "flow_y.jpg"):
+        (path.parent / name).write_bytes(path.read_bytes())
+    return read_flow_arrays(path.parent / "flow_x.jpg")
+
+
+def list_clips(path: Path) -> object:
+    """Read a manifest."""
+    from gmaflow.batch.manifest import ClipList
+
+    return list(ClipList([str(path)]))
+
+
+MANIFESTS = {
+    ".csv": b'path,id,start,end\r\na.mp4,one,0,1.5\r\n"b, c.mp4",two,,\r\n',
+    ".jsonl": b'{"path": "a.mp4", "id": "one", "start": 1}\n{"path": "b.png", "second": "c.png"}\n',
+    ".txt": b"a.mp4\nb.png\tc.png\n",
+}
+
+
+def newer_targets(folder: Path) -> dict[str, Target]:
+    """Return the readers of clips in one file, of tracks, of warm starts and of manifests."""
+    import numpy as np
+
+    from gmaflow.inference.flow import Flow
+    from gmaflow.inference.tracks import Tracks, read_tracks
+    from gmaflow.inference.warm_start import read_coarse_flows, write_coarse_flows
+    from gmaflow.io import write_flow
+
+    rng = np.random.default_rng(5)
+    flow = rng.normal(0, 5, (16, 24, 2)).astype(np.float32)
+    positions = rng.random((4, 5, 2), np.float32)
+    seen = rng.random((4, 5)) < 0.5
+    tracks = Tracks(positions[1], 1, positions, seen, rng.random((4, 5), np.float32))
+    tracks.save(folder / "tracks.npz")
+    write_coarse_flows(folder / "warm", {"a.png": Flow(flow, coarse=flow[::8, ::8])})
+    write_flow(folder / "flow_x.jpg", flow)
+    array = io.BytesIO()
+    np.save(array, positions)
+    targets = {
+        f"clip {suffix}": Target(read_clip, [seed], suffix, 6)
+        for suffix, seed in clip_seeds(folder).items()
+    }
+    targets["tracks"] = Target(read_tracks, [(folder / "tracks.npz").read_bytes()], ".npz", 6)
+    targets["array of tracks"] = Target(
+        read_tracks, [array.getvalue()], ".npz", 6, repair=zipped("points.npy")
+    )
+    targets["warm start"] = Target(read_coarse_flows, [(folder / "warm").read_bytes()], "", 4)
+    targets["flow_x.jpg"] = Target(read_both, [(folder / "flow_x.jpg").read_bytes()], "", 6)
+    for suffix, seed in MANIFESTS.items():
+        targets[f"manifest {suffix}"] = Target(list_clips, [seed], suffix, 3)
+    return targets
+
+
 def make_targets(folder: Path) -> dict[str, Target]:
     """Return every reader with its seeds."""
     from gmaflow.data.headers import measure
@@ -309,7 +390,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
             return read(path.read_text("utf-8", "replace"))
 
         targets[f"text {name}"] = Target(read_text, [seed.encode() for seed in seeds], "", 1)
-    return targets
+    return targets | newer_targets(folder)
 
 
 def make_input(number: int, targets: dict[str, Target]) -> tuple[str, bytes]:
@@ -343,7 +424,7 @@ class Peak:
         return 1024 * int(text.split("VmHWM:", 1)[1].split(None, 1)[0])
 
 
-def work(first: int, count: int, place: Path, keep: Path | None) -> None:
+def work(first: int, count: int, place: Path, keep: Path | None, only: str) -> None:
     """Read inputs in this process; prints a line of JSON for what was found."""
     import warnings
 
@@ -356,7 +437,7 @@ def work(first: int, count: int, place: Path, keep: Path | None) -> None:
     peak = Peak()
     with tempfile.TemporaryDirectory(dir=place.parent) as name, place.open("r+b") as file:
         folder = Path(name)
-        targets = make_targets(folder)
+        targets = {name: one for name, one in make_targets(folder).items() if only in name}
         counter = mmap.mmap(file.fileno(), COUNTER.size)
         for number in range(first, first + count):
             COUNTER.pack_into(counter, 0, number)
@@ -415,7 +496,7 @@ def watch(process: "subprocess.Popen[str]", counter: mmap.mmap) -> None:
             process.kill()
 
 
-def run(first: int, count: int, keep: Path | None) -> Iterator[dict[str, object]]:
+def run(first: int, count: int, keep: Path | None, only: str) -> Iterator[dict[str, object]]:
     """Run inputs in processes, one after the other; yields what they found."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         place = Path(name) / "counter"
@@ -430,6 +511,8 @@ def run(first: int, count: int, keep: Path | None) -> Iterator[dict[str, object]
                 f"{number},{some}",
                 "--place",
                 str(place),
+                "--only",
+                only,
             ]
             command += ["--keep", str(keep)] if keep else []
             with place.open("r+b") as file, (Path(name) / "log").open("w+") as log:
@@ -461,20 +544,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--keep", type=Path, help="folder for inputs that failed")
+    parser.add_argument("--only", default="", help="readers whose name contains this")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
     if options.work:
-        work(*map(int, options.work.split(",")), options.place, options.keep)
+        first, count = map(int, options.work.split(","))
+        work(first, count, options.place, options.keep, options.only)
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the reading process, too
     outcomes: Counter[str] = Counter()
     problems: Counter[str] = Counter()
     longest = most = 0.0
     begun = time.perf_counter()
-    for line in run(options.first, options.count, options.keep):
+    for line in run(options.first, options.count, options.keep, options.only):
         if "crash" in line:
             print(line["crash"], flush=True)
         elif "problem" in line:

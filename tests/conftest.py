@@ -1,9 +1,11 @@
 """What several tests share: small images, seeded networks, and the real material where it is."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 import torch
@@ -33,6 +35,24 @@ def no_thread_stays() -> Iterator[None]:
     yield
     left = [thread.name for thread in threading.enumerate() if thread.name.startswith("gmaflow")]
     assert not left, f"threads still running at the end of the file: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def annotations_of_the_fast_back_end(request: pytest.FixtureRequest) -> None:
+    """Check the annotations of the fast back end in its own tests only.
+
+    Its layers are called thousands of times for each pair. Elsewhere the checks would take as long
+    as everything else.
+    """
+    from gmaflow.inference.fast import fast_network  # noqa: F401  (loads all of its modules)
+
+    checked = request.path.parent.name == "fast"
+    for name, module in list(sys.modules.items()):
+        if name.startswith("gmaflow.inference.fast."):
+            owners = [module, *(kind for kind in vars(module).values() if isinstance(kind, type))]
+            for function in (value for owner in owners for value in vars(owner).values()):
+                if isinstance(function, FunctionType) and function.__module__ == name:
+                    vars(function)["__no_type_check__"] = not checked  # which jaxtyping looks at
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from gmaflow.cli import main
 from gmaflow.example import load_example
-from gmaflow.io import write_image
+from gmaflow.io import read_image, write_image
 
 PAGE = Path(__file__).parent.parent / "docs" / "python.md"
 
@@ -49,8 +48,8 @@ def test_the_first_commands_of_the_readme_can_be_pasted_in_order(
     faster = {"demo": ["--iters", "1"], "flow": ["--iters", "1"], "scenes": ["--size", "64x80"]}
     for line in block.partition("; ")[0].splitlines() + block.partition("; ")[2].splitlines():
         command, *words = shlex.split(line, comments=True)
-        if command == "cp":
-            shutil.copy(*words)
+        if command == "cp":  # a corner of the picture: small ones take less time
+            write_image(words[1], read_image(words[0])[:104, :144])
         else:
             main([*words, *faster.get(words[0], [])])
     assert {"flow.png", "flow.flo", "legend.png", "both", "looks", "small.png", "sheet.png"} <= {

@@ -13,14 +13,9 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
-import torch
 from packaging.requirements import Requirement
 
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint, save_checkpoint
-
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "src" / "gmaflow" / "example"
 
 
 @pytest.fixture(scope="module")
@@ -112,15 +107,6 @@ def test_it_installs_into_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     call(*pip, "install", "--quiet", "--no-index", "-c", ROOT / "constraints.txt", wheel)
     assert "verbs:" in call(scripts / "gmaflow", "--help")
 
-    torch.manual_seed(0)
-    tensors = FlowNetwork(MODELS["raft-small"]).state_dict()
-    checkpoint = Checkpoint(config=MODELS["raft-small"], tensors=tensors)
-    save_checkpoint(tmp_path / "random.safetensors", checkpoint)
-    frames = (EXAMPLE / "frame1.png", EXAMPLE / "frame2.png")
-    told = call(
-        scripts / "gmaflow",
-        *("flow", *frames, "-o", "out.flo", "--weights", "random.safetensors", "--iters", "1"),
-    )
-    assert "wrote out.flo: mean " in told
-    assert "wrote" in call(scripts / "gmaflow", "demo", "-o", "demo")
+    # The demo uses most of what the wheel must hold: weights, the example, all base packages.
+    assert "wrote" in call(scripts / "gmaflow", "demo", "-o", "demo", "--iters", "1")
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 0

@@ -7,12 +7,22 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gmaflow.batch import BatchConfig, BatchProgress, run_batch
+from gmaflow.batch import (
+    BatchConfig,
+    BatchProgress,
+    Clip,
+    ClipProgress,
+    ClipResult,
+    local_engine,
+    run_batch,
+)
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
 
@@ -64,6 +74,38 @@ def test_only_what_is_missing_is_computed(config: BatchConfig, clips: Path, memo
     run_batch(config, [str(clips)], memory, watch=watch)
     assert done == ["03"]
     assert contents(memory) == stored
+
+
+def test_clips_under_way_are_watched(
+    config: BatchConfig, clips: Path, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half_and_whole(_config: object, _destination: object, todo: Iterator[Clip]) -> Any:  # noqa: ANN401
+        for clip in todo:
+            yield ClipProgress(clip, 1, 2)
+            yield ClipResult(clip, pairs=2, error="it failed")
+
+    monkeypatch.setattr(local_engine, "run_here", half_and_whole)
+    seen: list[tuple[bool, int, int]] = []
+
+    def watch(progress: BatchProgress) -> None:
+        seen.append((progress.last is not None, progress.pairs_under_way, progress.failed))
+
+    run_batch(config, [str(clips / "00"), str(clips / "01")], memory, watch=watch)
+    news = [(False, 1, 0), (True, 0, 1), (False, 1, 1), (True, 0, 2)]
+    assert seen == [(False, 0, 0), *news]
+
+
+def test_the_time_left_counts_parts_of_clips() -> None:
+    progress = BatchProgress("/out", total=3)
+    progress.started -= 100
+    assert progress.seconds_left is None
+    long, unknown = Clip("long", "/long.mp4"), Clip("unknown", "/unknown.mp4")
+    progress.under_way = {"1": ClipProgress(long, 500, 1000), "2": ClipProgress(unknown, 250)}
+    assert progress.pairs_per_second == pytest.approx(7.5, rel=1e-3)
+    assert progress.seconds_left == pytest.approx(500, rel=1e-3)  # half a clip of three
+    # What a file says about its length may be wrong.
+    progress.under_way = {"1": ClipProgress(long, 3000, 1000)}
+    assert progress.seconds_left == pytest.approx(200, rel=1e-3)
 
 
 def test_shards_give_the_same_bytes_as_one_run(

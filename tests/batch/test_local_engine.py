@@ -3,19 +3,22 @@
 import os
 import resource
 import signal
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gmaflow.batch import BatchConfig, local_engine, run_batch
+from gmaflow.batch import BatchConfig, ClipProgress, local_engine, run_batch
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.local_engine import WorkerPool, cpu_workers, devices_of
 from gmaflow.batch.manifest import Clip, ClipList
-from gmaflow.batch.worker import ClipResult
+from gmaflow.batch.worker import ClipResult, Tell
+from gmaflow.errors import FlowError
 from tests.batch.conftest import Command, bytes_of
+
+ITERS = 20
+"""Many, so that the other clips are not done before a signal comes."""
 
 
 def test_a_cpu_gets_as_many_workers_as_cores_and_memory() -> None:
@@ -30,7 +33,7 @@ def whole(
     """The bytes of all clips, by one process."""
     pytest.importorskip("fsspec")
     folder = tmp_path_factory.mktemp("whole")
-    config = BatchConfig(weights=str(small_weights), iters=1)
+    config = BatchConfig(weights=str(small_weights), iters=ITERS)
     memory = f"memory://{folder.name}"
     run_batch(config, [str(clips)], memory)
     stored = Destination(memory)
@@ -40,21 +43,35 @@ def whole(
     return bytes_of(folder)
 
 
-def test_a_worker_that_is_killed_costs_nothing(
+def test_an_interrupt_and_a_killed_worker_cost_nothing(
     clips: Path, small_weights: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:
-    """Two workers, one of which is killed in the middle of its work; and then a full disk."""
-    args = (clips, "-o", tmp_path / "out", "--weights", small_weights, "--iters", "1")
-    command = Command(*args, "--workers", "2")
+    """A job is interrupted; the same command continues it, and loses one of two workers."""
+    out = tmp_path / "out"
+    args = (clips, "-o", out, "--weights", small_weights, "--iters", f"{ITERS}")
+    command = Command(*args, "--workers", "1")
     command.read()
+    # To all processes, as a terminal does.
+    ended = command.kill(signal.SIGINT)
+    assert ended.code == 130
+    assert ended.err.strip().endswith("finished clips are kept; the same command continues")
+    assert "Traceback" not in ended.err
+    assert not (out / "_partial").exists()
+    before = len(list((out / "_clips").rglob("*.json")))
+    assert 0 < before < 7
+
+    command = Command(*args, "--workers", "2")
+    first = command.read()
     victims = children_of(command.process.pid)
     assert victims
     os.kill(victims[0], signal.SIGKILL)
     ended = command.end()
     assert ended.code == 1, ended.err  # for the bad clip
     assert "1 clip failed" in ended.err
-    assert (ended.report["done"], ended.report["failed"]) == (8, 1)
-    assert bytes_of(tmp_path / "out") == whole
+    assert (ended.report["finished_before"], ended.report["failed"]) == (before, 1)
+    assert ended.report["done"] == 8 - before
+    assert len(ended.clips) + ("error" not in first) == 8 - before  # each once
+    assert bytes_of(out) == whole
 
 
 def children_of(pid: int) -> list[int]:
@@ -63,57 +80,32 @@ def children_of(pid: int) -> list[int]:
     return [n for n in map(int, listed) if b"spawn_main" in Path(f"/proc/{n}/cmdline").read_bytes()]
 
 
-def test_an_interrupt_ends_cleanly_and_the_same_command_continues(
-    clips: Path, small_weights: Path, tmp_path: Path
+def serve_on_a_full_disk(*args: Any) -> None:  # noqa: ANN401
+    """A worker that may write small files only: larger ones fail as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+    real_serve(*args)
+
+
+def test_a_full_disk_is_one_sentence(
+    clips: Path, config: BatchConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Many iterations: the other clips must not be done before the signal comes.
-    settings = ("--weights", small_weights, "--iters", "40", "--workers", "1")
-    args = (clips, "-o", tmp_path / "out", *settings)
-    command = Command(*args)
-    command.read()
-    # To all processes, as a terminal does.
-    ended = command.kill(signal.SIGINT)
-    assert ended.code == 130
-    assert ended.err.strip().endswith("finished clips are kept; the same command continues")
-    assert "Traceback" not in ended.err
-    assert not (tmp_path / "out" / "_partial").exists()
-    before = set((tmp_path / "out" / "_clips").rglob("*.json"))
-    assert before
-    ended = Command(*args).end()
-    assert ended.report["finished_before"] == len(before)
-    Command(clips, "-o", tmp_path / "whole", *settings).end()
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
-
-
-def test_a_full_disk_is_one_sentence(clips: Path, small_weights: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands for a full disk: writing fails in the same way."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
-
-    options = f"inputs={clips} output={tmp_path}/out weights={small_weights} iters=1 workers=1"
-    done = subprocess.run(
-        [sys.executable, "-B", "-m", "gmaflow", "batch", *options.split()],
-        preexec_fn=limit,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert "cannot be written: file too large; finished clips are kept" in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.setattr(local_engine, "serve", serve_on_a_full_disk)
+    with pytest.raises(FlowError, match="cannot be written: file too large; finished clips are"):
+        run_batch(replace(config, workers=1), [str(clips)], str(tmp_path / "out"))
+    assert not list((tmp_path / "out").rglob("*.flo"))
 
 
 class Dying:
-    """A worker that dies on one clip; each process notes what it was given."""
+    """A worker that dies on one clip, and tells how far it is with the others."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         pass
 
-    def run(self, clip: Clip) -> Any:  # noqa: ANN401
+    def run(self, clip: Clip, tell: Tell) -> Any:  # noqa: ANN401
         if clip.identifier == "bad":
             os.kill(os.getpid(), signal.SIGKILL)
-        return ClipResult(clip, pairs=1)
+        tell(ClipProgress(clip, 1, 2))
+        return ClipResult(clip, pairs=2)
 
 
 def serve_dying(*args: Any) -> None:  # noqa: ANN401
@@ -132,10 +124,18 @@ def test_a_clip_that_ends_every_process_fails_and_no_other(
     monkeypatch.setattr(local_engine, "CLIPS_AT_ONCE", {"cpu": 4})
     pool = WorkerPool(BatchConfig(workers=1, device="cpu"), Destination(str(tmp_path)))
     try:
-        results = list(pool.run(iter(ClipList([str(clips)]))))
+        replies = list(pool.run(iter(ClipList([str(clips)]))))
     finally:
         pool.stop()
+    results = [reply for reply in replies if isinstance(reply, ClipResult)]
     assert len(results) == 9
+    # Each clip tells how far it is before it is done.
+    under_way = [reply.clip for reply in replies if isinstance(reply, ClipProgress)]
+    assert {clip.identifier for clip in under_way} == {f"{number:02d}" for number in range(8)}
+    for result in results:
+        if result.error is None:
+            first = next(reply for reply in replies if reply.clip == result.clip)
+            assert first == ClipProgress(result.clip, 1, 2)
     (failed,) = [result for result in results if result.error]
     assert failed.clip.identifier == "bad"
     assert failed.error == "the process that worked on it was ended by signal 9, twice"

@@ -92,6 +92,8 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
         ("m.csv", 'path\n"a.mp4\n', "cannot be read"),
         ("m.jsonl", '{"path": "a.mp4"}\n{', "cannot be read .row 2"),
         ("m.jsonl", '["a.mp4"]', "line 1 of .* is not an object"),
+        ("m.jsonl", 100_000 * "[", "cannot be read"),
+        ("m.jsonl", '{"path": ' + 5000 * "1" + "}", "cannot be read"),
         ("m.csv", "path,id\na.mp4,../../etc\n", "cannot be the name of a file"),
         ("m.csv", "path,id\na.mp4,_clips/x\n", "cannot be the name of a file"),
         ("m.csv", f"path,id\na.mp4,{'x' * 300}\n", "longer than 200 bytes"),

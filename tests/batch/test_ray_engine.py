@@ -1,54 +1,84 @@
 """A Ray cluster of two nodes, one of which is killed in the middle of the work."""
 
 import importlib.util
+import json
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gmaflow.batch import BatchConfig, ray_engine, run_batch
-from gmaflow.batch.ray_engine import check_version, import_ray, reason_of
+from gmaflow.batch import BatchConfig, BatchProgress, ray_engine, run_batch, worker
+from gmaflow.batch.ray_engine import RayWorker, check_version, import_ray, reason_of
+from gmaflow.cli import batch as batch_command
+from gmaflow.cli import main
 from gmaflow.errors import FlowError
-from tests.batch.conftest import Command, bytes_of
+from tests.batch.conftest import bytes_of
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is missing")
+
+
+class TellingWorker(RayWorker):
+    """An actor that tells after each pair how far it is."""
+
+    def start(self, *args: Any) -> str:  # noqa: ANN401
+        worker.TELL_EVERY = 0.0
+        return super().start(*args)
 
 
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray
 def test_a_killed_node_costs_nothing_but_time(
-    clips: Path, small_weights: Path, tmp_path: Path
+    clips: Path,
+    small_weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The command line on two nodes; the one that finishes the first clip is killed then."""
     from ray.cluster_utils import Cluster
 
     # The head does no clips; two nodes with a core each do them.
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    lost: list[Any] = []
+    under_way: set[str] = set()
+
+    def watch(progress: BatchProgress) -> None:
+        under_way.update(clip.clip.identifier for clip in progress.under_way.values())
+        if progress.last is not None and not lost:
+            lost.extend(node for node in nodes if node.node_id[:6] in progress.last.node)
+            cluster.remove_node(lost[0], allow_graceful=False)  # by SIGKILL
+
+    monkeypatch.setattr(ray_engine, "RayWorker", TellingWorker)
+    monkeypatch.setattr(ray_engine, "ASK_EVERY", 0.1)
+    monkeypatch.setattr(batch_command, "show_batch", lambda **_: nullcontext(watch))
+    names = [f"{number:02d}" for number in range(5)]
+    inputs = [str(clips / name) for name in (*names, "bad")]
+    # Many iterations: a clip takes long enough to be caught in the middle of it.
+    options = ("--weights", str(small_weights), "--iters", "40", "--json")
+    ray_options = ("--engine", "ray", "--address", cluster.address, "--workers", "2")
     try:
-        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-        # Many iterations: a clip takes long enough to be caught in the middle of it.
-        config = BatchConfig(weights=str(small_weights), iters=60)
-        command = Command(
-            *(clips, "-o", tmp_path / "ray", "--weights", small_weights, "--iters", "60"),
-            *("--engine", "ray", "--address", cluster.address, "--workers", "2"),
-        )
-        first = command.read()
-        (lost,) = [node for node in nodes if node.node_id[:6] in first["node"]]
-        cluster.remove_node(lost, allow_graceful=False)  # by SIGKILL
-        ended = command.end()
-        assert ended.code == 1, ended.err
-        assert (ended.report["done"], ended.report["failed"]) == (8, 1)
-        assert len(ended.report["nodes"]) == 2
-        done = [event["id"] for event in [first] if "error" not in event] + ended.clips
-        assert sorted(done) == [f"{number:02d}" for number in range(8)]
-        # The other engine finds nothing to do, and would have written the same.
-        progress = run_batch(config, [str(clips)], str(tmp_path / "ray"))
-        assert (progress.done, progress.finished_before) == (0, 8)
-        reference = f"memory://ray-{tmp_path.name}"
-        run_batch(config, [str(clips)], reference)
-        assert len(bytes_of(tmp_path / "ray")) == 8 * 3 + 2
-        assert_same(tmp_path / "ray", reference)
+        with pytest.raises(SystemExit) as ended:
+            main(["batch", *inputs, "-o", str(tmp_path / "ray"), *options, *ray_options])
     finally:
         cluster.shutdown()  # type: ignore[no-untyped-call]
+    assert ended.value.code == 1  # for the bad clip
+    assert len(lost) == 1
+    *events, report = map(json.loads, capsys.readouterr().out.splitlines())
+    assert sorted(event["id"] for event in events if "error" not in event) == names
+    assert (report["done"], report["failed"], len(report["nodes"])) == (5, 1, 2)
+    assert under_way & set(names)
+    # The other engine finds nothing to do, and would have written the same.
+    config = BatchConfig(weights=str(small_weights), iters=40)
+    progress = run_batch(config, inputs, str(tmp_path / "ray"))
+    assert (progress.done, progress.finished_before) == (0, 5)
+    reference = f"memory://ray-{tmp_path.name}"
+    run_batch(config, inputs, reference)
+    assert len(bytes_of(tmp_path / "ray")) == 5 * 3 + 2
+    assert_same(tmp_path / "ray", reference)
 
 
 def assert_same(folder: Path, reference: str) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from gmaflow import read_flow
-from gmaflow.batch import BatchConfig, Clip, ClipWorker
+from gmaflow.batch import BatchConfig, Clip, ClipProgress, ClipWorker
+from gmaflow.batch import worker as worker_module
 from gmaflow.batch.clip_outputs import FLOW_FORMATS, ROWS
 from gmaflow.batch.destination import Destination, record_name
 from gmaflow.errors import FlowError
@@ -142,6 +143,21 @@ def test_videos_pairs_cuts_gaps_and_sizes(worker: ClipWorker, clips: Path, tmp_p
     assert worker.run(Clip("00", str(clips / "00"))).pairs == 1
     assert read_flow(tmp_path / "out" / "00" / "frame0.flo").shape == (64, 80, 2)
     assert worker.run(Clip("v2", video)).pairs == 2
+
+
+def test_it_tells_how_far_a_clip_is(
+    worker: ClipWorker, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[ClipProgress] = []
+    video = str(write_clip(tmp_path / "v.mp4", moving(4)))
+    worker.run(Clip("quick", video), told.append)
+    assert not told
+    monkeypatch.setattr(worker_module, "TELL_EVERY", 0.0)
+    for source, pairs in ((video, 3), (str(clips / "00"), 2)):
+        told.clear()
+        clip = Clip(f"{pairs}", source)
+        assert worker.run(clip, told.append).pairs == pairs
+        assert told == [ClipProgress(clip, n, pairs) for n in range(1, pairs + 1)]
 
 
 def test_a_bad_clip_is_a_result_and_leaves_nothing(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.batch import BatchProgress, Clip, ClipResult
+from gmaflow.batch import BatchProgress, Clip, ClipProgress, ClipResult
+from gmaflow.cli import batch_progress
 from gmaflow.cli.batch_progress import draw, line_of, show_batch
 from tests.cli.conftest import Run, write_frames
 from tests.conftest import without_tyro
@@ -144,6 +145,35 @@ def test_the_display_shows_the_figures() -> None:
     console.print(draw(BatchProgress("/out", total=3)))
     assert "? left" in console.export_text()
     assert line_of(some_progress()).startswith("5,029 of 20,000 clips, 29 pairs/s, 2 failed")
+
+
+def test_a_long_clip_is_shown_while_it_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rich.console import Console
+
+    progress = BatchProgress("/out", total=9)
+    progress.started -= 100
+    for number in range(8):
+        clip = Clip(f"film-{number}", "/film.mp4")
+        expected = None if number == 7 else 1000 * number
+        progress.under_way[f"{number}"] = ClipProgress(clip, 100 * number, expected)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(draw(progress))
+    lines = console.export_text().splitlines()
+    assert any("28 pairs/s" in line and "2,800 pairs" in line for line in lines)
+    assert any("film-6" in line and line.rstrip().endswith("600 of 6,000") for line in lines)
+    assert any("film-7" in line and line.rstrip().endswith(" 700") for line in lines)
+    assert "and 2 more" in lines[-1]
+    # Without a terminal, a line now and then.
+    monkeypatch.setattr(batch_progress, "LINE_EVERY", 0.0)
+    with show_batch() as show:
+        show(progress)
+    told = "0 of 9 clips, 8 clips under way with 2,800 pairs done, 28 pairs/s, 0 failed, "
+    assert told in capsys.readouterr().err
+    for key in ("0", "7"):  # whose lengths are not known
+        del progress.under_way[key]
+    assert "6 clips under way with 2,100 of 21,000 pairs done" in line_of(progress)
 
 
 def test_an_interrupt_says_what_is_kept() -> None:

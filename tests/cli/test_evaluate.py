@@ -93,6 +93,15 @@ def test_bad_input_exits_with_2(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("prefix", ["", "folder:"])
+def test_a_folder_in_place_of_a_data_set_is_understood(
+    run: Run, tmp_path: Path, prefix: str
+) -> None:
+    found = run("evaluate", "--data", f"{prefix}{tmp_path}", "-o", tmp_path / "out")
+    assert found.code == 2
+    assert f"did you mean --data folder --root {tmp_path}?" in found.err
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

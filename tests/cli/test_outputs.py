@@ -1,5 +1,6 @@
 """The scale of a video's colours."""
 
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,17 @@ def test_the_fastest_part_sets_the_scale(estimator: FlowEstimator, tmp_path: Pat
     lengths = estimator(fast[0], fast[1]).length
     assert np.median(lengths) < scale < 3 * HEADROOM * np.quantile(lengths, 0.99)
     assert scale > 5
+
+
+def test_looking_for_the_scale_shows_progress(
+    estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = count(step=4)
+    monkeypatch.setattr("gmaflow.cli.options.time.monotonic", lambda: float(next(seconds)))
+    choose_scale(estimator, 5 * [lambda: ()])
+    assert capsys.readouterr().err.startswith("gmaflow: colour scale: 2 of 5\n")
+    choose_scale(estimator, 5 * [lambda: ()], quiet=True)
+    assert capsys.readouterr().err == ""
 
 
 def test_where_nothing_moves_noise_stays_pale(estimator: FlowEstimator, tmp_path: Path) -> None:

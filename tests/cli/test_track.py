@@ -9,7 +9,7 @@ import pytest
 
 from gmaflow.cli import track as verb
 from gmaflow.inference import read_tracks
-from gmaflow.io import VideoReader, write_image
+from gmaflow.io import VideoReader, read_image, write_image
 from tests.cli.conftest import Run
 from tests.io.clips import frame_times, moving, write_clip
 
@@ -88,6 +88,72 @@ def test_a_folder_gets_a_map_for_each_frame(
     assert (planes["B"] == 1).all()
 
 
+def test_ignored_pixels_are_not_tracked_and_hide_points(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    left = np.zeros((48, 64, 3), np.uint8)
+    left[:, :32] = 255
+    write_image(tmp_path / "left.png", left)
+    options = ("--grid", "8", "--end", "0.15", *fast)
+    report(run, clip, "-o", tmp_path / "a.npz", "--ignore", tmp_path / "left.png", *options)
+    tracks = read_tracks(tmp_path / "a.npz")
+    assert (tracks.points[:, 0] >= 32).all()
+    assert not tracks.visible[np.rint(tracks.positions[..., 0]) < 32].any()
+
+    # A mask for each frame, and frames before the reference: the last frame is hidden but a corner.
+    masks = tmp_path / "masks"
+    for number in range(6):
+        mask = np.full((48, 64, 3), 255 if number == 0 else 0, np.uint8)
+        mask[:8, :8] = 0
+        write_image(masks / f"{number}.png", mask)
+    options = (*options, "--reference", "2")
+    report(run, clip, "-o", tmp_path / "b.npz", "--ignore", masks, *options)
+    report(run, clip, "-o", tmp_path / "c.npz", *options)
+    found, plain = (read_tracks(tmp_path / name) for name in ("b.npz", "c.npz"))
+    np.testing.assert_array_equal(found.positions, plain.positions)
+    np.testing.assert_array_equal(found.visible[1:], plain.visible[1:])
+    corner = (np.rint(found.positions[0]) < 8).all(axis=1)
+    assert plain.visible[0].sum() > 3
+    np.testing.assert_array_equal(found.visible[0], plain.visible[0] & corner)
+
+
+def test_colmap_gets_images_features_and_matches(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shot.colmap"
+    told = report(run, clip, "-o", folder, "-o", tmp_path / "t.npz", "--grid", "12", *fast)
+    assert told["frames"] == 6
+    tracks = read_tracks(tmp_path / "t.npz")
+    names = [f"{number:06d}.png" for number in range(6)]
+    assert [path.name for path in sorted((folder / "images").iterdir())] == names
+    assert read_image(folder / "images" / names[0]).shape == (48, 64, 3)
+    features = {}
+    for number, name in enumerate(names):
+        head, *rows = (folder / "features" / f"{name}.txt").read_text().splitlines()
+        values = np.array([row.split() for row in rows], float).reshape(-1, 4 + 128)
+        assert head == f"{len(rows)} 128"
+        # The centre of the first pixel is (0.5, 0.5), not (0, 0).
+        seen = tracks.positions[number][tracks.visible[number]] + 0.5
+        np.testing.assert_allclose(values[:, :2], seen, atol=1e-3)
+        features[name] = values
+    pairs = (folder / "matches.txt").read_text().rstrip("\n").split("\n\n")
+    assert [pair.split("\n")[0] for pair in pairs] == [
+        f"{names[first]} {names[second]}"
+        for first, second in [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)]  # none beyond the cut
+    ]
+    for pair in pairs:
+        head, *rows = pair.split("\n")
+        first, second = (features[name] for name in head.split())
+        a, b = np.array([row.split() for row in rows], int).T
+        # The texture moves by whole pixels; a match leads to the same point.
+        assert len(a) == len(set(a)) == len(set(b))
+        ends = [tracks.positions[names.index(name)] + 0.5 for name in head.split()]
+        for k in np.flatnonzero(tracks.visible[[names.index(n) for n in head.split()]].all(axis=0)):
+            match = np.flatnonzero(np.abs(first[a, :2] - ends[0][k]).max(axis=1) < 2e-3)
+            assert (np.abs(second[b[match], :2] - ends[1][k]).max(axis=1) < 2e-3).any()
+    assert run("track", clip, "-o", folder, *fast).code == 2  # not empty
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -107,6 +173,15 @@ def test_a_folder_gets_a_map_for_each_frame(
         (("-o", "maps/", "--grid", "4"), "a folder gets STMaps of every pixel"),
         (("-o", "t.npz", "--cut-threshold", "9"), "--cut-threshold 9 is out of range"),
         (("-o", "t.npz", "--fps", "9"), "--fps is for folders"),
+        (("-o", "t.npz", "--ignore", "small.png"), "the mask small.png and the frames differ"),
+        (("-o", "t.npz", "--ignore", "white.png"), "ignores every pixel of frame 0"),
+        (("-o", "t.npz", "--ignore", "few"), "few has 2 masks for 6 frames"),
+        (
+            ("-o", "t.npz", "--ignore", "part.png", "--points", "5,5"),
+            "the point 5,5 is in an ignored pixel",
+        ),
+        (("-o", "t.npz", "--ignore", "part.png", "--mask", "part.png"), "selects no point"),
+        (("-o", "maps.colmap", "--reference", "9"), "no frame 9"),
         (("-o", "there.npz"), "exists"),
     ],
 )
@@ -122,6 +197,12 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(
     monkeypatch.chdir(tmp_path)
     write_image(tmp_path / "small.png", np.full((8, 8, 3), 255, np.uint8))
     write_image(tmp_path / "black.png", np.zeros((48, 64, 3), np.uint8))
+    write_image(tmp_path / "white.png", np.full((48, 64, 3), 255, np.uint8))
+    part = np.zeros((48, 64, 3), np.uint8)
+    part[:20, :20] = 255
+    write_image(tmp_path / "part.png", part)
+    for number in range(2):
+        write_image(tmp_path / "few" / f"{number}.png", part)
     (tmp_path / "empty.csv").write_text("x,y\n")
     (tmp_path / "there.npz").write_bytes(b"mine")
     before = sorted(tmp_path.iterdir())

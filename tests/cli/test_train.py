@@ -52,6 +52,7 @@ def test_presets_can_be_shown(run: Run) -> None:
     ("args", "words"),
     [
         (("kiti",), "did you mean kitti?"),
+        (("--data", "folder:x"), "the preset comes first: gmaflow train PRESET --data; use chairs"),
         (("chairs", "--stpes", "3"), "--steps"),
         (("chairs", "--model", "raft-smal"), "raft-small"),
         (("chairs", "--crop", "100x100"), "multiples of 8"),

@@ -88,6 +88,12 @@ def test_a_png_is_a_picture_and_kittis_format_is_known_by_its_content(tmp_path: 
     assert np.array_equal(read_flow(tmp_path / "000000_10.png").array, flow.array)
 
 
+def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(FlowFileError, match=r"'.xyz' is not .* use one of .flo, .kitti.png, .pfm,"):
+        make_flow().save(tmp_path / "a.xyz")
+    assert not list(tmp_path.iterdir())
+
+
 def test_openexr_tells_backward_flow_and_the_others_do_not(tmp_path: Path) -> None:
     backward = replace(make_flow(), backward=True)
     for name, told in (("a.exr", True), ("a.flo", False)):

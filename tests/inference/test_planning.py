@@ -102,18 +102,24 @@ def smallest_need(computation: Computation, height: int, width: int) -> float:
 
 
 def test_too_little_is_refused_with_what_it_takes() -> None:
-    with pytest.raises(FlowError, match=r"0.01 GB of memory are not enough for images of 440x1024"):
+    with pytest.raises(FlowError, match=r"10 MB of memory are not enough for images of 440x1024"):
         plan_work(GMA, batch=1, height=440, width=1024, budget=0.01 * GB)
+
+
+def test_too_little_is_told_with_the_size_of_the_images_themselves() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", max_memory="2MB")
+    with pytest.raises(FlowError, match="2 MB of memory are not enough for images of 108x253"):
+        estimator(*arrays(108, 253))
 
 
 def test_tiles_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     plan = plan_work(GMA, batch=1, height=1000, width=1000, budget=0.4 * GB)
     plan_log = PlanLog()
     for _ in range(2):
-        plan_log.tell(plan, (1, 3, 1000, 1000))
+        plan_log.tell(plan, (1, 3, 1000, 1000), (998, 1000))
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert "1000x1000 does not fit in memory and is estimated in tiles" in caplog.text
+    assert "998x1000 does not fit in memory and is estimated in tiles" in caplog.text
 
 
 def test_a_plan_is_told_at_first_and_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +225,7 @@ for *kept, backend in json.loads(sys.argv[1]):
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 def test_the_need_is_what_is_measured() -> None:
     """Resident memory of a fresh process, over the loaded program."""
-    cases = [(STORED, "fast"), (STORED, "reference")]
+    cases = [(STORED, "fast"), (STREAMED, "fast"), (STORED, "reference")]
     told = json.dumps([[p.store_correlation, p.store_attention, backend] for p, backend in cases])
     command = [sys.executable, "-c", MEASURE, told]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -159,7 +159,7 @@ def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:
 
 def test_no_more_than_two_frames_are_held(estimator: FlowEstimator) -> None:
     def endless() -> Iterator[TimedFrame]:
-        for number, image in enumerate(moving(12)):
+        for number, image in enumerate(moving(5)):
             yield TimedFrame(number, image, Fraction(number))
 
     gc.collect()  # what other tests held, in circles

@@ -176,6 +176,28 @@ def test_files_give_back_what_was_saved(estimator: FlowEstimator, tmp_path: Path
         read_tracks(tmp_path / "bad.npz")
 
 
+def test_tracks_that_claim_too_much_or_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """numpy would take the memory that a header claims."""
+    arrays = {
+        "points": np.zeros((2, 2), np.float32),
+        "reference": np.array(0),
+        "positions": np.zeros((3, 2, 2), np.float32),
+        "visible": np.ones((3, 2), bool),
+        "confidence": np.ones((3, 2), np.float32),
+    }
+    path = tmp_path / "a.npz"
+    np.savez(path, allow_pickle=False, **arrays)
+    assert read_tracks(path).reference == 0
+    claim = b"(2, 9999999999999), }"
+    path.write_bytes(path.read_bytes().replace(b"(2, 2), }".ljust(len(claim)), claim))
+    with pytest.raises(FlowError, match=r"a\.npz"):
+        read_tracks(path)
+    for name, wrong in (("visible", np.ones((2, 3), bool)), ("reference", np.array(3))):
+        np.savez(path, allow_pickle=False, **(arrays | {name: wrong}))
+        with pytest.raises(FlowError, match="not those of tracks"):
+            read_tracks(path)
+
+
 def test_bad_input_gets_a_sentence(estimator: FlowEstimator) -> None:
     images = moving(3)
 

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from gmaflow.inference.visibility import check_visibility
@@ -36,3 +37,16 @@ def test_half_a_pixel_beyond_the_border_is_still_inside() -> None:
     inside, outside = check_visibility(shift(0.4, 0), shift(-0.4, 0)), shift(0.6, 0)
     assert not inside.occluded_out.any()
     assert check_visibility(outside, -outside).occluded_out[0, :, -1].all()
+
+
+def test_a_smaller_picture_hides_no_larger_share() -> None:
+    """A box moves before a still background; half the size, half the motion."""
+    shares = []
+    for size in (1, 2, 4):
+        forward, backward = torch.zeros(2, 1, 2, 24 * size, 32 * size)
+        box = slice(8 * size, 16 * size)
+        forward[:, 0, box, 6 * size : 14 * size] = 5 * size
+        backward[:, 0, box, 11 * size : 19 * size] = -5 * size
+        seen = check_visibility(forward, backward)
+        shares.append(seen.occluded_in.float().mean().item())
+    assert shares == [pytest.approx(5 * 8 / (24 * 32))] * 3

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference import Flow
@@ -110,5 +111,9 @@ def test_there_may_be_no_last_flow_or_a_damaged_one(tmp_path: Path) -> None:
     path.write_bytes(b"torn")
     with pytest.raises(OutputError, match="is damaged"):
         LastFlows(path).load("a")
+    # Nothing of the size that a file claims is made.
+    coarse = np.zeros((2, 2, 2), np.float32)
+    path.write_bytes(save({"0/size/61": np.array([2**20, 2**20]), "0/coarse/61": coarse}))
+    assert LastFlows(path).load("a") is not None
     LastFlows(path).remove()
     assert not path.exists()

@@ -296,6 +296,14 @@ def test_what_is_no_video_is_refused(tmp_path: Path, short_clip: Path) -> None:
             list(read_frames(path))
 
 
+@pytest.mark.parametrize("suffix", [".png", ".webp", ".jpg"])
+def test_an_image_is_not_a_video(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_image(path, np.zeros((32, 48, 3), np.uint8))
+    with pytest.raises(ImageError, match=f"a{suffix} is an image, not a video; give a video"):
+        probe_video(path)
+
+
 def test_without_pyav_it_is_asked_for(short_clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(ImageError, match="reading video needs PyAV: pip install av"):

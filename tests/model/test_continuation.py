@@ -57,6 +57,26 @@ def test_without_trust_the_flow_stays() -> None:
     assert change.abs().max() < 1e-4
 
 
+def test_a_cell_that_trusts_its_flow_keeps_it_and_learns_from_the_whole_error() -> None:
+    branch = Continuation(context_channels=128, hidden_channels=128)
+    hidden = torch.randn(1, 128, *SIZE)
+    attention = branch.attend(torch.randn(1, 128, *SIZE), hidden, store=True)
+    flow = (affine_flow() + torch.randn(1, 2, *SIZE)).requires_grad_()
+    bias = branch.logits.bias
+    assert bias is not None
+    with torch.no_grad():
+        branch.alpha.fill_(3.0)  # counts as 1
+        bias[2] = 20.0  # the gate itself is open
+        for trust, kept in ((12.0, 1.0), (-12.0, 0.0)):
+            bias[0] = trust
+            with torch.enable_grad():
+                moved, continued = branch(hidden, flow, attention)
+                (slope,) = torch.autograd.grad(moved.sum(), flow)
+            torch.testing.assert_close(slope, torch.full_like(slope, kept), atol=1e-3, rtol=0)
+            target = flow if kept else continued.flow
+            torch.testing.assert_close(moved, target, atol=1e-2, rtol=0)
+
+
 def test_changes_are_limited() -> None:
     own = moments(1000 * torch.randn(1, 2, *SIZE))
     sums = own.flip(1)

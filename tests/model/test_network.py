@@ -9,6 +9,7 @@ import torch
 
 from gmaflow.errors import FlowError
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
+from gmaflow.model.network import check_images
 from tests.conftest import random_images
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
@@ -130,6 +131,10 @@ def test_a_warm_start_begins_where_it_is_told(make_network: Make) -> None:
 
 def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
     network = make_network("raft-small")
+    with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not \(1, 2, 64, 64\)"):
+        check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
+    with pytest.raises(FlowError, match="the two images must have the same shape"):
+        check_images(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 64, 32))
     with pytest.raises(FlowError, match="8x64; the network accepts multiples of 8 from 16 on"):
         network(torch.zeros(1, 3, 8, 64), torch.zeros(1, 3, 8, 64))
     with pytest.raises(FlowError, match="multiples of 8"):

@@ -8,7 +8,6 @@ from gmaflow.errors import FlowError
 from gmaflow.runtime import device as device_module
 from gmaflow.runtime.device import (
     as_bytes,
-    as_gigabytes,
     cudnn_flag,
     explaining_out_of_memory,
     free_container_memory,
@@ -16,6 +15,7 @@ from gmaflow.runtime.device import (
     give_back_freed,
     has_bfloat16,
     memory_budget,
+    memory_text,
     pick_device,
     pick_dtype,
     pick_fast_dtype,
@@ -159,8 +159,9 @@ def test_the_narrowest_limit_of_a_job_and_those_above_it_holds(
 
 
 def test_small_amounts_are_not_told_as_nothing() -> None:
-    assert as_gigabytes(1e6) == "0.001 GB"
-    assert as_gigabytes(1.5e9) == "1.5 GB"
+    assert memory_text(1e6) == "1 MB"
+    assert memory_text(0.25e9) == "0.25 GB"
+    assert memory_text(1.5e9) == "1.5 GB"
 
 
 def test_running_out_of_memory_says_what_to_do() -> None:

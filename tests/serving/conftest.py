@@ -16,6 +16,8 @@ import pytest
 import torch
 from PIL import Image
 
+from gmaflow.example import load_example
+from gmaflow.io import VideoWriter
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.serving import Limits
 from gmaflow.serving.job_queue import JobQueue
@@ -25,6 +27,9 @@ from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.conftest import random_images
 
 BROWSER = {"X-Gmaflow": "1"}
+PAN_SIZE = (64, 96)
+SHIFT = 3
+"""By how many pixels `pan_frames` move."""
 PATIENCE = 60.0
 """Seconds after which a test gives up; a busy machine may need many."""
 
@@ -98,6 +103,34 @@ def pair_files(size: tuple[int, int] = (40, 56)) -> dict[str, tuple[str, bytes]]
     """A pair as the files of a form."""
     first, second = frames(size)
     return {"image1": ("a.png", png(first)), "image2": ("b.png", png(second))}
+
+
+def texture(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """A part of the built-in example; each seed gives another."""
+    image = load_example().image1
+    top = (100 + 160 * seed) % (image.shape[0] - height)
+    left = (100 + 200 * seed) % (image.shape[1] - width)
+    return image[top : top + height, left : left + width].copy()
+
+
+def write_clip(path: Path, frames: list[np.ndarray]) -> bytes:
+    with VideoWriter(path, fps=10) as writer:
+        for frame in frames:
+            writer.write(frame)
+    return path.read_bytes()
+
+
+def pan_frames(size: tuple[int, int]) -> list[np.ndarray]:
+    """Six frames of a camera that pans by three pixels in each."""
+    height, width = size
+    wide = texture(height, width + 6 * SHIFT)
+    return [wide[:, SHIFT * n : SHIFT * n + width].copy() for n in range(6)]
+
+
+@pytest.fixture(scope="session")
+def pan(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A short clip of a camera that pans."""
+    return write_clip(tmp_path_factory.mktemp("pan") / "pan.mp4", pan_frames(PAN_SIZE))
 
 
 @pytest.fixture(scope="session")

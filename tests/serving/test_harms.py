@@ -150,13 +150,14 @@ def test_decoding_ends_when_the_client_leaves(models: ModelRegistry) -> None:
 
 
 def test_one_client_does_not_take_all_decoders(models: ModelRegistry) -> None:
-    with running(models, job_seconds=4.0) as site, ThreadPoolExecutor(3) as pool:
+    with running(models, job_seconds=1.5) as site, ThreadPoolExecutor(3) as pool:
         attacks = [pool.submit(send_clip, site.client, HUGE) for _ in range(3)]
         eventually(lambda: bool(list(site.folder.iterdir())))
         other = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
-        assert sum(attack.done() for attack in attacks) < 3
+        # Two decoders at once would both be free only when two attacks are over.
+        assert sum(attack.done() for attack in attacks) < 2
         assert [attack.result().status_code for attack in attacks] == [504] * 3
 
 

@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 
 from gmaflow import read_flow
+from gmaflow.inference import read_tracks
 from gmaflow.io import VideoWriter
-from gmaflow.viz import flow_to_image
-from tests.serving.conftest import Running, eventually, frames, png
+from gmaflow.viz import flow_to_image, position_colors
+from tests.serving.conftest import (
+    PAN_SIZE,
+    SHIFT,
+    Running,
+    eventually,
+    frames,
+    png,
+    texture,
+    write_clip,
+)
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install '.[dev]'")
 
@@ -410,3 +420,215 @@ def test_every_canvas_has_a_name(screen: Screen) -> None:
             (canvas) => canvas.checkVisibility() && !canvas.ariaLabel).length"""
     )
     assert nameless == 0
+
+
+def test_one_refinement_is_told_in_the_singular(show: Open) -> None:
+    screen = show("example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    expect(screen.sentence).to_contain_text(re.compile(r"1 refinement\b"))
+    expect(screen.sentence).not_to_contain_text("1 refinements")
+
+
+def test_a_point_is_not_put_twice_at_one_place(show: Open) -> None:
+    screen = show("example=0&model=gma&iters=1")
+    screen.give_pair((48, 64))
+    screen.click_for_attention(0.25, 0.25)
+    before = screen.points.count()
+    for _ in range(2):
+        screen.click("attention", 0.25, 0.25, more=True)
+    expect(screen.points).to_have_count(before)
+
+
+def test_fingers_and_own_colours(browser: Browser, site: Running) -> None:
+    """On a phone browsers zoom in on type below 16 px; forced colours keep those with a meaning."""
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    screen = Screen(context.new_page())
+    screen.page.emulate_media(forced_colors="active")
+    screen.page.goto(f"{site.url}?example=0&model=small&iters=1")
+    screen.give_pair((48, 64))
+    for select in screen.page.locator(".settings select:visible").all():
+        box = select.bounding_box()
+        assert box is not None
+        assert box["height"] >= 40
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+        assert select.evaluate("(one) => parseFloat(getComputedStyle(one).fontSize)") >= 16
+    adjusts = "(one) => getComputedStyle(one).forcedColorAdjust"
+    swatches = screen.page.locator(".swatch, .ramp").all()
+    assert swatches
+    assert all(one.evaluate(adjusts) == "none" for one in swatches)
+    context.close()
+
+
+def test_a_long_name_takes_no_more_than_its_line(screen: Screen) -> None:
+    name = 40 * "a_long_name_" + ".png"
+    screen.give(*(file_of(image, f"{i}{name}") for i, image in enumerate(frames((48, 64)))))
+    screen.wait_for_results()
+    height = screen.sentence.bounding_box()
+    assert height is not None
+    assert height["height"] < 30
+    assert screen.page.evaluate("() => document.documentElement.scrollWidth") <= 1280
+
+
+@pytest.fixture
+def tracks(show: Open, pan: bytes) -> Screen:
+    """The tab of tracks, with the pan tracked from its first frame."""
+    return track(show("tab=tracks&model=gma&iters=3"), pan)
+
+
+def track(screen: Screen, clip: bytes) -> Screen:
+    screen.give(FilePayload(name="pan.mp4", mimeType="video/mp4", buffer=clip))
+    screen.wait_for_results()
+    return screen
+
+
+def marks(screen: Screen) -> list[str]:
+    return screen.page.locator("#marks .where").all_inner_texts()
+
+
+def go_to_frame(screen: Screen, number: int) -> None:
+    """Show a frame, counted from 1."""
+    before = screen.picture("trails")
+    screen.page.locator("#pair").fill(str(number - 1))
+    expect(screen.page.locator("#pair-text")).to_have_text(f"frame {number} of 6")
+    screen.wait_for_change("trails", before)
+
+
+def test_points_of_any_frame_are_tracked_and_saved(tracks: Screen, tmp_path: Path) -> None:
+    expect(tracks.sentence).to_contain_text("6 frames tracked from frame 1")
+    expect(tracks.page.locator("[data-track=points]")).to_have_text(str(22 * 32))
+    go_to_frame(tracks, 1)
+    with tracks.page.expect_response(re.compile("/tracks/values.points=")):
+        tracks.click("trails", 0.505, 0.26)
+    assert marks(tracks) == ["48, 16"]
+    # The same thing, three frames later: it leads to where it was in the first.
+    go_to_frame(tracks, 4)
+    with tracks.page.expect_response(re.compile("/origin")):
+        tracks.click("trails", 0.505, 0.26)
+    expect(tracks.page.locator("#marks .where")).to_have_count(2)
+    x, y = map(int, marks(tracks)[1].split(","))
+    assert (x, y) == (pytest.approx(48 + 3 * SHIFT, abs=1), pytest.approx(16, abs=1))
+    expect(tracks.page.locator("[data-track=visible]")).to_have_text("2")
+
+    tracks.page.locator("#save").click()
+    with tracks.page.expect_download() as download:
+        tracks.page.get_by_text("Tracks, .npz").click()
+    download.value.save_as(tmp_path / "tracks.npz")
+    found = read_tracks(tmp_path / "tracks.npz")
+    assert found.points[0].tolist() == [48, 16]
+    np.testing.assert_allclose(found.positions[:, 0, 0], 48 - SHIFT * np.arange(6), atol=0.8)
+
+    tracks.page.get_by_label("Remove: Point 48, 16").click()
+    assert len(marks(tracks)) == 1
+
+
+def test_a_box_is_dragged_or_has_two_corners(show: Open, pan: bytes) -> None:
+    tracks = track(show("tab=tracks&model=small&iters=1"), pan)
+    go_to_frame(tracks, 1)
+    page = tracks.page
+    page.get_by_role("button", name="Box").click()
+    box = tracks.canvas("trails").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.25 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
+    page.mouse.up()
+    width, height = map(int, marks(tracks)[0].split(" x "))
+    assert (width, height) == (pytest.approx(25, abs=1), pytest.approx(17, abs=1))
+    count = (width // 2) * (height // 2)  # every other pixel
+    expect(page.locator("[data-track=points]")).to_have_text(str(count))
+    page.keyboard.press("c")
+    assert marks(tracks) == []
+    # By keyboard, in the view with the camera held still.
+    tracks.canvas("still").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert marks(tracks) == ["17 x 3"]
+
+
+def test_tracks_begin_at_another_frame(tracks: Screen) -> None:
+    go_to_frame(tracks, 1)
+    tracks.click("trails", 0.505, 0.26)
+    go_to_frame(tracks, 4)
+    tracks.page.get_by_role("button", name="Track from here").click()
+    expect(tracks.sentence).to_contain_text("6 frames tracked from frame 4", timeout=PATIENT)
+    x, y = map(int, marks(tracks)[0].split(","))
+    assert (x, y) == (pytest.approx(48 - 3 * SHIFT, abs=1), pytest.approx(16, abs=1))
+    expect(tracks.page.locator("[data-track=reference]")).to_have_text("frame 4")
+
+
+def test_the_clip_plays_and_hidden_points_are_hollow(tracks: Screen) -> None:
+    go_to_frame(tracks, 1)
+    tracks.click("trails", 0.02, 0.25)  # leaves the frame soon
+    tracks.page.keyboard.press(" ")
+    expect(tracks.page.locator("#pair-text")).not_to_have_text("frame 1 of 6")
+    tracks.page.get_by_label("Pause the clip").click()
+    go_to_frame(tracks, 6)
+    expect(tracks.page.locator("[data-track=hidden]")).to_have_text("1")
+
+
+def test_each_tab_keeps_its_results(tracks: Screen, pan: bytes) -> None:
+    page = tracks.page
+    before = tracks.picture("trails")
+    page.get_by_role("tab", name="Tracks").press("ArrowLeft")
+    expect(page.get_by_role("tab", name="Flow")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("tab", name="Flow")).to_be_focused()
+    tracks.wait_for_results()  # the clip came along
+    expect(tracks.sentence).to_contain_text("5 pairs")
+    assert tracks.picture("flow").std() > 1
+    page.keyboard.press("w")
+    expect(tracks.sentence).to_contain_text("6 frames tracked")
+    assert np.array_equal(tracks.picture("trails"), before)
+    page.keyboard.press("w")
+    expect(tracks.sentence).to_contain_text("5 pairs")
+
+
+def test_bad_clips_get_a_sentence(show: Open, tmp_path: Path) -> None:
+    screen = show("tab=tracks&model=small&iters=1")
+    expect(screen.sentence).to_contain_text("to track points through it")
+    scene, other = texture(*PAN_SIZE), 255 - texture(*PAN_SIZE, seed=5)
+    one = write_clip(tmp_path / "one.mp4", [scene])
+    screen.give(FilePayload(name="one.mp4", mimeType="video/mp4", buffer=one))
+    expect(screen.sentence).to_contain_text("fewer than two frames", timeout=PATIENT)
+    screen.give(file_of(scene, "1.png"), file_of(other[:48], "2.png"))
+    expect(screen.sentence).to_contain_text("differ in size", timeout=PATIENT)
+    cut = write_clip(tmp_path / "cut.mp4", [scene, scene, other, other])
+    screen.give(FilePayload(name="cut.mp4", mimeType="video/mp4", buffer=cut))
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("scene cut at frame 3: neither flow nor tracks")
+    expect(screen.page.locator("[data-track=visible]")).to_have_text("0")  # the last frame is shown
+
+
+def test_tracks_fit_the_window_and_have_names(show: Open, pan: bytes) -> None:
+    tracks = track(show("tab=tracks&model=small&iters=1"), pan)
+    go_to_frame(tracks, 1)
+    for x in (0.1, 0.3, 0.5, 0.7, 0.9):
+        tracks.click("trails", x, 0.2)
+    for width in (320, 390, 700, 900, 1440, 2200):
+        tracks.page.set_viewport_size({"width": width, "height": 844})
+        assert tracks.page.evaluate("() => document.documentElement.scrollWidth") <= width
+    for view in ("trails", "still", "moving"):
+        assert "frame" in (tracks.canvas(view).get_attribute("aria-label") or "").lower()
+    nameless = tracks.page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select")].filter(
+            (one) => one.checkVisibility() && !one.ariaLabel && !one.innerText && !one.labels.length
+        ).map((one) => one.id)"""
+    )
+    assert nameless == []
+
+
+def test_colours_of_points_are_those_of_videos(screen: Screen) -> None:
+    points = np.stack(np.meshgrid(np.arange(0, 64, 9), np.arange(0, 48, 7)), axis=-1).reshape(-1, 2)
+    found = screen.page.evaluate(
+        """async (points) => {
+            const { colorOf } = await import("/static/marks.js");
+            return points.map(([x, y]) => colorOf({ x, y }, { width: 64, height: 48 }));
+        }""",
+        points.tolist(),
+    )
+    expected = position_colors(points.astype(np.float32), height=48, width=64).astype(int)
+    assert np.abs(np.array(found) - expected).max() <= 1

@@ -10,6 +10,7 @@ import torch
 
 from gmaflow.io import write_flow, write_image
 from gmaflow.model import FlowNetwork
+from gmaflow.scenes import TextureBank
 from gmaflow.training import Batch, TrainConfig, TrainStep
 from gmaflow.training.setup import make_network
 from tests.conftest import random_images
@@ -22,6 +23,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def small_textures(small_bank: TextureBank) -> Iterator[None]:
+    """Render with small textures, which are drawn in less time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TextureBank, "procedural", lambda: small_bank)
+        yield
 
 
 def tiny_config(**changes: Any) -> TrainConfig:  # noqa: ANN401

@@ -14,7 +14,6 @@ from gmaflow.training.config import (
     differences,
     from_json,
     lr_at,
-    occluded_at,
     one_cycle,
     summary,
     to_json,
@@ -39,6 +38,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"gamma": 1.5}, "gamma=1.5"),
     ({"ema": 1.0}, "ema=1.0"),
     ({"occluded_from": 1.0}, "occluded_from"),
+    ({"disturbed_from": 1.0}, "disturbed_from"),
     ({"precision": "fp8"}, "fp8"),
     ({"textures_split": "held-out"}, "give train or all"),
     ({"start_step": 5}, "needs initial weights"),
@@ -89,8 +89,8 @@ def test_other_json_is_refused(text: str) -> None:
 def test_differences_are_named() -> None:
     changed = replace(preset("chairs"), crop=(64, 96), ema=0.5, keep=9)
     assert differences(preset("chairs"), changed) == [
-        "crop is 368x496, not 64x96",
-        "ema is 0, not 0.5",
+        "crop 368x496, not 64x96",
+        "ema 0, not 0.5",
     ]
 
 
@@ -98,8 +98,8 @@ def test_textures_may_move_but_not_come_or_go() -> None:
     plain, here = preset("scenes-pretrain"), replace(preset("scenes-pretrain"), textures="a")
     moved = replace(here, textures="b")
     assert differences(here, moved) == []
-    assert differences(here, plain) == ['textures is a, not ""']
-    assert differences(plain, here) == ['textures is "", not a']
+    assert differences(here, plain) == ['textures a, not ""']
+    assert differences(plain, here) == ['textures "", not a']
 
 
 def test_a_run_from_before_textures_were_split_used_all_of_them() -> None:
@@ -107,7 +107,7 @@ def test_a_run_from_before_textures_were_split_used_all_of_them() -> None:
     values = json.loads(to_json(new))
     del values["textures_split"]
     old = from_json(json.dumps(values))
-    assert differences(old, new) == ["textures_split is all, not train"]
+    assert differences(old, new) == ["textures_split all, not train"]
     assert differences(old, replace(new, textures_split="all")) == []
     assert from_json(json.dumps(values | {"textures": ""})) == preset("scenes-pretrain")
 
@@ -217,12 +217,14 @@ def test_a_flat_rate_falls_at_the_end() -> None:
     assert sorted(rates[749:], reverse=True) == rates[749:]
 
 
-def test_occluded_pixels_are_let_in() -> None:
-    config = tiny_config(steps=100, occluded_from=0.3)
-    assert [occluded_at(step, config) for step in (0, 29, 30, 99)] == [False, False, True, True]
-    assert occluded_at(0, tiny_config())
+def test_occluded_pixels_and_disturbed_starts_are_let_in() -> None:
+    config = tiny_config(steps=100, occluded_from=0.3, disturbed_from=0.6)
+    plans = [plan_at(step, config) for step in (0, 29, 30, 59, 60, 99)]
+    assert [plan.occluded for plan in plans] == [False, False, True, True, True, True]
+    assert [plan.disturbed for plan in plans] == [False, False, False, False, True, True]
+    assert plan_at(0, tiny_config()).occluded
 
 
 def test_a_plan_has_it_all() -> None:
     config = preset("chairs")
-    assert plan_at(0, config) == (2.5e-4 / 25, 12, True, 0)
+    assert plan_at(0, config) == (2.5e-4 / 25, 12, True, 0, True)

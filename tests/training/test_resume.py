@@ -99,6 +99,7 @@ def test_a_signal_is_noted_and_a_second_one_ends_at_once(
 
 
 def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path) -> None:
+    data = f"folder:{write_pairs(tmp_path / 'pairs')}"
     script = f"""
 import hashlib
 from pathlib import Path
@@ -114,7 +115,8 @@ def endless_at_one(step, config):
 
 loop.plan_at = endless_at_one
 options = RunOptions(output=Path({str(tmp_path / "run")!r}), device="cpu", quiet=True)
-run_as_program(lambda args: train(tiny_config(save_every=1), options), [])
+config = tiny_config(save_every=1, data={data!r}, workers=0)
+run_as_program(lambda args: train(config, options), [])
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
@@ -283,8 +285,9 @@ def test_a_finished_run_has_nothing_left_to_do(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        (replace(CONFIG, model="gma"), "its model is raft-small, not gma"),
-        (replace(CONFIG, lr=1e-3, batch=4), "its batch is 2, not 4; its lr is 0.0004, not 0.001"),
+        (replace(CONFIG, model="gma"), "was started with model raft-small, not gma;"),
+        (replace(CONFIG, steps=4), "was started with steps 6, not 4;"),
+        (replace(CONFIG, lr=1e-3, batch=4), "with batch 2, not 4; with lr 0.0004, not 0.001"),
     ],
 )
 def test_another_config_says_what_differs(changed: TrainConfig, sentence: str, whole: Path) -> None:

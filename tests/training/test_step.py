@@ -10,6 +10,7 @@ from gmaflow.training import StepPlan, TrainStep
 from gmaflow.training.setup import make_network
 from gmaflow.training.sources import join_directions
 from gmaflow.training.step import (
+    CONTINUATION_RATE,
     GROWTH_INTERVAL,
     LossScale,
     disturb,
@@ -89,7 +90,7 @@ def test_disturbed_starts_resemble_the_truth() -> None:
     speed = torch.rand(200, 2, 1, 1).sub(0.5).mul(80)
     flow = speed * (1 + 0.3 * rows).expand(96, 128)
     valid = torch.ones(200, 96, 128, dtype=torch.bool)
-    found = disturb(flow, valid, 0.5)
+    found = disturb(flow, valid, torch.tensor(0.5))
     assert found.shape == (200, 2, 12, 16)
     started = found.abs().amax(dim=(1, 2, 3)) > 0
     assert 0.4 < started.float().mean() < 0.6
@@ -99,14 +100,17 @@ def test_disturbed_starts_resemble_the_truth() -> None:
     assert 0.05 < error[started].median() < 0.5  # most are near the truth, none is exact
     assert error[started].min() > 1e-3
     assert (error[started] > 1).any()  # some are useless
-    assert not disturb(flow, valid, 0.0).any()
+    assert not disturb(flow, valid, torch.tensor(0.0)).any()
     unknown = torch.full_like(flow, torch.nan)
-    assert disturb(unknown, ~valid, 1.0).isfinite().all()
+    assert disturb(unknown, ~valid, torch.tensor(1.0)).isfinite().all()
 
 
 def test_disturbed_starts_change_what_is_learned() -> None:
     plain, disturbed = (tiny_step(disturbed=share) for share in (0.0, 1.0))
-    assert plain(tiny_batch(), PLAN).loss != disturbed(tiny_batch(), PLAN).loss
+    without = plain(tiny_batch(), PLAN).loss
+    not_yet = disturbed(tiny_batch(), PLAN._replace(lr=0.0, disturbed=False)).loss
+    assert not_yet == without
+    assert disturbed(tiny_batch(), PLAN).loss != without
 
 
 def test_the_optimizer_is_torchs_own() -> None:
@@ -306,7 +310,9 @@ def test_everything_of_the_continuation_learns_at_its_own_rate() -> None:
     assert step.network.continuation is not None
     first = step(tiny_batch(), plan)
     # Adam's first step is as long as the rate.
-    assert step.network.continuation.alpha.abs().item() == pytest.approx(5e-5, rel=0.01)
+    assert step.network.continuation.alpha.abs().item() == pytest.approx(
+        CONTINUATION_RATE * 1e-5, rel=0.01
+    )
     for _ in range(2):
         last = step(tiny_batch(), plan)
     for name, parameter in step.network.continuation.named_parameters():

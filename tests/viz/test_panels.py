@@ -68,6 +68,18 @@ def test_captions_can_be_read() -> None:
     assert (panel([picture(50, 80, 255)], ["Flow"]) < 60).any()
 
 
+@pytest.mark.parametrize("side", [100, 128, 160, 200, 300, 400])
+@pytest.mark.parametrize("text", ["frame 2 warped back", "hidden, out of frame"])
+def test_captions_keep_their_spaces(side: int, text: str) -> None:
+    def gaps(text: str) -> list[int]:
+        """Widths of the empty columns between letters, the widest first."""
+        ink = (panel([picture(side, 4 * side, 255)], [text]) < 160).any(axis=(0, 2))
+        return sorted(np.diff(np.flatnonzero(ink)) - 1, reverse=True)
+
+    spaces = text.count(" ")
+    assert gaps(text)[spaces - 1] >= 1.5 * max(gaps(text.replace(" ", ""))[0], 2)
+
+
 def test_captions_without_room_are_left_out() -> None:
     assert panel([picture(1, 1)], ["Flow"]).shape[1] == 9
 
@@ -81,7 +93,7 @@ def test_an_empty_picture_leaves_its_cell_empty() -> None:
 def test_what_cannot_be_laid_out_is_refused() -> None:
     with pytest.raises(FlowError, match="no pictures"):
         panel([])
-    with pytest.raises(FlowError, match="1 captions for 2 pictures"):
+    with pytest.raises(FlowError, match="got 1 caption for 2 pictures"):
         panel([picture(2, 2)] * 2, ["one"])
     with pytest.raises(FlowError, match="0 columns"):
         panel([picture(2, 2)], columns=0)

@@ -11,13 +11,14 @@
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.job import BatchProgress, run_batch
 from gmaflow.batch.manifest import Clip, ClipList
-from gmaflow.batch.worker import ClipResult, ClipWorker
+from gmaflow.batch.worker import ClipProgress, ClipResult, ClipWorker
 
 __all__ = [
     "BatchConfig",
     "BatchProgress",
     "Clip",
     "ClipList",
+    "ClipProgress",
     "ClipResult",
     "ClipWorker",
     "run_batch",

@@ -22,7 +22,7 @@ from gmaflow.batch.destination import (
 from gmaflow.batch.failures import FailureLog
 from gmaflow.batch.manifest import Clip, ClipList, check_identifier
 from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
-from gmaflow.batch.worker import ClipResult
+from gmaflow.batch.worker import ClipProgress, ClipResult
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.io.resumable import describe_difference
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, fingerprint
@@ -57,10 +57,13 @@ class BatchProgress:
     """Clips that this run has finished."""
     failed: int = 0
     pairs: int = 0
+    """Pairs of the clips that this run has finished."""
+    under_way: dict[str, ClipProgress] = field(default_factory=dict)
+    """Clips that are being done, by key, if they take longer than a moment."""
     started: float = field(default_factory=time.monotonic)
     nodes: dict[str, NodeProgress] = field(default_factory=dict)
     last: ClipResult | None = None
-    """The result that just came."""
+    """The result that just came; None if it was news of a clip under way."""
     last_failure: ClipResult | None = None
     failures: str = ""
     """Where failures are listed."""
@@ -77,18 +80,29 @@ class BatchProgress:
 
     @property
     def pairs_per_second(self) -> float:
-        """The speed since the work began."""
-        return self.pairs / max(self.seconds, 1e-9)
+        """The speed since the work began, clips under way included."""
+        return (self.pairs + self.pairs_under_way) / max(self.seconds, 1e-9)
+
+    @property
+    def pairs_under_way(self) -> int:
+        """Pairs that are done of clips that are not."""
+        return sum(clip.pairs for clip in self.under_way.values())
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate from the clips so far; None before the first."""
-        tried = self.done + self.failed
-        return self.seconds / tried * self.left if tried else None
+        """An estimate from the clips so far, parts of clips included; None before any."""
+        parts = sum(
+            min(1.0, clip.pairs / clip.expected)
+            for clip in self.under_way.values()
+            if clip.expected
+        )
+        tried = self.done + self.failed + parts
+        return self.seconds / tried * (self.left - parts) if tried else None
 
     def add(self, result: ClipResult) -> None:
         """Count a result."""
         self.last = result
+        self.under_way.pop(result.clip.key, None)
         node = self.nodes.setdefault(result.node or "this machine", NodeProgress())
         node.workers.add(result.worker)
         if result.error is None:
@@ -127,7 +141,8 @@ def run_batch(
         config: The options.
         inputs: Videos, folders of frames, patterns, or manifests.
         output: A folder, or an address such as `s3://bucket/flow`.
-        watch: Called when the work begins, and after each clip.
+        watch: Called when the work begins, after each clip, and every few seconds while a clip
+            is under way.
 
     Raises:
         FlowError: The inputs or the destination cannot be used. What is finished stays.
@@ -208,7 +223,9 @@ class BatchJob:
             elif clip.key in failed:
                 self.progress.failed_before += 1
 
-    def _results(self, todo: Iterator[Clip], checkpoint: Checkpoint) -> Generator[ClipResult]:
+    def _results(
+        self, todo: Iterator[Clip], checkpoint: Checkpoint
+    ) -> Generator[ClipResult | ClipProgress]:
         if self.config.engine == "ray":
             from gmaflow.batch.ray_engine import run_on_ray
 
@@ -218,7 +235,11 @@ class BatchJob:
         here = self.destination.in_this_process
         return (run_here if here else run_local)(self.config, self.destination, todo)
 
-    def _take(self, result: ClipResult, done: HashSet) -> None:
+    def _take(self, result: ClipResult | ClipProgress, done: HashSet) -> None:
+        if isinstance(result, ClipProgress):
+            self.progress.last = None
+            self.progress.under_way[result.clip.key] = result
+            return
         if result.fatal:
             raise OutputError(f"{result.error}; finished clips are kept")
         self._check_visible(result)

@@ -23,7 +23,7 @@ import torch
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.manifest import Clip
-from gmaflow.batch.worker import ClipResult, ClipWorker
+from gmaflow.batch.worker import ClipProgress, ClipResult, ClipWorker
 from gmaflow.errors import FlowError
 from gmaflow.runtime.device import free_host_memory, pick_device
 
@@ -34,8 +34,8 @@ MEMORY_OF_A_WORKER = 1.5e9
 """Bytes that a worker on a CPU takes with frames of a usual size: torch, the network, a pair."""
 MOST_TRIES = 2
 
-Reply: TypeAlias = "ClipResult | str | None"
-"""A result, why the worker cannot start, or that it has started."""
+Reply: TypeAlias = "ClipResult | ClipProgress | str | None"
+"""A result, how far a clip is, why the worker cannot start, or that it has started."""
 
 
 def devices_of(config: BatchConfig) -> list[str]:
@@ -78,8 +78,8 @@ def run_here(
 
 def run_local(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
-) -> Generator[ClipResult]:
-    """Do clips with all devices of this machine; gives results as they come.
+) -> Generator[ClipResult | ClipProgress]:
+    """Do clips with all devices of this machine; gives results and progress as they come.
 
     Raises:
         FlowError: A worker cannot start.
@@ -126,8 +126,8 @@ class WorkerPool:
         self._suspects: deque[Clip] = deque()
         self._workers: list[WorkerProcess] = []
 
-    def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult]:
-        """Give out clips, and collect results."""
+    def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
+        """Give out clips, and collect results and progress."""
         devices = deque(enumerate(devices_of(self._config)))
         while True:
             self._give_out(clips, devices)
@@ -173,7 +173,7 @@ class WorkerPool:
         theirs.close()
         return WorkerProcess(name, device, process, ours)
 
-    def _collect(self, worker: WorkerProcess) -> Iterator[ClipResult]:
+    def _collect(self, worker: WorkerProcess) -> Iterator[ClipResult | ClipProgress]:
         try:
             reply: Reply = worker.connection.recv()
         except (EOFError, OSError):
@@ -183,6 +183,8 @@ class WorkerPool:
             worker.started = True
         elif isinstance(reply, str):
             raise FlowError(reply)
+        elif isinstance(reply, ClipProgress):
+            yield reply
         else:
             del worker.doing[reply.clip.key]
             worker.alone = worker.alone and bool(worker.doing)
@@ -249,7 +251,7 @@ def serve(
     send(None)
 
     def do(clip: Clip) -> None:
-        send(worker.run(clip))
+        send(worker.run(clip, send))
 
     with ThreadPoolExecutor(clips_at_once(device)) as threads:
         while True:

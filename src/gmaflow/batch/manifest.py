@@ -232,7 +232,9 @@ def read_manifest(text: str, columns: Columns) -> Iterator[Clip]:
         try:
             for number, row in enumerate(rows(file, text, columns), 1):
                 yield clip_of_row(row, columns, folder, f"row {number} of {text}")
-        except (UnicodeDecodeError, csv.Error, json.JSONDecodeError, OSError) as err:
+        except FlowError:
+            raise
+        except (csv.Error, ValueError, RecursionError, OSError) as err:
             reason = f"row {number + 1}: {err}" if number else str(err)
             raise FlowError(f"the manifest {text} cannot be read ({reason})") from err
     if not number:

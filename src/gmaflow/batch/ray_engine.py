@@ -7,6 +7,7 @@ where there is room. Actors that Ray cannot place yet, on a cluster that grows, 
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -17,7 +18,7 @@ from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.local_engine import clips_at_once
 from gmaflow.batch.manifest import Clip
-from gmaflow.batch.worker import ClipResult, ClipWorker
+from gmaflow.batch.worker import ClipProgress, ClipResult, ClipWorker
 from gmaflow.errors import FlowError
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint
@@ -28,6 +29,8 @@ MOST_TRIES = 4
 """Nodes may die for any reason; a clip that ended this many actors is taken for the reason."""
 AHEAD = 1
 """Clips that wait in an actor, so that it need not wait for the driver."""
+ASK_EVERY = 2.0
+"""Seconds after which actors are asked how far their clips are."""
 
 
 def import_ray() -> Any:  # noqa: ANN401  (a module without types)
@@ -51,6 +54,7 @@ class RayWorker:
 
     def __init__(self) -> None:
         self._worker: ClipWorker | None = None
+        self._under_way: dict[str, ClipProgress] = {}
 
     def start(
         self, config: BatchConfig, destination: Destination, device: str, checkpoint: Checkpoint
@@ -67,7 +71,19 @@ class RayWorker:
 
     def run(self, clip: Clip) -> ClipResult | None:
         """Do a clip; None if the actor was restarted and has not loaded the network yet."""
-        return None if self._worker is None else self._worker.run(clip)
+        if self._worker is None:
+            return None
+        try:
+            return self._worker.run(clip, self._note)
+        finally:
+            self._under_way.pop(clip.key, None)
+
+    def _note(self, progress: ClipProgress) -> None:
+        self._under_way[progress.clip.key] = progress
+
+    def under_way(self) -> list[ClipProgress]:
+        """Return how far its clips are; called while `run` is running."""
+        return list(self._under_way.values())
 
 
 @dataclass(eq=False)
@@ -79,6 +95,8 @@ class Actor:
     """Clips by the reference of their result."""
     starting: Any = None
     """The reference that becomes ready when the actor is; None if it is ready."""
+    asked: Any = None
+    """The reference of how far its clips are, if that was asked."""
     alone: bool = False
     node: str = ""
     """Where its last result came from."""
@@ -86,8 +104,8 @@ class Actor:
 
 def run_on_ray(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
-) -> Generator[ClipResult]:
-    """Do clips on a Ray cluster; gives results as they come.
+) -> Generator[ClipResult | ClipProgress]:
+    """Do clips on a Ray cluster; gives results and progress as they come.
 
     Raises:
         FlowError: There is no Ray, no cluster at the address, or its workers cannot start.
@@ -146,6 +164,7 @@ class ActorPool:
         self._at_once = 1
         self._more = True
         self._arguments: tuple[Any, ...] = ()
+        self._asked_at = time.monotonic()
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
         """Ask Ray for actors.
@@ -165,7 +184,8 @@ class ActorPool:
             )
         fitting = int(gpus / self._config.num_gpus) if on_gpu else int(cores)
         self._at_once = clips_at_once("cuda" if on_gpu else "cpu")
-        make = self._ray.remote(RayWorker).options(
+        # A thread of its own answers how far the clips are.
+        make = self._ray.remote(concurrency_groups={"progress": 1})(RayWorker).options(
             num_cpus=1,
             num_gpus=self._config.num_gpus if on_gpu else 0,
             max_restarts=-1,
@@ -185,17 +205,31 @@ class ActorPool:
         start = actor.handle.start.options(max_task_retries=-1)
         actor.starting = start.remote(*self._arguments)
 
-    def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult]:
-        """Give out clips, and collect results."""
+    def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
+        """Give out clips, and collect results and progress."""
         while True:
             self._give_out(clips)
             waiting = [reference for actor in self._actors for reference in actor.doing]
             starting = [a.starting for a in self._actors if a.starting is not None]
             if not waiting and not self._again and not self._more:
                 return
-            ready, _ = self._ray.wait([*waiting, *starting], num_returns=1, fetch_local=False)
+            self._ask()
+            asked = [actor.asked for actor in self._actors if actor.asked is not None]
+            ready, _ = self._ray.wait(
+                [*waiting, *starting, *asked], num_returns=1, timeout=ASK_EVERY, fetch_local=False
+            )
             for reference in ready:
                 yield from self._collect(reference)
+
+    def _ask(self) -> None:
+        """Ask actors how far their clips are, now and then."""
+        if time.monotonic() - self._asked_at < ASK_EVERY:
+            return
+        self._asked_at = time.monotonic()
+        for actor in self._actors:
+            if actor.doing and actor.starting is None and actor.asked is None:
+                ask = actor.handle.under_way.options(concurrency_group="progress")
+                actor.asked = ask.remote()
 
     def _give_out(self, clips: Iterator[Clip]) -> None:
         self._more = True
@@ -214,9 +248,17 @@ class ActorPool:
                 clip = following
             actor.doing[actor.handle.run.remote(clip)] = clip
 
-    def _collect(self, reference: Any) -> Iterator[ClipResult]:  # noqa: ANN401
-        actor = next(a for a in self._actors if reference in a.doing or reference == a.starting)
+    def _collect(self, reference: Any) -> Iterator[ClipResult | ClipProgress]:  # noqa: ANN401
+        actor = next(
+            a for a in self._actors if reference in a.doing or reference in (a.starting, a.asked)
+        )
         errors = self._ray.exceptions
+        if reference == actor.asked:
+            actor.asked = None
+            doing = {clip.key for clip in actor.doing.values()}
+            with suppress(errors.RayActorError, errors.RaySystemError, errors.ObjectLostError):
+                yield from (p for p in self._ray.get(reference) if p.clip.key in doing)
+            return
         if reference == actor.starting:
             try:
                 check_version(self._ray.get(reference))

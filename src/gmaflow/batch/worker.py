@@ -7,7 +7,7 @@ of a million. Only a destination that cannot be written to ends it (`ClipResult.
 import json
 import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -41,6 +41,8 @@ of the frames only, so that results do not depend on what else the GPU does."""
 MOST_PAIRS = 32
 SMALLER_PLANS = 3
 """How often a clip that runs out of memory is tried again with half as much."""
+TELL_EVERY = 2.0
+"""Seconds after which a worker tells how far a clip is."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,20 @@ class ClipResult:
     """Why the clip failed."""
     fatal: bool = False
     """Whether no other clip can be written either."""
+
+
+@dataclass(frozen=True)
+class ClipProgress:
+    """How far a clip is that is being done."""
+
+    clip: Clip
+    pairs: int
+    """Pairs that are done."""
+    expected: int | None = None
+    """All its pairs, approximately; None if its file does not say."""
+
+
+Tell = Callable[[ClipProgress], None]
 
 
 class ClipWorker:
@@ -99,12 +115,17 @@ class ClipWorker:
             max_memory=limit,
         )
 
-    def run(self, clip: Clip) -> ClipResult:
-        """Do a clip."""
+    def run(self, clip: Clip, tell: Tell = lambda progress: None) -> ClipResult:
+        """Do a clip.
+
+        Args:
+            clip: What to do.
+            tell: Called every `TELL_EVERY` seconds with how far it is.
+        """
         began = time.monotonic()
         done = ClipResult(clip, node=self.node, worker=self.name)
         try:
-            done = replace(done, pairs=self._run(clip))
+            done = replace(done, pairs=self._run(clip, tell))
         except OutputError as err:
             done = replace(done, error=str(err), fatal=True)
         except FlowError as err:
@@ -116,20 +137,22 @@ class ClipWorker:
             done = replace(done, error=f"{type(err).__name__}: {err}"[:1000])
         return replace(done, seconds=time.monotonic() - began)
 
-    def _run(self, clip: Clip) -> int:
+    def _run(self, clip: Clip, tell: Tell) -> int:
         with self.destination.scratch() as scratch:
             local = fetch(clip, scratch)
             estimator = self.estimator
             for left in reversed(range(SMALLER_PLANS + 1)):
                 try:
-                    return self._estimate(clip, local, scratch, estimator)
+                    return self._estimate(clip, local, scratch, estimator, tell)
                 except FlowError as err:
                     if not left or not ran_out_of_memory(err):
                         raise
                 estimator = estimator.with_less_memory()
         raise AssertionError("the last try returns or raises")
 
-    def _estimate(self, clip: Clip, local: Clip, scratch: Path, estimator: FlowEstimator) -> int:
+    def _estimate(
+        self, clip: Clip, local: Clip, scratch: Path, estimator: FlowEstimator, tell: Tell
+    ) -> int:
         config = self.config
         files = ClipFiles(scratch, clip.identifier)
         outputs = make_outputs(
@@ -141,6 +164,7 @@ class ClipWorker:
         )
         footage = Footage(local, config)
         pairs, cuts, size = 0, [], (0, 0)
+        told = time.monotonic()
         with closing(self._pairs(footage, estimator)) as estimated:
             for pair in estimated:
                 name = footage.names[pair.first.number]
@@ -160,6 +184,9 @@ class ClipWorker:
                             pair.both,
                         )
                     )
+                if time.monotonic() - told >= TELL_EVERY:
+                    told = time.monotonic()
+                    tell(ClipProgress(clip, pairs, footage.expected_pairs))
         footage.check()
         record = {
             **clip.as_row(),
@@ -205,6 +232,8 @@ class Footage:
         self.clip, self.config = clip, config
         self.names: list[str] = []
         """Of the frames that were read so far."""
+        self.expected_pairs: int | None = None
+        """Pairs of the clip, approximately; None before the first frame, and if unknown."""
         self._reader: VideoReader | None = None
 
     def __iter__(self) -> Iterator[TimedFrame]:
@@ -230,6 +259,7 @@ class Footage:
 
     def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
         shape: tuple[int, ...] = ()
+        self.expected_pairs = len(paths) - 1
         for number, path in enumerate(paths):
             image = load_image(path)
             shape = shape or image.shape
@@ -247,6 +277,7 @@ class Footage:
         )
         reader.scale = self._scale((reader.info.height, reader.info.width))
         self._reader = reader
+        self.expected_pairs = reader.num_frames and reader.num_frames - 1
         for frame in reader:
             self.names.append(f"{frame.number:06d}")
             yield frame

@@ -42,7 +42,9 @@ class BatchOptions:
       gmaflow batch videos/ -o flow/ --retry-failed
     """
 
-    inputs: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    inputs: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help_behavior_hint="")
+    ] = ()
     """Videos, folders, patterns, or manifests."""
     output: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="DEST")] = ""
     """A folder, or an address such as s3://bucket/flow."""

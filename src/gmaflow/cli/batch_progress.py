@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gmaflow.errors import printable, say
+from gmaflow.errors import counted, printable, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,6 +20,8 @@ LINE_EVERY = 10.0
 """Seconds between lines where there is no terminal."""
 MOST_NODES = 12
 """Machines that are listed; the rest is one line."""
+MOST_CLIPS = 6
+"""Clips under way that are listed; the rest is one line."""
 CONTINUES = "finished clips are kept; the same command continues"
 
 
@@ -67,8 +69,13 @@ def _lines() -> Callable[[BatchProgress], None]:
 def line_of(progress: BatchProgress) -> str:
     """Return the state as one line."""
     finished = progress.finished_before + progress.done
-    parts = [
-        f"{finished:,} of {progress.total:,} clips",
+    parts = [f"{finished:,} of {progress.total:,} clips"]
+    if progress.under_way:
+        under_way = counted(len(progress.under_way), "clip")
+        expected = [clip.expected for clip in progress.under_way.values()]
+        of_all = f" of {sum(filter(None, expected)):,}" if all(expected) else ""
+        parts.append(f"{under_way} under way with {progress.pairs_under_way:,}{of_all} pairs done")
+    parts += [
         f"{progress.pairs_per_second:,.3g} pairs/s",
         f"{progress.failed + progress.failed_before:,} failed",
     ]
@@ -95,7 +102,7 @@ def draw(progress: BatchProgress) -> RenderableType:
     figures = Text("  ").join(
         [
             Text(f"{progress.pairs_per_second:,.3g} pairs/s", style="cyan"),
-            Text(f"{progress.pairs:,} pairs"),
+            Text(f"{progress.pairs + progress.pairs_under_way:,} pairs"),
             Text(f"{duration(progress.seconds)} gone"),
             Text(f"{duration(progress.seconds_left)} left", style="green"),
         ]
@@ -107,6 +114,8 @@ def draw(progress: BatchProgress) -> RenderableType:
     lines: list[RenderableType] = [bar, figures]
     if progress.nodes:
         lines.append(draw_nodes(progress))
+    if progress.under_way:
+        lines.append(draw_under_way(progress))
     if progress.last_failure is not None:
         text = printable(f"{progress.last_failure.clip.identifier}: {progress.last_failure.error}")
         lines.append(Text(f"last failure  {text}", style="red", overflow="ellipsis", no_wrap=True))
@@ -129,6 +138,26 @@ def draw_nodes(progress: BatchProgress) -> RenderableType:
         table.add_row(printable(name), *(f"{figure:,}" for figure in figures), speed)
     if len(nodes) > MOST_NODES:
         table.add_row(f"and {len(nodes) - MOST_NODES} more")
+    return table
+
+
+def draw_under_way(progress: BatchProgress) -> RenderableType:
+    """Draw a line for each clip that is being done."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("under way", no_wrap=True, overflow="ellipsis", max_width=40)
+    table.add_column()
+    table.add_column("pairs", justify="right")
+    clips = sorted(progress.under_way.values(), key=lambda clip: -clip.pairs)
+    for clip in clips[:MOST_CLIPS]:
+        expected = None if clip.expected is None else max(clip.expected, clip.pairs)
+        bar = ProgressBar(total=expected, completed=clip.pairs, width=20) if expected else ""
+        done = f"{clip.pairs:,} of {expected:,}" if expected else f"{clip.pairs:,}"
+        table.add_row(printable(clip.clip.identifier), bar, done)
+    if len(clips) > MOST_CLIPS:
+        table.add_row(f"and {len(clips) - MOST_CLIPS} more")
     return table
 
 

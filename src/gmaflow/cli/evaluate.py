@@ -68,7 +68,11 @@ class DataOptions:
 
         known = (*DATASETS, SCENES)
         if self.data not in known:
-            raise DatasetError(f"unknown data set {self.data!r}; {suggest(self.data, known)}")
+            folder = self.data.removeprefix("folder:")
+            hint = suggest(self.data, known)
+            if Path(folder).is_dir():
+                hint = f"did you mean --data folder --root {folder}?"
+            raise DatasetError(f"unknown data set {self.data!r}; {hint}")
         of_files = {"--root": self.root, "--split": self.split}
         of_scenes = {
             "--count": self.count,

@@ -1,8 +1,6 @@
 """`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
 
-import json
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob
@@ -18,10 +16,12 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Json,
     Overwrite,
+    Reporting,
     check_length,
     parse,
     parse_points,
     progress_bar,
+    run_and_report,
 )
 from gmaflow.cli.outputs import (
     FileFormat,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowOptions:
+class FlowOptions(Reporting):
     """Estimate optical flow.
 
     The input is two images, or consecutive frames: more images, or a folder of them (in natural
@@ -79,7 +79,9 @@ class FlowOptions:
     """
 
     inputs: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE1 IMAGE2 ... | FOLDER")
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="IMAGE1 IMAGE2 ... | FOLDER", help_behavior_hint=""),
     ]
     """Two images, more images, or one folder of frames."""
     targets: Annotated[
@@ -95,7 +97,8 @@ class FlowOptions:
     """Also estimate backward flow, occlusion and confidence: as pictures, and in an .npz as arrays.
     In a folder, backward flow is named after the second frame of its pair."""
     warm_start: bool = False
-    """Folders: start each pair from the flow of the previous pair; shipped weights get worse."""
+    """Folders: start each pair from the flow of the previous pair; with the shipped weights that is
+    less accurate."""
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()
@@ -110,11 +113,6 @@ class FlowOptions:
     """Folders: skip finished pairs; refused if flow.json has other settings."""
     overwrite: Overwrite = False
     json: Json = False
-
-    @property
-    def quiet(self) -> bool:
-        """Whether to show no progress."""
-        return self.json or self.estimator.quiet
 
     @property
     def extras(self) -> frozenset[Part]:
@@ -168,11 +166,8 @@ def main(args: list[str]) -> None:
     options = parse(FlowOptions, args, verb="flow")
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
-    started = time.perf_counter()
     run = run_pair if len(options.inputs) == 2 else run_sequence
-    report = run(options)
-    report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    report = run_and_report(run, options, sentence)
     if report.get("skipped"):
         sys.exit(NOT_WHOLE)
 

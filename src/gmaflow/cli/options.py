@@ -1,6 +1,7 @@
 """What several verbs share: options, how they are parsed, and progress bars."""
 
 import inspect
+import json
 import logging
 import os
 import re
@@ -218,6 +219,35 @@ class EstimatorOptions(PlaceOptions, WeightsOptions):
 
 Place = Annotated[PlaceOptions, tyro.conf.OmitArgPrefixes]
 Estimator = Annotated[EstimatorOptions, tyro.conf.OmitArgPrefixes]
+
+
+class Reporting:
+    """The options of a verb that estimates, and reports in words or as JSON."""
+
+    estimator: EstimatorOptions
+    json: bool
+
+    @property
+    def quiet(self) -> bool:
+        """Whether to show no progress."""
+        return self.json or self.estimator.quiet
+
+
+Report = dict[str, object]
+ReportingOptions = TypeVar("ReportingOptions", bound=Reporting)
+
+
+def run_and_report(
+    run: Callable[[ReportingOptions], Report],
+    options: ReportingOptions,
+    sentence: Callable[[Report], str],
+) -> Report:
+    """Run a verb, and print its report with the time it took."""
+    started = time.perf_counter()
+    report = run(options)
+    report["seconds"] = round(time.perf_counter() - started, 2)
+    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    return report
 
 
 def check_length(option: str, length: float | None) -> None:

@@ -53,7 +53,9 @@ class ScoreOptions:
     """
 
     inputs: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER ...")
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="VIDEO | FOLDER ...", help_behavior_hint=""),
     ]
     """Videos, or folders of frames."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None

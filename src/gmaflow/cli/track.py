@@ -1,14 +1,13 @@
 """`gmaflow track`: where the points of one frame are in every other frame of a video."""
 
 import csv
-import json
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +16,15 @@ import tyro
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Ignore,
     Json,
     Overwrite,
+    Reporting,
     check_cut_threshold,
     parse,
     parse_points,
     progress_bar,
+    run_and_report,
 )
 from gmaflow.cli.outputs import (
     how_estimated,
@@ -35,12 +37,14 @@ from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
     VIDEO_OUTPUTS,
+    MaskReader,
     VideoReader,
     VideoWriter,
     ensure_can_encode,
     ensure_can_fill,
     read_ahead,
     read_image,
+    write_image,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator, TrackedFrame, Tracks
 
 TRACK_FILES = (".npz", ".csv")
+COLMAP = ".colmap"
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
 TOLD = 1e9
@@ -59,7 +64,7 @@ _POINTS_ACROSS = 24  # of the shorter side, for the default grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackOptions:
+class TrackOptions(Reporting):
     """Find where points of one frame are in every other frame, and when they are visible.
 
     The input is a video or a folder of frames. The points are a grid over the reference frame, a
@@ -68,14 +73,16 @@ class TrackOptions:
 
     The output can be given more than once: .npz (arrays points, reference, positions, visible and
     confidence), .csv (a row for each point and frame), a video with trails (.mp4 .mov .mkv .webm
-    .gif), in which hidden stretches are dotted. A folder gets an STMap for each frame, an .exr that
-    warps the frame onto the reference, for every pixel; its memory does not grow with the video.
+    .gif), in which hidden stretches are dotted. NAME.colmap becomes a folder with images, features
+    and matches for COLMAP. Any other folder gets an STMap for each frame, an .exr that warps the
+    frame onto the reference, for every pixel; its memory does not grow with the video.
 
     Examples:
       gmaflow track in.mp4 -o tracks.npz -o trails.mp4
       gmaflow track in.mp4 -o points.csv --points 120,80 --points 300.5,200 --reference 12
       gmaflow track frames/ -o trails.gif --grid 16 --mask person.png --fps 12
       gmaflow track in.mp4 -o stmaps/ --reference 40
+      gmaflow track in.mp4 -o shot.colmap --grid 12 --ignore people/
     """
 
     input: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="VIDEO | FOLDER")]
@@ -95,6 +102,9 @@ class TrackOptions:
     """Distance between the points of a grid; by default 24 points along the shorter side."""
     mask: Annotated[Path | None, tyro.conf.arg(metavar="IMAGE")] = None
     """An image of the frames' size: only its bright pixels are tracked."""
+    ignore: Ignore = None
+    """White pixels are not tracked, and points in them are not visible: an image, or a folder or
+    video with a mask for each frame."""
     reference: int = 0
     """The frame that the points are given in, counted from 0."""
     start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
@@ -117,19 +127,22 @@ class TrackOptions:
     json: Json = False
 
     @property
-    def quiet(self) -> bool:
-        """Whether to show no progress."""
-        return self.json or self.estimator.quiet
-
-    @property
     def folder(self) -> Path | None:
         """The folder for STMaps, if there is one."""
-        return next((Path(target) for target in self.targets if is_folder(target)), None)
+        return next(
+            (Path(t) for t in self.targets if not is_colmap(t) and is_folder(t)),
+            None,
+        )
+
+    @property
+    def colmap(self) -> list[Path]:
+        """The folders for COLMAP."""
+        return [Path(target) for target in self.targets if is_colmap(target)]
 
     @property
     def files(self) -> list[Path]:
         """The other outputs."""
-        return [Path(target) for target in self.targets if not is_folder(target)]
+        return [Path(t) for t in self.targets if not is_colmap(t) and not is_folder(t)]
 
     def check(self) -> None:
         """Refuse options that are out of range or contradict each other."""
@@ -160,10 +173,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(TrackOptions, args, verb="track")
     options.check()
-    started = time.perf_counter()
-    report = run(options)
-    report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    report = run_and_report(run, options, sentence)
     if report["problem"]:
         sys.exit(NOT_WHOLE)
 
@@ -179,10 +189,11 @@ def run(options: TrackOptions) -> dict[str, object]:
         scale=options.scale,
         fps=parse_fps(options.fps or USUAL_FPS),
     )
-    points = None if options.folder else choose_points(options, reader)
+    masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
+    points = None if options.folder else choose_points(options, reader, masks)
     check_memory(reader, points)
     estimator = options.estimator.make()
-    tracked = track_frames(options, estimator, reader, points)
+    tracked = track_frames(options, estimator, reader, points, masks)
     if options.folder:
         count, cuts = write_maps(options.folder, tracked)
         report: dict[str, object] = {"points": "every pixel", "visible": None}
@@ -195,6 +206,8 @@ def run(options: TrackOptions) -> dict[str, object]:
                 tracks.save(path)
             else:
                 write_video(options, path, reader, tracks)
+        for folder in options.colmap:
+            write_colmap(options, folder, reader, tracks)
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
@@ -217,20 +230,22 @@ def check_outputs(options: TrackOptions) -> None:
     """
     for path in options.files:
         if path.suffix.lower() not in (*TRACK_FILES, *VIDEO_OUTPUTS):
-            known = ", ".join([*TRACK_FILES, *sorted(VIDEO_OUTPUTS)])
+            known = ", ".join([*TRACK_FILES, COLMAP, *sorted(VIDEO_OUTPUTS)])
             raise OutputError(f"{path}: tracks are not written as {path.suffix}; use {known}")
     refuse_inputs(options.files, [options.input])
     refuse_existing(options.files, overwrite=options.overwrite)
-    folder = options.folder
-    if folder is not None:
+    if options.folder is not None:
         ensure_can_encode("map.exr")
+    for folder in (*options.colmap, *([options.folder] if options.folder else [])):
         ensure_can_fill(folder)
         if folder.is_dir() and any(folder.iterdir()) and not options.overwrite:
             raise OutputError(f"{folder} is not empty; add --overwrite to write into it")
 
 
-def choose_points(options: TrackOptions, reader: VideoReader) -> "np.ndarray":
-    """Return the points to track, as chosen or on a grid.
+def choose_points(
+    options: TrackOptions, reader: VideoReader, masks: MaskReader | None
+) -> "np.ndarray":
+    """Return the points to track, as chosen or on a grid outside of ignored pixels.
 
     Raises:
         FlowError: There is none, or the mask does not fit.
@@ -244,18 +259,21 @@ def choose_points(options: TrackOptions, reader: VideoReader) -> "np.ndarray":
         chosen = [*parse_points("--points", options.points), *read_points(options.points_file)]
         return np.array(chosen, np.float32)
     height, width = frame_size(reader)
-    mask = None
+    mask = np.ones((height, width), bool)
     if options.mask is not None:
         mask = read_image(options.mask).mean(axis=2) > 127
         check_same_size(
             {"the mask": mask, "the frames": (height, width)}, remedy="give a mask of their size"
         )
+    if masks is not None:
+        mask &= ~masks.mask(options.reference, (height, width))
     spacing = options.grid or max(1, round(min(height, width) / _POINTS_ACROSS))
     points = grid_points(height, width, spacing, mask=mask)
     if not len(points):
+        what = f"{options.mask} selects" if options.mask else f"{options.ignore} leaves"
         raise FlowError(
-            f"{options.mask} selects no point of a grid of {spacing} px; make its area brighter or "
-            "larger, or --grid smaller"
+            f"{what} no point of a grid of {spacing} px; make the selected area larger, or --grid "
+            "smaller"
         )
     return points
 
@@ -320,8 +338,10 @@ def track_frames(
     estimator: "FlowEstimator",
     reader: VideoReader,
     points: "np.ndarray | None",
+    masks: MaskReader | None,
 ) -> "Iterator[TrackedFrame]":
     """Track through the frames of the reader, and show progress."""
+    size = () if masks is None else frame_size(reader)
     with (
         progress_bar("frames", quiet=options.quiet) as show_progress,
         closing(read_ahead(reader)) as frames,
@@ -331,6 +351,7 @@ def track_frames(
             points,
             reference=options.reference,
             cut_threshold=None if options.no_cuts else options.cut_threshold,
+            ignore=None if masks is None else partial(masks.mask, size=size),
         )
         for done, frame in enumerate(tracked, 1):
             show_progress(done, reader.num_frames)
@@ -397,6 +418,26 @@ def write_video(options: TrackOptions, path: Path, reader: VideoReader, tracks: 
             show_progress(frame.number, len(tracks.visible))
         if last is not None:
             video.write(last, time=begin, seconds=options.every / reader.info.fps)
+
+
+def is_colmap(target: str) -> bool:
+    """Whether an output is a folder for COLMAP."""
+    return Path(target).suffix.lower() == COLMAP
+
+
+def write_colmap(
+    options: TrackOptions, folder: Path, reader: VideoReader, tracks: "Tracks"
+) -> None:
+    """Write the frames, which are read again, and the tracks as features and matches."""
+    names = [f"{number:06d}.png" for number in range(len(tracks.visible))]
+    with (
+        progress_bar("images", quiet=options.quiet) as show_progress,
+        closing(read_ahead(reader)) as frames,
+    ):
+        for name, frame in zip(names, frames, strict=False):
+            write_image(folder / "images" / name, frame.image)
+            show_progress(frame.number + 1, len(names))
+    tracks.save_colmap(folder, names)
 
 
 def sentence(report: dict[str, object]) -> str:

@@ -1,9 +1,7 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
-import json
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,10 +19,12 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Ignore,
     Json,
+    Reporting,
     check_cut_threshold,
     check_length,
     parse,
     progress_bar,
+    run_and_report,
 )
 from gmaflow.cli.outputs import (
     FileFormat,
@@ -86,7 +86,7 @@ SILENT = (".gif",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VideoOptions:
+class VideoOptions(Reporting):
     """Estimate the flow of a video.
 
     The input is a video (.mp4 .mov .webm .gif and more) or a folder of frames; the output is a
@@ -137,7 +137,8 @@ class VideoOptions:
     every: int = 1
     """Use only every n-th frame; the speed stays the same, the motions get longer."""
     scale: float = 1.0
-    """Resize frames first: 0.5 is much faster; the flow is in pixels of the resized frames."""
+    """Resize frames first: 0.5 is much faster but less accurate, and where the flow is wrong more
+    pixels count as hidden. The flow is in pixels of the resized frames."""
     fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
@@ -149,7 +150,8 @@ class VideoOptions:
     legend: bool = False
     """Colours and arrows: draw the colour wheel and its scale in a corner."""
     warm_start: bool = False
-    """Start each pair from the flow of the previous pair; shipped weights get worse."""
+    """Start each pair from the flow of the previous pair; with the shipped weights that is less
+    accurate."""
     cut_threshold: float = 0.4
     """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
     no_cuts: bool = False
@@ -161,11 +163,6 @@ class VideoOptions:
     overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
     """Replace outputs that exist; in a folder, all numbered files of the format."""
     json: Json = False
-
-    @property
-    def quiet(self) -> bool:
-        """Whether to show no progress."""
-        return self.json or self.estimator.quiet
 
     @property
     def output(self) -> Path:
@@ -261,10 +258,7 @@ def main(args: list[str]) -> None:
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
-    started = time.perf_counter()
-    report = run(options)
-    report["seconds"] = round(time.perf_counter() - started, 2)
-    print(json.dumps(report, indent=2) if options.json else sentence(report))
+    report = run_and_report(run, options, sentence)
     if report["interrupted"]:
         kept = CONTINUES_WITH_RESUME if options.into_folder else "the finished part is kept"
         raise KeyboardInterrupt(kept)

@@ -33,7 +33,7 @@ from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io import atomic_write
 from gmaflow.io.images import read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.runtime.device import DTYPES, as_gigabytes, memory_budget
+from gmaflow.runtime.device import DTYPES, memory_budget, memory_text
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, describe
 
@@ -188,8 +188,8 @@ def check_memory(
     free = memory_budget(torch.device("cpu"))
     if need > free:
         raise FlowError(
-            f"checking the file at {size[0]}x{size[1]} takes about {as_gigabytes(need)}, but only "
-            f"{as_gigabytes(free)} are free; give a smaller --size or --batch"
+            f"checking the file at {size[0]}x{size[1]} takes about {memory_text(need)}, but only "
+            f"{memory_text(free)} are free; give a smaller --size or --batch"
         )
 
 

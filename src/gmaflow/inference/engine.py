@@ -197,9 +197,9 @@ class Engine:
     ) -> BatchEstimate:
         """Estimate a batch at the size before padding, in parts if memory is short."""
         shape = pairs.shape
-        plan = self.plan_for(shape)
+        plan = self.plan_for(shape, padding)
         if self.plan is None:
-            self.plan_log.tell(plan, shape)
+            self.plan_log.tell(plan, shape, padding.size_before(*shape[-2:]))
         options = MatchOptions(iters=self.iters, plan=plan.memory, settled=self.settled)
         if watch is not None:
             options["on_iteration"] = self._tell(watch, padding, plan, shape)
@@ -219,15 +219,15 @@ class Engine:
             return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
         return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
 
-    def encode(self, padded: Float[Tensor, "b 3 H W"]) -> EncodedFrame | None:
+    def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:
         """Encode images once for all their pairs; None if they must be estimated in tiles."""
-        if not self.plan_for(padded.shape).is_whole(padded.shape):
+        if not self.plan_for(padded.shape, padding).is_whole(padded.shape):
             return None
         with self._computing(padded.shape):
             return self.runner.encode_frame(padded)
 
-    def plan_for(self, shape: tuple[int, ...]) -> WorkPlan:
-        """Return how to estimate a batch of that shape."""
+    def plan_for(self, shape: tuple[int, ...], padding: Padding) -> WorkPlan:
+        """Return how to estimate a batch of padded images of that shape."""
         batch, _, height, width = shape
         if self.plan is not None:
             return WorkPlan(self.plan, batch, (height, width))
@@ -238,7 +238,14 @@ class Engine:
             device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
-        return plan_work(computation, batch=batch, height=height, width=width, budget=budget)
+        return plan_work(
+            computation,
+            batch=batch,
+            height=height,
+            width=width,
+            budget=budget,
+            shown=padding.size_before(height, width),
+        )
 
     def _match(
         self, pairs: Pairs, start: Float[Tensor, "b 2 h w"] | None, options: MatchOptions

@@ -42,7 +42,7 @@ from gmaflow.inference.images import (
     to_tensors,
 )
 from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
-from gmaflow.inference.tracking import track
+from gmaflow.inference.tracking import Ignored, track
 from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
@@ -113,6 +113,7 @@ class FlowEstimator:
         runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
         most, settled = check_iters(iters)
+        self._watch: Watcher | None = None  # of `match`; only set on copies
         self._engine = Engine(
             self.network, runner, self.device, self.dtype, most, plan, limit, settled
         )
@@ -264,7 +265,7 @@ class FlowEstimator:
 
     def match(self, first: Frame, second: Frame) -> BatchEstimate:
         """Estimate flow both ways between encoded frames, and leave it on the device."""
-        return self._pair(first, second, None, None, both_ways=True)
+        return self._pair(first, second, None, self._watch, both_ways=True)
 
     def track(
         self,
@@ -273,6 +274,8 @@ class FlowEstimator:
         *,
         reference: int = 0,
         cut_threshold: float | None = CUT_THRESHOLD,
+        ignore: Ignored | None = None,
+        watch: Watcher | None = None,
     ) -> Iterator[TrackedFrame]:
         """Find where points of one frame are in every other frame, and whether they are visible.
 
@@ -286,11 +289,24 @@ class FlowEstimator:
             reference: The number of the frame with the points, from 0.
             cut_threshold: Tracks end between frames that differ more (see `cut_score`); None tracks
                 across cuts.
+            ignore: A mask for all frames, or a function that returns the mask of a frame by its
+                number. Points are not visible in pixels where it is true.
+            watch: Called after each refinement; an exception that it raises ends the tracking.
 
         Raises:
-            FlowError: A frame cannot be used, a point lies outside, or there is no such reference.
+            FlowError: A frame cannot be used, a point lies outside or in an ignored pixel, or there
+                is no such reference.
         """
-        return track(self, frames, points, reference=reference, cut_threshold=cut_threshold)
+        watched = copy(self)
+        watched._watch = watch
+        return track(
+            watched,
+            frames,
+            points,
+            reference=reference,
+            cut_threshold=cut_threshold,
+            ignore=ignore,
+        )
 
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
@@ -328,7 +344,7 @@ class FlowEstimator:
         else:
             stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
         padded = padding.pad(stacked)
-        encoded = self._engine.encode(padded)
+        encoded = self._engine.encode(padded, padding)
         both = None
         if encoded is not None:
             first, second = (
@@ -350,7 +366,8 @@ class FlowEstimator:
         """
         frame = self._load(image)
         kept = frame.image.copy()  # the caller may reuse the memory of the image
-        return replace(frame, image=kept, encoded=self._engine.encode(frame.padded))
+        encoded = self._engine.encode(frame.padded, self._padding(kept))
+        return replace(frame, image=kept, encoded=encoded)
 
     def batch(
         self,

@@ -220,8 +220,12 @@ class Padding:
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
         """Undo `pad`."""
-        height, width = padded.shape[-2:]
-        return padded[..., self.top : height - self.bottom, self.left : width - self.right]
+        height, width = self.size_before(*padded.shape[-2:])
+        return padded[..., self.top : self.top + height, self.left : self.left + width]
+
+    def size_before(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width of an image that has this size after padding."""
+        return height - self.top - self.bottom, width - self.left - self.right
 
 
 def as_padding_kind(text: str) -> PaddingKind:

@@ -13,7 +13,7 @@ from gmaflow.errors import FlowError, counted
 from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.model.aggregation import STREAM_BYTES
-from gmaflow.runtime.device import as_gigabytes
+from gmaflow.runtime.device import memory_text
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class WorkPlan:
         return (
             f"{counted(self.pairs, 'pair')} of {height}x{width} at once, "
             f"correlation {kept[self.memory.store_correlation]}, "
-            f"attention {kept[self.memory.store_attention]}: about {as_gigabytes(self.need)}"
+            f"attention {kept[self.memory.store_attention]}: about {memory_text(self.need)}"
         )
 
 
@@ -185,9 +185,18 @@ def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float
 
 
 def plan_work(
-    computation: Computation, *, batch: int, height: int, width: int, budget: float
+    computation: Computation,
+    *,
+    batch: int,
+    height: int,
+    width: int,
+    budget: float,
+    shown: tuple[int, int] | None = None,
 ) -> WorkPlan:
-    """Return the fastest plan for a batch of padded images within a budget in bytes."""
+    """Return the fastest plan for a batch of padded images within a budget in bytes.
+
+    `shown` is the size that an error names: that of the images before padding.
+    """
     for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
@@ -198,9 +207,10 @@ def plan_work(
                 return plan
     side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
     least = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
+    height, width = shown or (height, width)
     raise FlowError(
-        f"{as_gigabytes(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they need {as_gigabytes(least)}: allow more (--max-memory, max_memory=), or use "
+        f"{memory_text(budget)} of memory are not enough for images of {height}x{width}; even in "
+        f"tiles they need {memory_text(least)}: allow more (--max-memory, max_memory=), or use "
         "smaller images"
     )
 
@@ -222,20 +232,23 @@ class PlanLog:
 
     def __init__(self) -> None:
         self._last = ""
-        self._warned: set[tuple[int, ...]] = set()
+        self._warned: set[tuple[int, int]] = set()
 
-    def tell(self, plan: WorkPlan, shape: tuple[int, ...]) -> None:
-        """Log the plan of a batch; warn of tiles once for each size of images."""
+    def tell(self, plan: WorkPlan, shape: tuple[int, ...], size: tuple[int, int]) -> None:
+        """Log the plan of a batch; warn of tiles once for each size of images.
+
+        `shape` is that of the padded batch, `size` the images' own.
+        """
         told = plan.told()
         if told != self._last:
             log.info("%s", told)
         self._last = told
-        if plan.in_tiles(shape) and shape[-2:] not in self._warned:
-            self._warned.add(shape[-2:])
+        if plan.in_tiles(shape) and size not in self._warned:
+            self._warned.add(size)
             log.warning(
                 "%dx%d does not fit in memory and is estimated in tiles of %dx%d: attention is "
                 "then local, and motion that leaves a tile is guessed; allow more memory "
                 "(--max-memory, max_memory=), or use smaller images",
-                *shape[-2:],
+                *size,
                 *plan.tile,
             )

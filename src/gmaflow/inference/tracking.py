@@ -11,7 +11,7 @@ long gap does not start from where the small steps lead: both ways would then ag
 Legend: k points, H W rows and columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -49,6 +49,10 @@ LINK_COST = 0.1
 OLDEST = 16
 """Frames after which a frame is forgotten; the reference never is."""
 
+Mask = Bool[np.ndarray, "H W"]
+Ignored = Mask | Callable[[int], Mask]
+"""A mask for all frames, or a function that returns the mask of a frame by its number."""
+
 _CHUNK = 2**20  # points that are followed at once, to bound memory
 _HIDDEN = 1e6  # a cost that no chain of visible points reaches
 _RETRY = 1.05  # by how much an unused gap is trusted more after each frame
@@ -82,16 +86,21 @@ class Tracker:
         estimator: Estimates the flow.
         reference: The frame that the points are given in.
         points: Points (x, y).
+        ignored: Pixels of the reference in which points are not visible.
     """
 
     def __init__(
-        self, estimator: "FlowEstimator", reference: Frame, points: Float[np.ndarray, "k 2"]
+        self,
+        estimator: "FlowEstimator",
+        reference: Frame,
+        points: Float[np.ndarray, "k 2"],
+        ignored: Mask | None = None,
     ) -> None:
         self._estimator = estimator
         position = torch.from_numpy(points).float().to(estimator.device)
         visible = torch.ones(len(position), dtype=torch.bool, device=position.device)
         certain = torch.ones(len(position), device=position.device)
-        known = Points(position, visible, 0 * certain, certain)
+        known = _hide(Points(position, visible, 0 * certain, certain), ignored)
         self._moments = [Moment(0, reference, known)]
         self._trust: dict[int, float] = {}
         """By kind of gap, the share of links that were good the last time."""
@@ -108,13 +117,13 @@ class Tracker:
         return self._estimator.encode(image)
 
     @torch.inference_mode()
-    def advance(self, frame: Frame) -> Points:
-        """Track the points into the next frame."""
+    def advance(self, frame: Frame, ignored: Mask | None = None) -> Points:
+        """Track the points into the next frame; in its ignored pixels none is visible."""
         age = self._moments[-1].age + 1
-        found = self._reach(self._moments[-1], frame)
+        found = _hide(self._reach(self._moments[-1], frame), ignored)
         source = self._choose_source(age, found)
         if source is not None:
-            other = self._reach(source, frame)
+            other = _hide(self._reach(source, frame), ignored)
             good = other.visible.sum() / source.points.visible.sum().clamp_min(1)
             self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
             self._trust[_gap_name(source, age)] = max(_LEAST_TRUST, float(good))
@@ -186,6 +195,19 @@ def follow_link(
     return Points(target, visible, cost, torch.minimum(points.confidence, agreement))
 
 
+def _hide(points: Points, ignored: Mask | None) -> Points:
+    """Make points in ignored pixels invisible, so that no chain goes on from there."""
+    if ignored is None:
+        return points
+    mask = torch.from_numpy(ignored).to(points.position.device)
+    last = points.position.new_tensor([mask.shape[1] - 1, mask.shape[0] - 1])
+    x, y = points.position.round().clamp_min(0).minimum(last).long().unbind(dim=1)
+    hidden = points.visible & mask[y, x]
+    return points._replace(
+        visible=points.visible & ~hidden, cost=points.cost + torch.where(hidden, _HIDDEN, 0.0)
+    )
+
+
 def _better(one: Points, other: Points) -> Points:
     """For each point the chain with the lower cost."""
     second = other.cost < one.cost
@@ -215,6 +237,7 @@ def track(
     *,
     reference: int,
     cut_threshold: float | None,
+    ignore: Ignored | None = None,
 ) -> Iterator[TrackedFrame]:
     """Track points of one frame through a shot; see `FlowEstimator.track`."""
     if reference < 0:
@@ -222,30 +245,37 @@ def track(
     images = each_image(frames)
     with TemporaryDirectory(prefix="gmaflow-") as folder:
         earlier: list[ImageLike] = []
+        earlier_masks: list[Mask | Path | None] = []
         first: ImageArray | None = None
         for number, image in enumerate(images):
             if number == reference:
                 first = load_image(image, name=f"frame {number}")
                 break
             earlier.append(_put_aside(image, Path(folder) / f"{number}.npy"))
+            # Read now: masks of a video come in this order only.
+            earlier_masks.append(_put_mask_aside(ignore, number, Path(folder)))
         if first is None:
             raise ImageError(
                 f"there is no frame {reference}: the shot has {counted(len(earlier), 'frame')}, "
                 "counted from 0"
             )
         given = check_points(points, first)
+        ignored = _mask_of(ignore, reference)
+        check_ignored(ignored, first, None if points is None else given)
         encoded = estimator.encode(first)
         shape = first.shape[:2] if points is None else (len(given),)
         position = given.astype(np.float32).reshape(*shape, 2)
         certain = np.ones(shape, np.float32)
-        yield TrackedFrame(reference, reference, position, np.ones(shape, bool), certain)
+        seen = np.ones(shape, bool) if points is not None or ignored is None else ~ignored
+        yield TrackedFrame(reference, reference, position, seen, certain * seen)
         number = 0
+        before = range(reference - 1, -1, -1)
         ways = (
-            zip(range(reference - 1, -1, -1), map(_take_back, reversed(earlier)), strict=True),
-            enumerate(images, reference + 1),
+            ((n, _take_back(earlier[n]), _load_mask(earlier_masks[n])) for n in before),
+            ((n, image, _mask_of(ignore, n)) for n, image in enumerate(images, reference + 1)),
         )
         for way in ways:
-            tracker = Tracker(estimator, encoded, given)
+            tracker = Tracker(estimator, encoded, given, ignored)
             for number, found in _follow(tracker, first, way, cut_threshold):
                 yield _as_arrays(number, reference, shape, found)
     if reference == number == 0:
@@ -255,12 +285,12 @@ def track(
 def _follow(
     tracker: Tracker,
     last: ImageArray,
-    images: Iterator[tuple[int, ImageLike]],
+    images: Iterator[tuple[int, ImageLike, Mask | None]],
     cut_threshold: float | None,
 ) -> Iterator[tuple[int, Points | None]]:
     """Track through frames in one direction; None for the frames beyond a cut."""
     cut = False
-    for number, image in images:
+    for number, image, ignored in images:
         if cut:
             yield number, None
             continue
@@ -270,8 +300,9 @@ def _follow(
             error=ImageError,
             remedy="tracks need frames of one size",
         )
+        check_ignored(ignored, array)
         cut = cut_threshold is not None and cut_score(_bytes(last), _bytes(array)) > cut_threshold
-        yield number, None if cut else tracker.advance(tracker.encode(array))
+        yield number, None if cut else tracker.advance(tracker.encode(array), ignored)
         last = array
 
 
@@ -316,6 +347,44 @@ def check_points(points: ArrayLike | None, image: ImageArray) -> Float[np.ndarra
             f"{width - 1}, y from 0 to {height - 1}"
         )
     return array
+
+
+def check_ignored(
+    ignored: Mask | None, image: ImageArray, points: Float[np.ndarray, "k 2"] | None = None
+) -> None:
+    """Check a mask of ignored pixels.
+
+    Raises:
+        FlowError: It has another size than the frame, or one of the points is in it.
+    """
+    if ignored is None:
+        return
+    check_same_size(
+        {"the mask": ignored, "the frames": image}, remedy="give a mask of the frames' size"
+    )
+    if points is not None:
+        x, y = np.rint(points).astype(int).T
+        inside = ignored[y, x]
+        if inside.any():
+            x, y = points[inside][0]
+            raise FlowError(f"the point {x:g},{y:g} is in an ignored pixel; choose another point")
+
+
+def _mask_of(ignore: Ignored | None, number: int) -> Mask | None:
+    return ignore(number) if callable(ignore) else ignore
+
+
+def _put_mask_aside(ignore: Ignored | None, number: int, folder: Path) -> Mask | Path | None:
+    """Keep the mask of a frame for later on the disk; one for all frames stays where it is."""
+    if not callable(ignore):
+        return ignore
+    path = folder / f"{number}-mask.npy"
+    np.save(path, ignore(number))
+    return path
+
+
+def _load_mask(mask: Mask | Path | None) -> Mask | None:
+    return np.load(mask) if isinstance(mask, Path) else mask
 
 
 def _put_aside(image: ImageLike, path: Path) -> ImageLike:

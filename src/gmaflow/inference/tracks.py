@@ -4,8 +4,7 @@ Legend: n frames, k points. A dense track has the axes h w instead of k.
 """
 
 import csv
-import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,10 +15,13 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowFileError, OutputError
 from gmaflow.io import atomic_write
+from gmaflow.io.flow_files import read_npz_arrays
 from gmaflow.io.paths import PathLike, require_file
 
 SUFFIXES = (".npz", ".csv")
 """Files that `Tracks.save` writes."""
+_DESCRIPTOR_LENGTH = 128  # what COLMAP expects
+_NO_DESCRIPTOR = " 0" * _DESCRIPTOR_LENGTH
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +102,30 @@ class Tracks:
             else:
                 self._write_csv(file)
 
+    def save_colmap(self, folder: PathLike, names: Sequence[str]) -> None:
+        """Write the tracks as features and matches that COLMAP imports, into a folder.
+
+        `features/NAME.txt` lists the points that are visible in a frame, `matches.txt` which of
+        them are the same, for pairs of frames that are 1, 2, 4, 8, ... apart.
+
+        Args:
+            folder: The folder; it is made if needed.
+            names: The file names of the frames' images.
+        """
+        numbers = np.cumsum(self.visible, axis=1) - 1  # of a point among the visible ones
+        for name, places, seen in zip(names, self.positions, self.visible, strict=True):
+            # In COLMAP the centre of the first pixel is (0.5, 0.5). There are no descriptors.
+            rows = [f"{x:.3f} {y:.3f} 1 0{_NO_DESCRIPTOR}\n" for x, y in places[seen] + 0.5]
+            with atomic_write(Path(folder) / "features" / f"{name}.txt") as file:
+                file.write(f"{len(rows)} {_DESCRIPTOR_LENGTH}\n{''.join(rows)}".encode())
+        with atomic_write(Path(folder) / "matches.txt") as file:
+            for first, second in _pairs_apart(len(names)):
+                both = self.visible[first] & self.visible[second]
+                if both.any():
+                    matches = zip(numbers[first, both], numbers[second, both], strict=True)
+                    rows = [f"{names[first]} {names[second]}", *(f"{a} {b}" for a, b in matches)]
+                    file.write(("\n".join(rows) + "\n\n").encode())
+
     def _write_csv(self, raw: IO[bytes]) -> None:
         with TextIOWrapper(raw, "utf-8", newline="") as file:
             writer = csv.writer(file)
@@ -112,6 +138,15 @@ class Tracks:
                     writer.writerow((frame, point, *row))
 
 
+def _pairs_apart(count: int) -> Iterable[tuple[int, int]]:
+    """Pairs of frames that are a power of two apart."""
+    for first in range(count):
+        gap = 1
+        while first + gap < count:
+            yield first, first + gap
+            gap *= 2
+
+
 def read_tracks(path: PathLike) -> Tracks:
     """Read an .npz that `Tracks.save` wrote.
 
@@ -119,17 +154,22 @@ def read_tracks(path: PathLike) -> Tracks:
         FlowFileError: It is not such a file, or is damaged.
     """
     path = require_file(path, FlowFileError, "a file of tracks")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Tracks(
-                arrays["points"],
-                int(arrays["reference"]),
-                arrays["positions"],
-                arrays["visible"],
-                arrays["confidence"],
-            )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as err:
-        raise FlowFileError(f"{path}: not a valid .npz file of tracks ({err})") from err
+    names = ("points", "reference", "positions", "visible", "confidence")
+    points, reference, positions, visible, confidence = read_npz_arrays(path, names).values()
+    frames, count = visible.shape if visible.ndim == 2 else (0, 0)
+    if not (
+        points.shape == (count, 2)
+        and positions.shape == (frames, count, 2)
+        and visible.dtype == np.bool_
+        and confidence.shape == (frames, count)
+        and reference.shape == ()
+        and reference.dtype.kind == "i"
+        and 0 <= reference < frames
+    ):
+        raise FlowFileError(f"{path}: its arrays are not those of tracks")
+    floats = (array.astype(np.float32) for array in (points, positions, confidence))
+    points, positions, confidence = floats
+    return Tracks(points, int(reference), positions, visible, confidence)
 
 
 def grid_points(

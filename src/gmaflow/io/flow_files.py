@@ -4,10 +4,11 @@ The name picks the format. Headers are not trusted: sizes and lengths are checke
 allocated.
 """
 
+import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -307,9 +308,9 @@ _Read = Callable[[int], bytes]  # of an open file or of a member of an archive
 
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_LONGEST_HEADER = 4096
-_NPY_DTYPE = re.compile(rb"'descr':\s*'([<>|=]?[fbu]\d{1,2})'")
+_NPY_DTYPE = re.compile(rb"'descr':\s*'([<>|=]?[fbui]\d{1,2})'")
 _NPY_ORDER = re.compile(rb"'fortran_order':\s*(True|False)")
-_NPY_SHAPE = re.compile(rb"'shape':\s*\(([\dL, ]{1,64})\)")
+_NPY_SHAPE = re.compile(rb"'shape':\s*\(([\dL, ]{0,64})\)")
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -348,6 +349,27 @@ def _read_npz(path: Path) -> FlowArrays:
     except (zipfile.BadZipFile, *BROKEN) as err:
         raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
     return known_part(array, valid != 0)
+
+
+def read_npz_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read some arrays of an .npz, without believing what it says about their size.
+
+    Raises:
+        FlowFileError: It is damaged, or holds no array of that name.
+    """
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in names:
+                member = _zip_member(path, archive, f"{name}.npy")
+                with archive.open(member) as file:
+                    header = _read_npy_header(path, file.read)
+                    found[name] = _read_numbers(path, file.read, member.file_size, header)
+    except FlowFileError:
+        raise
+    except (zipfile.BadZipFile, *BROKEN) as err:
+        raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
+    return found
 
 
 def _write_npz(
@@ -415,7 +437,11 @@ def _read_array(path: Path, read: _Read, length: int, shape: tuple[int, ...] | N
     if not fits:
         raise FlowFileError(f"{path}: an array of shape {header.shape}; expected {wanted}")
     check_header_size(path, *header.shape[:2])
-    size = int(np.prod(header.shape, dtype=np.int64)) * header.dtype.itemsize
+    return _read_numbers(path, read, length, header)
+
+
+def _read_numbers(path: Path, read: _Read, length: int, header: _NpyHeader) -> np.ndarray:
+    size = math.prod(header.shape) * header.dtype.itemsize
     check_length(path, size, length - header.length)
     data = read(size)
     check_length(path, size, len(data))
@@ -596,7 +622,6 @@ def _format_of(path: Path) -> _Format:
         return _HALF
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
-        raise FlowFileError(
-            f"{path}: {path.suffix!r} is not a flow format; use one of {', '.join(_FORMATS)}"
-        )
+        known = ", ".join(KITTI_ENDING if suffix == ".png" else suffix for suffix in _FORMATS)
+        raise FlowFileError(f"{path}: {path.suffix!r} is not a flow format; use one of {known}")
     return found

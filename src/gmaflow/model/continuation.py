@@ -10,10 +10,12 @@ the flow moves towards it. From the third iteration on, after the update:
     s_ij   = A_ij c_j, plus 1e-4 for the cell itself;  m_i = sum_j A_ij c_j
     mu, phi: means of p and f weighted by s;  C, D: covariances of p with p, and of f with p
     e_i    = phi_i + D_i (C_i + lambda_i I)^-1 (p_i - mu_i),  e - f within +-32 cells
-    f_i   += alpha sigmoid(g_i + a log(m_i + 1e-4) + b log(1 + 8 |e_i - f_i|)) (e_i - f_i)
+    f_i   += alpha (1 - c_i) sigmoid(g_i + a log(m_i + 1e-4) + b log(1 + 8 |e_i - f_i|)) (e_i - f_i)
 
 x is the context, h the recurrent state, f the flow in cells, p the position in units of 32 cells.
-A is computed once, in the first of these iterations. alpha starts at 0: the network starts as gma.
+A is computed once, in the first of these iterations. alpha starts at 0, so that the network starts
+as gma, and counts as at most 1. A cell that trusts its own flow keeps it: without 1 - c_i, gates
+open at visible cells too, and the flow there no longer learns from its own error.
 
 GMFlow's propagation copies flow by attention, so it cannot extrapolate; KPA-Flow and SKFlow gain by
 locality, as -d |i - j| does; RAFT-3D fits rigid motions in 3-D, which needs depth.
@@ -160,7 +162,7 @@ class Continuation(nn.Module):
         flow: Float32[Tensor, "b 2 h w"],
     ) -> tuple[Float32[Tensor, "b 2 h w"], Float32[Tensor, "b 2 h w"]]:
         """Return the flow after the gate, and e."""
-        _, ridge, gate = logits.split(1, dim=1)
+        trust, ridge, gate = logits.split(1, dim=1)
         ridge = (self.ridge.float() + ridge).clamp(-9.0, 3.0).exp()
         change = affine_change(sums, own, ridge.flatten(2).mT)
         change = change.mT.unflatten(2, flow.shape[-2:])
@@ -169,7 +171,9 @@ class Continuation(nn.Module):
         size = (8 * change.detach().norm(dim=1, keepdim=True)).log1p()
         evidence = self.evidence.float()
         gate = torch.sigmoid(gate + evidence[0] * mass + evidence[1] * size)
-        return flow + self.alpha.float() * gate * (continued - flow), continued
+        # Trust learns from its own loss only; here it would learn to open gates.
+        gate = self.alpha.float().clamp(max=1.0) * torch.sigmoid(-trust.detach()) * gate
+        return flow + gate * (continued - flow), continued
 
 
 def affine_change(

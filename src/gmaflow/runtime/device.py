@@ -169,9 +169,9 @@ def as_bytes(amount: str | int | float) -> float:
     return number * (_BINARY if found[3] else _UNITS)[found[2]]
 
 
-def as_gigabytes(amount: float) -> str:
+def memory_text(amount: float) -> str:
     """Write an amount of memory for people."""
-    return f"{amount / 1e9:.3g} GB"
+    return f"{amount / 1e9:.3g} GB" if amount >= 1e8 else f"{amount / 1e6:.3g} MB"
 
 
 def memory_budget(device: torch.device, limit: float | None = None) -> float:

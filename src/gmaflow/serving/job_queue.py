@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -27,16 +27,20 @@ from gmaflow.serving.jobs import (
     JobStatus,
     State,
     Task,
+    frame_name,
     iteration_name,
 )
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.track_views import save_tracks
 from gmaflow.serving.views import AttentionCache, ResultView
 from gmaflow.viz import largest_length
 
 log = logging.getLogger(__name__)
 
+TRACKING_JOBS = 2
+"""Jobs that track at a time, because each keeps frames in memory; others wait for one to finish."""
 SWEEP_SECONDS = 1.0
 """How often an idle worker looks for expired results."""
 ABANDONED = "cancelled because no client asked about the job"
@@ -70,16 +74,17 @@ class FairQueue:
         """Add a job to its client's line. A new client comes after all others."""
         self._lines.setdefault(job.client, deque()).append(job)
 
-    def take(self) -> Job | None:
-        """Remove and return the next job; its client comes after all others then."""
-        if not self._lines:
-            return None
-        client = next(iter(self._lines))
-        line = self._lines.pop(client)
-        job = line.popleft()
-        if line:
-            self._lines[client] = line
-        return job
+    def take(self, may_run: Callable[[Job], bool] = lambda job: True) -> Job | None:
+        """Remove and return the next job that may run; its client comes after all others then."""
+        for client, line in self._lines.items():
+            job = next(filter(may_run, line), None)
+            if job is not None:
+                line.remove(job)
+                del self._lines[client]
+                if line:
+                    self._lines[client] = line
+                return job
+        return None
 
     def remove(self, job: Job) -> bool:
         """Remove a job; returns whether it was waiting."""
@@ -251,12 +256,13 @@ class JobQueue:
         job.stop = why
         if self._waiting.remove(job):
             job.state, job.error = State.CANCELLED, why
+            job.tracking = None
 
     def _work(self) -> None:
         while True:
             self._sweep()
             with self._changed:
-                job = self._waiting.take()
+                job = self._waiting.take(self._may_run)
                 if job is None:
                     if self.closing:
                         return
@@ -268,21 +274,31 @@ class JobQueue:
             if not len(self._waiting):
                 give_back_freed()  # the C library may still hold gigabytes after a burst
 
+    def _may_run(self, job: Job) -> bool:
+        under_way = sum(one.tracking is not None for one in self._jobs.values())
+        has_begun = job.request.reference is None or job.tracking is not None
+        return has_begun or under_way < TRACKING_JOBS
+
     def _run_next_task(self, job: Job) -> None:
         """Run the next task of a job. An exception ends the job, never the worker."""
         task = job.todo[0]
         started = time.monotonic()
         state, error = State.QUEUED, None
         try:
+            job.deadline = started + self.limits.job_seconds
             estimator = self.models.estimator(job.request.models[task.model])
-            self._compute(job, task, estimator)
+            if job.request.reference is None:
+                self._compute(job, task, estimator)
+            else:
+                self._track(job, estimator)
             if job.request.prepare_attention and estimator.config.aggregates:
                 self.attention.prepare(job, task, estimator)
         except StoppedError:
             state, error = State.CANCELLED, job.stop
         except JobTimeoutError:
             limit = f"{self.limits.job_seconds:g} s"
-            state, error = State.FAILED, f"a pair took longer than {limit}; send smaller images"
+            what = "pair" if job.request.reference is None else "frame"
+            state, error = State.FAILED, f"a {what} took longer than {limit}; send smaller images"
             job.failure = 504
         except Exception as err:
             state, error = State.FAILED, str(err)
@@ -315,23 +331,18 @@ class JobQueue:
         job.error, job.state = error, state
         if state is State.QUEUED:
             self._waiting.add(job)
+        else:
+            job.tracking = None
 
     def _compute(self, job: Job, task: Task, estimator: FlowEstimator) -> None:
         """Compute the flow of a pair and save it, with that after each refinement if requested."""
-        deadline = time.monotonic() + self.limits.job_seconds
 
         def watch(refinement: Refinement) -> None:
             # Saved first: clients request an iteration as soon as the status reports it.
             if job.request.every_iteration and refinement.number < refinement.total:
                 save_iteration(job, task, refinement)
+            self._check_time(job)
             with self._changed:
-                now = time.monotonic()
-                if self._is_abandoned(job, now):
-                    job.stop = ABANDONED
-                if job.stop is not None:
-                    raise StoppedError
-                if now > deadline:
-                    raise JobTimeoutError
                 job.iteration = job.request.iters * refinement.number // refinement.total
                 for wake in job.listeners:
                     wake()
@@ -339,6 +350,28 @@ class JobQueue:
         view, estimator = ResultView(job, task), estimator.with_iters(job.request.iters)
         estimate = estimator.bidirectional if job.request.bidirectional else estimator
         save_result(job, task, estimate(view.frame(0), view.frame(1), watch=watch))
+
+    def _track(self, job: Job, estimator: FlowEstimator) -> None:
+        """Track every pixel of the reference into the next frame and save where they are."""
+        if job.tracking is None:
+            footage = job.footage
+            job.tracking = estimator.with_iters(job.request.iters).track(
+                (footage.folder.load(frame_name(number)) for number in range(footage.frames)),
+                reference=job.request.reference or 0,
+                watch=lambda _: self._check_time(job),
+            )
+        save_tracks(job, next(job.tracking))
+
+    def _check_time(self, job: Job) -> None:
+        """Stop the current task if its job was stopped or abandoned, or its time is over."""
+        with self._changed:
+            now = time.monotonic()
+            if self._is_abandoned(job, now):
+                job.stop = ABANDONED
+            if job.stop is not None:
+                raise StoppedError
+            if now > job.deadline:
+                raise JobTimeoutError
 
     def _is_abandoned(self, job: Job, now: float) -> bool:
         return not job.listeners and now - job.seen > self.limits.unseen_seconds

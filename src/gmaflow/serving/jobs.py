@@ -3,11 +3,12 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from gmaflow.inference import TrackedFrame
 from gmaflow.serving.results import ResultFolder
 
 Kind = Literal["pair", "clip"]
@@ -52,6 +53,8 @@ class Footage:
     """What was changed about the upload, in sentences."""
     truth: bool = False
     """Whether the true flow is known."""
+    fps: float = 2.0
+    """Frames per second; two images are shown slowly."""
 
     @property
     def pairs(self) -> int:
@@ -70,14 +73,16 @@ class JobRequest:
     """Keep the flow after each refinement."""
     prepare_attention: bool = False
     """Encode the frame for attention maps in advance, so that the first click is fast."""
+    reference: int | None = None
+    """Track every pixel of this frame through all others, instead of the flow of pairs."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One pair with one model."""
+    """One pair with one model; of a job that tracks, one frame."""
 
     pair: int
-    model: int
+    model: int = 0
 
     def name(self, what: str) -> str:
         """Return the name of a result in the folder of the job."""
@@ -92,6 +97,11 @@ def frame_name(number: int) -> str:
 def iteration_name(number: int) -> str:
     """Return the name of the flow after some refinements, for `Task.name`."""
     return f"iteration-{number:02d}"
+
+
+def track_name(number: int) -> str:
+    """Return the name of the tracks in a frame, in the folder of the job."""
+    return f"tracks-{number:04d}"
 
 
 IN_TILES = "computed in tiles to fit in memory; motion out of a tile cannot be matched"
@@ -127,6 +137,12 @@ class JobStatus:
     """Longest motion so far in pixels: the length that pictures show in full colour."""
     truth: bool
     """Whether the true flow is known and the view `error` exists."""
+    frames: int
+    fps: float
+    reference: int | None
+    """The frame whose pixels are tracked, from 0; None for a job that estimates flow."""
+    tracked_frames: list[int]
+    """Frames in which the tracks are known, in order."""
     seconds: float
     """Computing time."""
 
@@ -141,6 +157,10 @@ class Job:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     state: State = State.QUEUED
     todo: list[Task] = field(init=False)
+    tracking: Iterator[TrackedFrame] | None = None
+    """The tracks, frame by frame, once they are begun. They keep the last frames in memory."""
+    deadline: float = 0.0
+    """When the current task must be finished."""
     done: set[Task] = field(default_factory=set)
     iteration: int = 0
     """Refinement of the current task."""
@@ -163,7 +183,12 @@ class Job:
     """Held while a file is made on request, so that it is made once."""
 
     def __post_init__(self) -> None:
-        self.todo = self._tasks(range(self.footage.pairs))
+        reference = self.request.reference
+        if reference is None:
+            self.todo = self._tasks(range(self.footage.pairs))
+        else:  # in the order of `FlowEstimator.track`
+            frames = (*range(reference, -1, -1), *range(reference + 1, self.footage.frames))
+            self.todo = [Task(frame) for frame in frames]
 
     def seek(self, pair: int) -> None:
         """Compute this pair next, then the ones after it, then the ones before."""
@@ -173,15 +198,23 @@ class Job:
 
     def finished_pairs(self) -> list[int]:
         """Return the pairs that all models have finished."""
+        if self.request.reference is not None:
+            return []
         counts = [0] * self.footage.pairs
         for task in tuple(self.done):
             counts[task.pair] += 1
         return [pair for pair, count in enumerate(counts) if count == len(self.request.models)]
 
+    def tracked_frames(self) -> list[int]:
+        """Return the frames in which the tracks are known."""
+        if self.request.reference is None:
+            return []
+        return sorted(task.pair for task in tuple(self.done))
+
     def status(self, position: int) -> JobStatus:
         """Return the status as clients see it."""
         footage, request = self.footage, self.request
-        total = footage.pairs * len(request.models)
+        total = len(self.done) + len(self.todo)
         running = self.state is State.RUNNING
         part = len(self.done) + (self.iteration / request.iters if running else 0)
         return JobStatus(
@@ -192,7 +225,7 @@ class Job:
             progress=round(min(1.0, part / total), 4),
             step=self._step(),
             error=self.error,
-            notes=(*footage.notes, IN_TILES) if self.in_tiles else footage.notes,
+            notes=(*self._scaling_note(), *footage.notes, *((IN_TILES,) if self.in_tiles else ())),
             width=footage.size.width,
             height=footage.size.height,
             original_width=footage.original.width,
@@ -204,10 +237,25 @@ class Job:
             every_iteration=request.every_iteration and not self.in_parts,
             max_flow=round(self.max_flow, 4),
             truth=footage.truth,
+            frames=footage.frames,
+            fps=footage.fps,
+            reference=request.reference,
+            tracked_frames=self.tracked_frames(),
             seconds=round(self.seconds, 3),
         )
 
+    def _scaling_note(self) -> tuple[str, ...]:
+        size, original = self.footage.size, self.footage.original
+        if size == original:
+            return ()
+        sizes = f"scaled down from {original} to {size}"
+        if self.request.reference is not None:
+            return (f"{sizes}; files of tracks are in pixels of the original",)
+        return (f"{sizes}; flow is in pixels of the smaller size",)
+
     def _step(self) -> str:
+        if self.request.reference is not None and self.done and not self.state.over:
+            return f"tracking, {len(self.done)} of {self.footage.frames} frames"
         if self.state is not State.RUNNING:
             return {State.QUEUED: "waiting"}.get(self.state, self.state.value)
         step = (

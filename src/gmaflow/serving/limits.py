@@ -51,6 +51,11 @@ class Limits:
                 raise FlowError(f"the limit {field.name} is {value}; it must be more than 0")
 
     @property
+    def track_pixels(self) -> int:
+        """Pixels of frames that are tracked; a frame takes about twice as long as a pair."""
+        return max(1, self.work_pixels // 4)
+
+    @property
     def queue_of_all(self) -> int:
         """Unfinished jobs of all clients together."""
         return 4 * self.queue

@@ -43,6 +43,12 @@ class ResultFolder:
             array = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return np.array(array)
 
+    def load_pixels(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return some pixels of an array, without reading all of it."""
+        with _PARSING:
+            array = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return np.array(array[y, x])
+
     def has(self, name: str) -> bool:
         """Return whether an array was saved."""
         return (self.path / f"{name}.npy").exists()

@@ -29,6 +29,14 @@ from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Footage, Job, JobRequest, JobStatus, Kind, State, Task
 from gmaflow.serving.models import Model
 from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.track_views import (
+    FRAME_PICTURES,
+    TRACK_FILES,
+    find_origin,
+    pack_tracks,
+    parse_points,
+    track_file,
+)
 from gmaflow.serving.uploads import Deadline, read_clip, read_example, read_pair
 from gmaflow.serving.views import (
     FLOW_FILES,
@@ -211,24 +219,41 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     model: Annotated[str | None, Form(description="A name from /api/models.")] = None,
     compare_model: Annotated[str | None, Form(description="A second model to compare.")] = None,
     iters: Annotated[int, Form(description="Number of refinements.")] = 12,
+    reference: Annotated[
+        int | None,
+        Form(description="Track every pixel of this frame, from 0, instead of the flow of pairs."),
+    ] = None,
 ) -> Accepted:
     """Submit two images, a clip or the built-in example. Responds at once."""
     models = shared.check_request(iters, model, compare_model)
+    if reference is not None and len(models) > 1:
+        raise ApiError(422, "tracks are made with one model; leave compare_model out")
     pair = (image1 is not None, image2 is not None)
     if any(pair) != all(pair) or sum((all(pair), clip is not None, example)) != 1:
         raise ApiError(422, "give image1 and image2, or clip, or example=1")
 
     def read(folder: ResultFolder, deadline: Deadline) -> Footage:
+        limits = shared.queue.limits
+        if reference is not None:
+            limits = replace(limits, work_pixels=limits.track_pixels)
         if clip is not None:
-            return read_clip(clip, folder, shared.queue.limits, deadline)
-        if image1 is not None and image2 is not None:
-            return read_pair(image1, image2, folder, shared.queue.limits, deadline)
-        return read_example(folder)
+            footage = read_clip(clip, folder, limits, deadline)
+        elif image1 is not None and image2 is not None:
+            footage = read_pair(image1, image2, folder, limits, deadline)
+        else:
+            footage = read_example(folder)
+        if reference is not None and not 0 <= reference < footage.frames:
+            last = footage.frames - 1
+            raise ApiError(422, f"there is no frame {reference}; frames are numbered 0 to {last}")
+        return footage
 
     footage = await shared.read_upload(request, client, read)
     request.state.body.processed = True
-    single = footage.kind == "pair"  # a clip would take too much space
-    wanted = JobRequest(models, iters, every_iteration=single, prepare_attention=single)
+    # A clip would take too much space.
+    single = footage.kind == "pair" and reference is None
+    wanted = JobRequest(
+        models, iters, every_iteration=single, prepare_attention=single, reference=reference
+    )
     job = shared.queue.submit(client, footage, wanted)
     return Accepted(job.id, footage.kind, f"/api/jobs/{job.id}")
 
@@ -270,6 +295,7 @@ async def delete_job(shared: Shared, job: FoundJob) -> Response:
 async def seek(shared: Shared, job_id: str, wanted: Seek) -> JobStatus:
     """Continue a clip with this pair, then the ones after it, then the ones before."""
     job = shared.queue.find(job_id)  # not FoundJob: an invalid body is reported before a wrong job
+    check_tracks(job, wanted=False)
     if not 0 <= wanted.pair < job.footage.pairs:
         raise ApiError(422, f"pair is {wanted.pair}; it must be 0 to {job.footage.pairs - 1}")
     return shared.queue.seek(job, wanted.pair)
@@ -281,6 +307,7 @@ async def find_pair(
     model: Annotated[str, PathParameter(description="One of the job's models.")],
 ) -> ResultView:
     """Return the pair and model of a request."""
+    check_tracks(job, wanted=False)
     models = job.request.models
     if model not in models:
         raise ApiError(404, f"this job has no model {model!r}; {suggest(model, models)}")
@@ -380,11 +407,114 @@ async def picture_or_file(
 @results.get("/all.zip")
 async def everything(shared: Shared, job: FoundJob) -> FileResponse:
     """Return the flow files and pictures of all pairs and models, once the job is over."""
+    check_tracks(job, wanted=False)
     if not job.state.over or not job.done:
         raise ApiError(409, f"the job is {job.state} and has no results to pack")
     async with job.making_files:
         path = await shared.draw(lambda: archive(job))
     return FileResponse(path, filename="gmaflow.zip", media_type="application/zip")
+
+
+async def find_frame(
+    job: FoundJob, frame: Annotated[int, PathParameter(description="Number of the frame, from 0.")]
+) -> int:
+    """Return the number of a frame of a job."""
+    if not 0 <= frame < job.footage.frames:
+        raise ApiError(404, f"there is no frame {frame}; the last is {job.footage.frames - 1}")
+    return frame
+
+
+FrameNumber = Annotated[int, Depends(find_frame)]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A pixel of the reference frame."""
+
+    x: int
+    y: int
+
+
+@results.get("/frames/{frame}/origin")
+async def origin(
+    shared: Shared,
+    job: FoundJob,
+    frame: FrameNumber,
+    x: Annotated[float, Query(description="Pixels from the left.")],
+    y: Annotated[float, Query(description="Pixels from the top.")],
+) -> Origin:
+    """Return the pixel of the reference frame that is at this place of another frame."""
+    check_tracked(job, frame)
+    return Origin(*await shared.draw(lambda: find_origin(job, frame, x, y)))
+
+
+@results.get("/frames/{frame}/{view}")
+async def frame_picture(
+    shared: Shared,
+    job: FoundJob,
+    frame: FrameNumber,
+    view: Annotated[str, PathParameter(description="frame, still or moving.")],
+) -> Response:
+    """Return a frame (PNG), or what tracks show of it.
+
+    still: as if the camera had stayed where it was in the reference frame. moving: the reference
+    frame, in which what has moved by itself until this frame is lit up.
+    """
+    if view not in FRAME_PICTURES:
+        raise ApiError(404, f"there is no view {view!r}; {suggest(view, FRAME_PICTURES)}")
+    if view != "frame":
+        check_tracked(job, frame)
+    picture = await shared.draw(lambda: encode_png(FRAME_PICTURES[view](job, frame)))
+    # It never changes.
+    headers = {"Cache-Control": "private, max-age=600"}
+    return Response(picture, media_type="image/png", headers=headers)
+
+
+@results.get("/tracks/{file}")
+async def tracks(
+    shared: Shared,
+    job: FoundJob,
+    file: Annotated[str, PathParameter(description="values or the name of a file.")],
+    points: Annotated[
+        str | None, Query(description="x,y;x,y in pixels of the reference; by default a grid.")
+    ] = None,
+) -> Response:
+    """Return the tracks of some points through all frames.
+
+    values: little-endian float32, frames x points x 6: x, y, visible, confidence, and x and y in
+    the view still; NaN in frames that are not tracked yet or are beyond a cut. The headers X-Frames
+    and X-Points hold the numbers. Files, once the job is over: tracks.npz and tracks.csv in pixels
+    of the upload, as `gmaflow track` writes them, and trails.mp4.
+    """
+    check_tracks(job, wanted=True)
+    chosen = parse_points(job, points)
+    if file == "values":
+        packed = await shared.draw(lambda: pack_tracks(job, chosen))
+        counts = {"X-Frames": str(job.footage.frames), "X-Points": str(len(chosen))}
+        return Response(packed, media_type=BYTES, headers={**counts, **caching(job)})
+    if file not in TRACK_FILES:
+        known = [*TRACK_FILES, "values"]
+        raise ApiError(404, f"there is no file {file!r}; {suggest(file, known)}")
+    if not job.state.over or not job.done:
+        raise ApiError(409, f"the tracks are not finished; the job is {job.state}")
+    async with job.making_files:
+        path = await shared.draw(lambda: track_file(job, chosen, file))
+    return FileResponse(path, filename=file, media_type=TRACK_FILES[file])
+
+
+def check_tracked(job: Job, frame: int) -> None:
+    """Raise `ApiError` if a frame has no tracks yet, or never will."""
+    check_tracks(job, wanted=True)
+    if frame not in job.tracked_frames():
+        raise ApiError(409, f"frame {frame} is not tracked yet; the job is {job.state}")
+
+
+def check_tracks(job: Job, *, wanted: bool) -> None:
+    """Raise `ApiError` if a job does not track, or does, unlike what is wanted."""
+    if wanted and job.request.reference is None:
+        raise ApiError(404, "this job has no tracks; submit the clip with reference=0")
+    if not wanted and job.request.reference is not None:
+        raise ApiError(404, "this job tracks and has no pairs; see frames and tracks in /docs")
 
 
 def draw_attention(

@@ -114,7 +114,7 @@ def read_pair(
     size = working_size(original, limits)
     for number, frame in enumerate(frames):
         folder.save(frame_name(number), resize(frame, size))
-    return Footage("pair", folder, 2, size, original, scaling_note(original, size))
+    return Footage("pair", folder, 2, size, original)
 
 
 def read_clip(
@@ -164,16 +164,23 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
         damage = err
     if original is None or min(count, most) < 2:
         raise ImageError("the clip has fewer than two frames; send a longer clip or two images")
-    notes = list(scaling_note(original, working_size(original, limits)))
+    notes = []
     if count > most:
         notes.append(f"only the first {most} frames are used")
     if damage is not None:
         notes.append(f"only the first {count} frames can be read")
     if cuts:
         where = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
-        notes.append(f"scene cut at frame {where}: flow across a cut is meaningless")
-    size = working_size(original, limits)
-    return Footage("clip", folder, min(count, most), size, original, tuple(notes))
+        notes.append(f"scene cut at frame {where}: neither flow nor tracks continue across a cut")
+    return Footage(
+        "clip",
+        folder,
+        min(count, most),
+        working_size(original, limits),
+        original,
+        tuple(notes),
+        fps=float(about.fps),
+    )
 
 
 def working_size(original: Size, limits: Limits) -> Size:
@@ -200,10 +207,3 @@ def resize(image: ImageArray, size: Size) -> ImageArray:
 def size_of(image: ImageArray) -> Size:
     """Return the size of an image."""
     return Size(image.shape[1], image.shape[0])
-
-
-def scaling_note(original: Size, size: Size) -> tuple[str, ...]:
-    """Return a note if frames were scaled down."""
-    if size == original:
-        return ()
-    return (f"scaled down from {original} to {size}; flow is in pixels of the smaller size",)

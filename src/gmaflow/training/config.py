@@ -145,6 +145,8 @@ class TrainConfig:
     disturbed: float = 0.0
     """Share of the pairs that start from a disturbed true flow instead of zero, as a warm start
     does; 0: off."""
+    disturbed_from: float = 0.0
+    """Start all pairs from zero for this share of the steps."""
     accumulate: int = 0
     """Compute the gradient of a batch in this many parts, to save memory; 0: as few as fit."""
 
@@ -287,6 +289,7 @@ class TrainConfig:
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),
+            "disturbed_from": (0 <= self.disturbed_from < 1, "at least 0 and below 1"),
             "decay": (0 <= self.decay <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
@@ -330,7 +333,7 @@ def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
     if wanted.steps > stored.steps:  # `check_extension` decides
         fixed -= {"steps"}
     return [
-        f"{name} is {as_text(old[name])}, not {as_text(new[name])}"
+        f"{name} {as_text(old[name])}, not {as_text(new[name])}"
         for name in old
         if name in fixed and old[name] != new[name]
     ]
@@ -372,6 +375,8 @@ class StepPlan(NamedTuple):
     """Whether occluded pixels count in the loss."""
     ahead: int = 0
     """Iterations that run ahead of the others, without a gradient."""
+    disturbed: bool = True
+    """Whether a share of the pairs starts from a disturbed flow."""
 
 
 def plan_at(step: int, config: TrainConfig) -> StepPlan:
@@ -380,7 +385,13 @@ def plan_at(step: int, config: TrainConfig) -> StepPlan:
     # Drawn from the step's number, so that a resumed run draws the same.
     most = phase.ahead // AHEAD_UNIT
     ahead = AHEAD_UNIT * int(np.random.default_rng([config.seed, step]).integers(most + 1))
-    return StepPlan(lr_at(step, config), phase.iters, occluded_at(step, config), ahead)
+    return StepPlan(
+        lr=lr_at(step, config),
+        iters=phase.iters,
+        occluded=step >= config.occluded_from * config.steps,
+        ahead=ahead,
+        disturbed=step >= config.disturbed_from * config.steps,
+    )
 
 
 def lr_at(step: int, config: TrainConfig) -> float:
@@ -402,11 +413,6 @@ def one_cycle(step: int, *, steps: int, peak: float) -> float:
         return first + (peak - first) * step / turn
     last = first / LAST_DIVISOR
     return peak + (last - peak) * (step - turn) / (end - turn)
-
-
-def occluded_at(step: int, config: TrainConfig) -> bool:
-    """Return whether occluded pixels count in the loss of a step."""
-    return step >= config.occluded_from * config.steps
 
 
 def check_extension(step: int, old: TrainConfig, new: TrainConfig) -> str:

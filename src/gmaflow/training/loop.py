@@ -117,7 +117,7 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
             ending = done == config.steps or bool(stopped)
             if ending or done % config.log_every == 0:
                 check_progress(run, done)
-                last = meter.read() | {"lr": float(run.step.lr), "skipped": float(run.step.skipped)}
+                last = meter.read() | run.step.progress()
                 reporter.log(done, last)
             due = ending and stopped != "interrupted"  # nobody waits for it after Ctrl-C
             if run.validation and (due or done % config.validate_every == 0):

@@ -203,7 +203,7 @@ class RunFolder:
             raise TrainingError(f"{self.record.path}: {err}") from None
         if different:
             raise TrainingError(
-                f"{self.path} is another run: its {'; its '.join(different)}; resume with its own "
+                f"{self.path} was started with {'; with '.join(different)}; resume with the same "
                 "settings, or choose another folder"
             )
 

@@ -10,10 +10,10 @@ from gmaflow.data import Batch
 from gmaflow.errors import TrainingError, WeightsError, counted
 from gmaflow.model import MIN_SIDE, STRIDE, FlowNetwork
 from gmaflow.runtime.device import (
-    as_gigabytes,
     as_precision,
     free_memory,
     memory_budget,
+    memory_text,
     pick_dtype,
 )
 from gmaflow.training.config import StepPlan, TrainConfig, check_extension
@@ -155,7 +155,7 @@ def fit_into_memory(
     """Choose `accumulate` so that a step fits into memory, unless it is given.
 
     Returns:
-        The config, and what to tell the user: nothing if a step fits as configured.
+        The config, and what to tell the user: what a step takes, and what was done about it.
     """
     pairs = world.share(config.batch, parts=config.parts * config.ways)
     # Too large a step on a GPU fails with advice, so split only what cannot fit there.
@@ -165,10 +165,11 @@ def fit_into_memory(
     fitting = (n for n in choices if step_memory(config, pairs, n, device, config.crop) <= budget)
     needed = torch.tensor(float(next(fitting, pairs + 1)), device=device)
     parts = int(world.any(needed))  # the same in all processes
+    whole = memory_text(step_memory(config, pairs, config.parts, device, config.crop))
+    told = f"a step takes about {whole} of memory"
     if parts == config.parts:
-        return replace(config, accumulate=parts), []
-    whole = as_gigabytes(step_memory(config, pairs, config.parts, device, config.crop))
-    told = f"a step takes about {whole}, more than the {as_gigabytes(budget)} to use on {device}"
+        return replace(config, accumulate=parts), [told]
+    told += f", more than the {memory_text(budget)} to use on {device}"
     if config.accumulate:
         return config, [f"{told}; set accumulate={parts} if it fails" if parts <= pairs else told]
     if parts > pairs:

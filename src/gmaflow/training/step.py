@@ -37,7 +37,7 @@ FIRST_SCALE = 2.0**16
 GROWTH_INTERVAL = 200
 """Good steps after which the loss scale doubles. torch's 2,000 are too many: if one step in a
 thousand overflows, the scale falls until small gradients vanish, and training fails."""
-CONTINUATION_RATE = 5.0
+CONTINUATION_RATE = 2.0
 """How much higher the learning rate of the continuation is."""
 ERASED_SIDES = (6, 12)
 """Sides of erased boxes, in cells."""
@@ -90,6 +90,7 @@ class TrainStep:
         self.lr = torch.zeros((), device=self.device)
         self.continuation_lr = torch.zeros((), device=self.device)
         self.occluded_weight = torch.ones((), device=self.device)
+        self.disturbed = torch.zeros((), device=self.device)
         self.skipped = torch.zeros((), device=self.device)
         self.skipped_in_row = torch.zeros((), device=self.device)
         self.scale = LossScale(self.device, enabled=self.dtype == torch.float16)
@@ -113,6 +114,7 @@ class TrainStep:
         self.lr.fill_(plan.lr)
         self.continuation_lr.fill_(CONTINUATION_RATE * plan.lr)
         self.occluded_weight.fill_(float(plan.occluded))
+        self.disturbed.fill_(self.config.disturbed * plan.disturbed)
 
     def run(self, batch: Batch, iters: int, ahead: int = 0) -> StepResult:
         """Train on a batch with the settings last prepared."""
@@ -158,7 +160,7 @@ class TrainStep:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
         start = None
         if self.config.disturbed:
-            start = disturb(part.flow, part.valid, self.config.disturbed)
+            start = disturb(part.flow, part.valid, self.disturbed)
         prediction: Prediction = self.learner(
             part.image1, part.image2, iters=iters, ahead=ahead, flow_init=start
         )
@@ -195,6 +197,11 @@ class TrainStep:
             self.average.update((~failed).float())
         self.skipped.add_(failed)
         self.skipped_in_row.add_(1).mul_(failed)
+
+    def progress(self) -> dict[str, float]:
+        """Return what the log tells about the optimisation. Waits for the device."""
+        values = {"lr": self.lr, "skipped": self.skipped, "loss-scale": self.scale.scale}
+        return {name: float(value) for name, value in values.items()}
 
     @contextmanager
     def evaluating(self) -> Iterator[FlowNetwork]:
@@ -397,7 +404,7 @@ def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tenso
 
 @torch.no_grad()
 def disturb(
-    flow: Float[Tensor, "b 2 H W"], valid: Bool[Tensor, "b H W"], share: float
+    flow: Float[Tensor, "b 2 H W"], valid: Bool[Tensor, "b H W"], share: Float[Tensor, ""]
 ) -> Float[Tensor, "b 2 h w"]:
     """Return starts on the 1/8 grid: for a share of the pairs a wrong true flow, otherwise zero.
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 from PIL import Image, ImageDraw
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, counted
 from gmaflow.io.images import check_image, check_same_size
 from gmaflow.viz.flow_colors import (
     INK,
@@ -167,7 +167,8 @@ def _check(
         check_image(picture)
     if captions is not None and len(captions) != len(pictures):
         raise FlowError(
-            f"got {len(captions)} captions for {len(pictures)} pictures; give one for each, or none"
+            f"got {counted(len(captions), 'caption')} for {counted(len(pictures), 'picture')}; "
+            "give one for each, or none"
         )
     if columns is not None and columns < 1:
         raise FlowError(f"got {columns} columns; give 1 or more, or omit it")

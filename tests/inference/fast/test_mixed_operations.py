@@ -13,7 +13,7 @@ from gmaflow.io import read_flow_arrays
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import has_bfloat16
 from tests.conftest import random_images
-from tests.inference.test_real_pairs import OTHERS
+from tests.inference.real_pairs import OTHERS
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
 STREAMED = MemoryPlan(store_correlation=False, store_attention=False)

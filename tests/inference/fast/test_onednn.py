@@ -1,11 +1,15 @@
 """oneDNN's operators compute what torch's do."""
 
+import time
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from gmaflow.inference.fast import onednn
 from gmaflow.inference.fast.onednn import GroupedProducts, PackedConvolution, times_transposed
+from gmaflow.inference.fast.operations import OneDnnAttention
+from gmaflow.model.aggregation import StoredAttention
 
 needs_operators = pytest.mark.skipif(not onednn.is_available(), reason="needs oneDNN on x86")
 
@@ -46,3 +50,24 @@ def test_a_product(dtype: torch.dtype) -> None:
     expected = rows.double() @ others.double()
     tolerance = 1e-5 if dtype == torch.float32 else 0.02
     torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@needs_operators
+def test_several_heads_take_as_long_as_one_each() -> None:
+    torch.manual_seed(0)
+    pixels, channels = 400, 64
+    weights = torch.randn(1, 2, pixels, pixels).softmax(-1)
+    both = torch.randn(1, pixels, 2, channels).transpose(1, 2)  # as a convolution leaves them
+    one, two = OneDnnAttention(weights[:, :1]), OneDnnAttention(weights)
+    found = two.aggregate(both)
+    torch.testing.assert_close(found, StoredAttention(weights).aggregate(both))
+
+    def seconds(attention: OneDnnAttention, values: torch.Tensor) -> float:
+        start = time.process_time()
+        for _ in range(5):
+            attention.aggregate(values)
+        return time.process_time() - start
+
+    alone = both[:, :1].contiguous()
+    one.aggregate(alone)
+    assert seconds(two, both) < 50 * seconds(one, alone)

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from gmaflow.inference import FlowEstimator
-from gmaflow.io import read_flow_arrays
-from tests.inference.test_real_pairs import OTHERS, SINTEL, Pair
+from gmaflow.io import read_flow_arrays, read_image
+from tests.inference.real_pairs import OTHERS, SINTEL, Pair
 
 MOST_ERROR = 3.0
 """Beyond it, float32 is lost as well, and where it ends up is chance."""
@@ -34,10 +34,12 @@ def estimators(weights: Path | None) -> tuple[FlowEstimator, FlowEstimator]:
 )
 def test_on_a_cpu_it_is_the_same_flow(pair: Pair, material: Path) -> None:
     folder = material / "realflow"
+    # The middle of the pictures: a quarter of them takes a quarter of the time.
+    images = [read_image(folder / path)[96:288, 128:384] for path in (pair.image1, pair.image2)]
     fast, reference = (
-        FlowEstimator(device="cpu", backend=backend)(folder / pair.image1, folder / pair.image2)
-        for backend in ("fast", "reference")
+        FlowEstimator(device="cpu", backend=backend)(*images) for backend in ("fast", "reference")
     )
+    assert np.linalg.norm(reference.array, axis=2).max() > 2
     assert np.linalg.norm(fast.array - reference.array, axis=2).max() < 1e-3
 
 

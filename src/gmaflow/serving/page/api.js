@@ -65,6 +65,14 @@ export function watchJob(id, onChange, onError) {
 export const pairUrl = (job, pair, model, view) =>
   `/api/jobs/${job.id}/pairs/${pair}/${encodeURIComponent(model)}/${view}`;
 
+export const frameUrl = (job, number, view) => `/api/jobs/${job.id}/frames/${number}/${view}`;
+
+// An address of tracks; without points, those of a grid.
+export function tracksUrl(job, points, file) {
+  const query = points ? `?points=${points.map((point) => point.join(",")).join(";")}` : "";
+  return `/api/jobs/${job.id}/tracks/${file}${query}`;
+}
+
 export const zipUrl = (job) => `/api/jobs/${job.id}/all.zip`;
 
 export async function fetchImage(url) {
@@ -90,6 +98,16 @@ export async function fetchAttention(url, point) {
   const largest = readNumber(response, "X-Max");
   return { ...size, ...place, largest, data: new Uint8Array(await response.arrayBuffer()) };
 }
+
+// Six numbers for each frame and point: x, y, visible, confidence, and x, y with the camera held still.
+export async function fetchTracks(job, points) {
+  const response = await request(tracksUrl(job, points, "values"));
+  const [frames, count] = [readNumber(response, "X-Frames"), readNumber(response, "X-Points")];
+  return { frames, count, data: new Float32Array(await response.arrayBuffer()) };
+}
+
+// The pixel of the reference frame that is at a place of another frame.
+export const fetchOrigin = (job, number, { x, y }) => getJson(`${frameUrl(job, number, "origin")}?x=${x}&y=${y}`);
 
 const readNumber = (response, header) => Number(response.headers.get(header));
 

@@ -37,6 +37,7 @@ function startPair(image1, image2) {
 }
 
 export function runExample() {
+  if (store.state.tab !== "flow") return; // it has only two frames
   waiting = null;
   run({ fields: { example: "1" }, label: "Built-in example" });
 }

@@ -4,76 +4,125 @@ import { forgetJob, seekPair, startJob, watchJob } from "./api.js";
 import { forgetAssets, loadFrames, loadPair, mostCovered } from "./assets.js";
 import { resetCamera } from "./camera.js";
 import { hasAttention, putPoint, relightPoints } from "./points.js";
-import { store } from "./store.js";
+import { moveMarks } from "./marks.js";
+import { setIn, stateOf, store } from "./store.js";
+import { refreshTrails, showFrame } from "./tracks.js";
 
-let stopWatching = () => {};
-let attempt = 0; // number of the latest submission; responses to older ones are ignored
-let continuing = false; // the job has the same input as the previous one
+// What the latest submission of each tab is: its number (responses to older ones are ignored), how to stop
+// watching it, and whether it has the same input as the one before.
+const latest = {
+  flow: { attempt: 0, stopWatching() {}, continuing: false },
+  tracks: { attempt: 0, stopWatching() {}, continuing: false },
+};
 let shownKey = null; // pair and model that are shown or being loaded
 let suggested = null; // the point that the page has put itself
 
-// Submit an input: fields for the server, and a label. Nothing changes until the server has accepted
-// it, because it may refuse.
-export async function run(source) {
-  const own = ++attempt;
-  const { model, compare, iters, job: before } = store.state;
+// Submit an input: fields for the server, and a label; in the tab of tracks also the frame to track from.
+// Nothing changes until the server has accepted it, because it may refuse.
+export async function run(source, reference = 0) {
+  const { tab, model, compare, iters, job: before } = store.state;
+  const mine = latest[tab];
+  const own = ++mine.attempt;
   store.set({ notice: null, asking: null, playing: false, sending: source.label });
-  const settings = { iters, ...(model && { model }), ...(compare && { compare_model: compare }) };
+  const kind = tab === "tracks" ? { reference } : compare && { compare_model: compare };
   try {
-    const started = await startJob({ ...source.fields, ...settings });
-    if (own !== attempt) return void forgetJob(started.id).catch(() => {});
-    stopWatching();
+    const started = await startJob({ ...source.fields, iters, ...(model && { model }), ...kind });
+    if (own !== mine.attempt) return void forgetJob(started.id).catch(() => {});
+    mine.stopWatching();
     if (before) forgetJob(before.id).catch(() => {}); // it is no longer needed
-    forgetAssets();
-    continuing = source === store.state.source;
-    store.set({ source, pair: 0, iteration: null, stepFlow: null });
-    stopWatching = watchJob(started.id, follow, fail);
+    mine.continuing = source === stateOf(tab).source;
+    if (tab === "tracks") prepareMarks(mine.continuing, reference);
+    else forgetAssets();
+    following = true;
+    setIn(tab, { source, pair: reference, iteration: null, stepFlow: null });
+    mine.stopWatching = watchJob(started.id, (job) => follow(tab, job), (error) => fail(tab, error));
   } catch (error) {
-    if (own === attempt) fail(error);
+    if (own === mine.attempt) fail(tab, error);
   }
 }
 
-export const runAgain = () => store.state.source && run(store.state.source);
+// Marks of the same input move with it to another reference; a new input begins without.
+function prepareMarks(continuing, reference) {
+  const { marks, trails } = store.state;
+  const size = stateOf("tracks").assets;
+  const moves = continuing && trails && size && reference !== trails.reference;
+  store.set({
+    trails: null,
+    marks: moves ? moveMarks(marks, trails, reference, size) : continuing ? marks : [],
+  });
+}
+
+export const runAgain = () => {
+  const { source, job } = store.state;
+  if (source) run(source, job?.reference ?? 0);
+};
+
+// Track from the frame that is shown.
+export function trackFromHere() {
+  const { tab, source, job, pair } = store.state;
+  if (tab === "tracks" && source && job && pair !== job.reference) run(source, pair);
+}
 
 // Cancel the upload or the job. Finished pairs stay.
 export function cancel() {
-  const { sending, job } = store.state;
+  const { tab, sending, job } = store.state;
   if (sending) {
-    attempt++;
+    latest[tab].attempt++;
     store.set({ sending: null });
   } else if (job) {
-    forgetJob(job.id).catch(fail);
+    forgetJob(job.id).catch((error) => fail(tab, error));
   }
 }
 
-const fail = (error) => store.set({ notice: error.message, sending: null });
+const fail = (tab, error) => setIn(tab, { notice: error.message, sending: null });
 
-function follow(job) {
-  const fresh = store.state.job?.id !== job.id;
-  const shown = job.models.includes(store.state.shown) ? store.state.shown : job.models[0];
-  store.set({ job, shown });
-  if (job.state === "failed") store.set({ notice: job.error });
+function follow(tab, job) {
+  const { job: before, shown: chosen } = stateOf(tab);
+  const shown = job.models.includes(chosen) ? chosen : job.models[0];
+  setIn(tab, { job, shown });
+  if (job.state === "failed") setIn(tab, { notice: job.error });
   // Only now: the previous job keeps sending events while the next one is uploaded.
-  if (fresh) {
-    store.set({ sending: null });
+  if (before?.id !== job.id) setIn(tab, { sending: null });
+  if (tab === store.state.tab) showJob(before);
+}
+
+// Show what is new of the job of the current tab, compared with its status before.
+export function showJob(before = null) {
+  const { tab, job, pair, assets } = store.state;
+  if (!job) return;
+  if (tab === "tracks") {
+    showFrame(following ? newestFrame(job) : pair);
+    if (before?.id !== job.id || before.tracked_frames.length < job.tracked_frames.length) refreshTrails();
+    return;
+  }
+  if (assets?.job.id !== job.id && before?.id !== job.id) {
     shownKey = null;
     showFrames(job);
   }
   showPair();
 }
 
+let following = true; // show each frame when it is tracked, until the user goes to another
+
+// Frames before the reference are tracked first, from late to early.
+function newestFrame({ reference, tracked_frames: frames }) {
+  return frames.at(-1) > reference ? frames.at(-1) : frames[0] ?? reference;
+}
+
 // Show the frames before the results.
 async function showFrames(job) {
   const frames = await loadFrames(job, 0, job.models[0]).catch(() => null);
   const { job: now, assets } = store.state;
-  if (frames && now?.id === job.id && assets?.job.id !== job.id) display(frames);
+  if (frames && now?.id === job.id && assets?.job.id !== job.id) display(frames); // not in another tab
 }
 
 export const isReady = (job, pair) => job?.done_pairs?.includes(pair) ?? false;
 
-// Go to a pair of a clip. If it is not ready, it is computed next.
+// Go to a pair or a frame of a clip. If the pair is not ready, it is computed next.
 export function goToPair(pair) {
-  const { job } = store.state;
+  const { job, tab } = store.state;
+  following = false;
+  if (tab === "tracks") return showFrame(pair);
   store.set({ pair });
   if (job?.state === "running" && !isReady(job, pair)) seekPair(job.id, pair).catch(() => {});
   return showPair();
@@ -81,13 +130,13 @@ export function goToPair(pair) {
 
 // Show the current pair and model, if they are ready and not shown already.
 export async function showPair() {
-  const { job, pair, shown } = store.state;
+  const { job, pair, shown, tab } = store.state;
   const key = `${job?.id}/${pair}/${shown}`;
-  if (!job || !shown || key === shownKey || !isReady(job, pair)) return;
+  if (tab !== "flow" || !job || !shown || key === shownKey || !isReady(job, pair)) return;
   shownKey = key;
   try {
     const assets = await loadPair(job, pair, shown);
-    if (key !== shownKey) return;
+    if (key !== shownKey || store.state.tab !== "flow") return;
     display(assets);
   } catch (error) {
     shownKey = null;
@@ -99,7 +148,7 @@ export async function showPair() {
 function display(assets) {
   const { assets: before } = store.state;
   const sameJob = before?.job.id === assets.job.id;
-  const begins = !sameJob && !continuing;
+  const begins = !sameJob && !latest.flow.continuing;
   store.set({ assets, stepFlow: null, iteration: null, ...(begins && { points: [] }) });
   if (begins) resetCamera();
   const untouched = store.state.points.every(({ id, x, y }) => `${id}/${x}/${y}` === suggested);

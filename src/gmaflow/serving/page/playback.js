@@ -2,21 +2,46 @@
 
 import { loadPair, loadStep } from "./assets.js";
 import { byId, showPlaying } from "./dom.js";
-import { goToPair, isReady } from "./jobs.js";
+import { goToPair, isReady, trackFromHere } from "./jobs.js";
 import { store } from "./store.js";
+import { loadFrame } from "./tracks.js";
 
-// Timeline: play a clip, go to a pair, see which pairs are ready.
+// Timeline: play a clip, go to a pair or a frame, see which of them are ready.
 
 const PAIR_PACE = 160; // shortest time per pair in milliseconds
+const AHEAD = 3; // frames that are loaded in advance
+
+const tracks = (job) => (job?.reference ?? null) !== null;
+const stepsOf = (job) => (tracks(job) ? job.frames : job?.kind === "clip" ? job.pairs : 0);
 
 let turn = 0; // number of the current playback; older ones stop
 
 export function togglePlay() {
   const { job, pair, playing } = store.state;
-  if (job?.kind !== "clip") return;
+  const steps = stepsOf(job);
+  if (!steps) return;
   turn++;
   store.set({ playing: !playing });
-  if (!playing) play(pair + 1 < job.pairs ? pair + 1 : 0, turn);
+  if (playing) return;
+  if (tracks(job)) playFrames(turn);
+  else play(pair + 1 < steps ? pair + 1 : 0, turn);
+}
+
+// Play the frames that are tracked, at the speed of the clip, again and again.
+async function playFrames(own) {
+  while (store.state.playing && own === turn) {
+    const { job, pair } = store.state;
+    const [low, high] = job.tracked_frames.length > 1
+      ? [job.tracked_frames[0], job.tracked_frames.at(-1)]
+      : [0, job.frames - 1];
+    const pause = new Promise((resume) => setTimeout(resume, 1000 / job.fps));
+    const next = pair >= high || pair < low ? low : pair + 1;
+    for (let ahead = 1; ahead <= AHEAD && next + ahead <= high; ahead++) {
+      loadFrame(job, next + ahead).catch(() => {});
+    }
+    await goToPair(next);
+    await pause;
+  }
 }
 
 async function play(first, own) {
@@ -35,28 +60,35 @@ async function play(first, own) {
 
 export const stepPair = (by) => {
   const { job, pair } = store.state;
-  if (job?.kind === "clip") goToPair(Math.min(Math.max(pair + by, 0), job.pairs - 1));
+  const steps = stepsOf(job);
+  if (steps) goToPair(Math.min(Math.max(pair + by, 0), steps - 1));
 };
 
-function showTimeline({ job, pair, playing }) {
-  const clip = job?.kind === "clip" && job.pairs > 0;
-  byId("timeline").hidden = !clip;
-  if (!clip) return;
+function showTimeline({ job, pair, playing, sending }) {
+  const steps = stepsOf(job);
+  byId("timeline").hidden = !steps;
+  byId("from-here").disabled = !tracks(job) || pair === job.reference || Boolean(sending);
+  if (!steps) return;
   const slider = byId("pair");
-  slider.max = job.pairs - 1;
+  slider.max = steps - 1;
   slider.value = pair;
-  const state = isReady(job, pair) ? `of ${job.pairs}` : "(computing)";
-  byId("pair-text").textContent = `pair ${pair + 1} ${state}`;
+  slider.ariaLabel = tracks(job) ? "Frame" : "Pair of frames";
+  const state = tracks(job) || isReady(job, pair) ? `of ${steps}` : "(computing)";
+  byId("pair-text").textContent = `${tracks(job) ? "frame" : "pair"} ${pair + 1} ${state}`;
   showPlaying(byId("play"), playing, "the clip");
   drawReady(byId("ready"), job);
 }
 
-function drawReady(canvas, { pairs, done_pairs: done = [] }) {
-  canvas.width = pairs;
+// The steps that are ready, and the reference of tracks.
+function drawReady(canvas, job) {
+  canvas.width = stepsOf(job);
   canvas.height = 1;
   const context = canvas.getContext("2d");
-  context.fillStyle = getComputedStyle(canvas).color;
-  done.forEach((pair) => context.fillRect(pair, 0, 1, 1));
+  const { color, outlineColor } = getComputedStyle(canvas);
+  context.fillStyle = color;
+  (tracks(job) ? job.tracked_frames : job.done_pairs ?? []).forEach((step) => context.fillRect(step, 0, 1, 1));
+  context.fillStyle = outlineColor;
+  if (tracks(job)) context.fillRect(job.reference, 0, 1, 1);
 }
 
 export function setUpTimeline() {
@@ -65,7 +97,8 @@ export function setUpTimeline() {
     store.set({ playing: false });
     goToPair(event.target.valueAsNumber);
   });
-  store.on(["job", "pair", "playing"], showTimeline);
+  byId("from-here").addEventListener("click", trackFromHere);
+  store.on(["job", "pair", "playing", "sending", "tab"], showTimeline);
 }
 
 // Refinements: the flow after each of them.

@@ -21,31 +21,54 @@ export function createStore(initial) {
   };
 }
 
-export const store = createStore({
-  models: [], // models of the server
-  model: null, // the selected model
-  compare: "", // the second model, or ""
-  iters: 12,
+// What each tab has of its own: its input, its job, and what is shown of it.
+const OWN = {
   source: null, // { fields, label } of the input, sent again when a setting changes
   asking: null, // a sentence that asks the user for something
   sending: null, // the name of the upload under way
   job: null, // status of the job, from the server
   notice: null, // an error message
   shown: null, // the model whose results are shown
-  pair: 0,
-  assets: null, // results of the shown pair
+  pair: 0, // the shown pair of a clip; of tracks, the shown frame
+  assets: null, // results of the shown pair or frame
   iteration: null, // the shown refinement; null for the final flow
   stepFlow: null, // its picture
   points: [],
+  playing: false,
+};
+const MAIN = { flow: "attention", tracks: "trails" }; // the view that is large at first
+
+const kept = Object.fromEntries(Object.entries(MAIN).map(([tab, main]) => [tab, { ...OWN, main }]));
+
+export const store = createStore({
+  ...kept.flow,
+  tab: "flow",
+  models: [], // models of the server
+  model: null, // the selected model
+  compare: "", // the second model, or ""
+  iters: 12,
   adding: false,
   solo: null, // the point whose attention is shown alone
   peek: null, // the same, while the pointer is on it in the list
   hover: null, // { x, y }: the pixel under the cursor, in all views
-  main: "attention",
   arrows: true,
   veil: true, // outline occluded pixels in the attention view
   swipe: 0.5,
   blink: false,
   blinkPhase: false,
-  playing: false,
+  marks: [], // points and boxes whose tracks are shown
+  tool: "point", // what a click in the tracks makes: a point, or the corner of a box
+  trails: null, // the tracks of the marks
 });
+
+// The state of a tab, and a change of it, whether the tab is shown or not.
+export const stateOf = (tab) => (tab === store.state.tab ? store.state : kept[tab]);
+export const setIn = (tab, patch) =>
+  tab === store.state.tab ? store.set(patch) : void Object.assign(kept[tab], patch);
+
+export function switchTab(tab) {
+  const { state } = store;
+  if (tab === state.tab) return;
+  for (const key of Object.keys(kept[state.tab])) kept[state.tab][key] = state[key];
+  store.set({ hover: null, ...kept[tab], playing: false, tab });
+}

@@ -1,15 +1,57 @@
 // The bar at the top: settings, downloads, theme; and the status line below it.
 
-import { pairUrl, zipUrl } from "./api.js";
+import { pairUrl, tracksUrl, zipUrl } from "./api.js";
 import { byId, make } from "./dom.js";
-import { cancel, runAgain, showPair } from "./jobs.js";
-import { store } from "./store.js";
+import { cancel, run, runAgain, showJob, showPair } from "./jobs.js";
+import { chosenPoints } from "./marks.js";
+import { store, switchTab } from "./store.js";
+
+// Tabs: flow between two frames, or tracks through a clip.
+
+export const TABS = ["flow", "tracks"];
+
+// A tab without an input takes the clip of the other.
+export function openTab(tab) {
+  if (tab === store.state.tab) return;
+  const { source } = store.state;
+  switchTab(tab);
+  if (store.state.source) showJob();
+  else if (source?.fields.clip) run(source);
+  else showStatus();
+}
+
+function showTab({ tab }) {
+  root.dataset.tab = tab;
+  for (const name of TABS) {
+    const button = byId(`tab-${name}`);
+    button.ariaSelected = String(name === tab);
+    button.tabIndex = name === tab ? 0 : -1;
+  }
+  byId("panel").setAttribute("aria-labelledby", `tab-${tab}`);
+  byId("invite").textContent = tab === "flow" ? "Drop two images or a video here" : "Drop a video here";
+}
+
+export function setUpTabs() {
+  for (const name of TABS) {
+    const button = byId(`tab-${name}`);
+    const other = TABS.find((one) => one !== name);
+    button.addEventListener("click", () => openTab(name));
+    button.addEventListener("keydown", (event) => {
+      if (!["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+      event.preventDefault();
+      openTab(other);
+      byId(`tab-${other}`).focus();
+    });
+  }
+  store.on(["tab"], showTab);
+  showTab(store.state);
+}
 
 // Settings: model, second model, number of refinements. A change computes the input again.
 
 const STEPS = [4, 8, 12, 16, 24, 32];
 
-// The initial settings: from the URL (/?model=NAME&compare=NAME&iters=8&example=0), or the defaults.
+// The initial settings: from the URL (/?tab=tracks&model=NAME&compare=NAME&iters=8&example=0), or the defaults.
 export function readAddress(models) {
   const asked = new URLSearchParams(location.search);
   const named = (key) => models.find(({ name }) => name === asked.get(key))?.name;
@@ -23,6 +65,7 @@ export function readAddress(models) {
       compare: compare === model ? "" : compare,
       iters: Number.isInteger(iters) && iters > 0 ? iters : store.state.iters,
     },
+    tab: TABS.includes(asked.get("tab")) ? asked.get("tab") : "flow",
     example: asked.get("example") !== "0",
   };
 }
@@ -33,11 +76,11 @@ function showSteps({ iters }) {
   byId("iters").replaceChildren(...steps.map(choice));
 }
 
-function showModels({ models, model, compare }) {
+function showModels({ models, model, compare, tab }) {
   const choices = (list, chosen) =>
     list.map(({ name, title }) => make("option", { value: name, title, selected: name === chosen }, name));
   byId("model").replaceChildren(...choices(models, model));
-  byId("compare-field").hidden = models.length < 2;
+  byId("compare-field").hidden = models.length < 2 || tab === "tracks";
   const others = models.filter(({ name }) => name !== model);
   byId("compare").replaceChildren(make("option", { value: "" }, "none"), ...choices(others, compare));
 }
@@ -66,7 +109,7 @@ export function setUpSettings() {
     runAgain();
   });
   store.on(["iters"], showSteps);
-  store.on(["models", "model", "compare"], showModels);
+  store.on(["models", "model", "compare", "tab"], showModels);
 }
 
 // Downloads: the menu of all files.
@@ -83,16 +126,33 @@ function link(href, name, text) {
   return make("a", { href, download: name, className: "menu-item" }, text);
 }
 
-function showDownloads({ assets, job }) {
-  const ready = Boolean(assets && !assets.partial);
+const TRACK_FILES = [
+  ["tracks.npz", "Tracks, .npz"],
+  ["tracks.csv", "Tracks, .csv"],
+  ["trails.mp4", "Video with trails, .mp4"],
+];
+
+function showDownloads({ tab, assets, job, marks }) {
+  const over = ["done", "cancelled", "failed"].includes(job?.state) && job.tracked_frames.length > 1;
+  const ready = Boolean(assets && (tab === "tracks" ? over : !assets.partial));
   byId("save").disabled = !ready;
   if (!ready) return;
+  if (tab === "tracks") {
+    const points = chosenPoints(marks);
+    const files = TRACK_FILES.map(([name, text]) => link(tracksUrl(job, points, name), name, text));
+    byId("save-menu").replaceChildren(...files, pictureItem());
+    return;
+  }
   const url = (view) => pairUrl(assets.job, assets.pair, assets.model, view);
   const files = FILES.map(([view, name, text]) => link(url(view), name, text));
+  const zip = link(zipUrl(assets.job), "gmaflow.zip", "Everything, .zip");
+  byId("save-menu").replaceChildren(...files, pictureItem(), ...(job?.state === "done" ? [zip] : []));
+}
+
+function pictureItem() {
   const picture = make("button", { type: "button", className: "menu-item" }, "Large view as shown");
   picture.addEventListener("click", savePicture);
-  const zip = link(zipUrl(assets.job), "gmaflow.zip", "Everything, .zip");
-  byId("save-menu").replaceChildren(...files, picture, ...(job?.state === "done" ? [zip] : []));
+  return picture;
 }
 
 // Save the canvas of the large view, with its glow and arrows.
@@ -116,7 +176,7 @@ export function setUpDownloads() {
     menu.style.right = `${Math.max(Math.min(width - box.right, most), 8)}px`;
   });
   menu.addEventListener("click", () => menu.hidePopover());
-  store.on(["job", "assets"], showDownloads);
+  store.on(["job", "assets", "marks", "tab"], showDownloads);
 }
 
 // Theme: dark or light as the system prefers, until the user chooses.
@@ -139,14 +199,17 @@ export function setUpTheme() {
 
 // Status line: what is being computed, what failed, or what is shown.
 
-const ASKING = "Drop, paste or open two images or a video.";
+const ASKING = {
+  flow: "Drop, paste or open two images or a video.",
+  tracks: "Drop, paste or open a video, to track points through it.",
+};
 
-function sentence({ notice, asking, sending, job, source }) {
+function sentence({ notice, asking, sending, job, source, tab }) {
   if (notice) return notice;
   if (asking) return asking;
   if (sending) return `Sending ${sending}`;
-  if (!job) return ASKING;
-  if (job.state === "queued" && job.position > 0) return `Waiting: number ${job.position} in the queue`;
+  if (!job) return ASKING[tab];
+  if (job.state === "queued" && job.position > 0 && !job.progress) return `Waiting: number ${job.position} in the queue`;
   if (["queued", "running"].includes(job.state)) return capitalized(job.step);
   return summary(job, source);
 }
@@ -160,7 +223,9 @@ function summary(job, source) {
     job.models?.join(" and "),
     `${job.width} x ${job.height}`,
     counted(job.iterations, "refinement"),
-    job.pairs > 1 && `${job.pairs} pairs`,
+    job.reference !== null
+      ? `${counted(job.tracked_frames.length, "frame")} tracked from frame ${job.reference + 1}`
+      : job.pairs > 1 && `${job.pairs} pairs`,
     job.state === "cancelled" ? "cancelled" : `${job.seconds.toFixed(1)} s`,
     ...job.notes,
   ];
@@ -188,5 +253,5 @@ export const showStatus = () => showStatusLine(store.state);
 
 export function setUpStatus() {
   byId("cancel").addEventListener("click", cancel);
-  store.on(["notice", "asking", "sending", "job", "source", "assets"], showStatusLine);
+  store.on(["notice", "asking", "sending", "job", "source", "assets", "tab"], showStatusLine);
 }

@@ -80,10 +80,15 @@ export class View {
       onHover: (place) => store.set({ hover: place && pixelOf(place) }),
       onTap: (place, more) => {
         const pixel = pixelOf(place);
-        if (pixel) putPoint(pixel, more || store.state.adding);
+        if (pixel) this.#put(pixel, more);
       },
     });
     this.canvas.addEventListener("keydown", (event) => this.#onKey(event));
+  }
+
+  #put(pixel, more) {
+    if (this.definition.tap) this.definition.tap(pixel);
+    else putPoint(pixel, more || store.state.adding);
   }
 
   // The place of an event in fractions of the image, and the size of the image on screen.
@@ -110,6 +115,10 @@ export class View {
       const [across, down] = [(x + 0.5) / assets.width - place.x, (y + 0.5) / assets.height - place.y];
       return Math.hypot(across * place.width, down * place.height);
     };
+    if (this.definition.drag) {
+      const carry = this.definition.drag(pixelOf(place), (one) => gap(one) < NEAR);
+      return carry && ((now) => carry(nearestPixel(now)));
+    }
     const point = this.definition.id === "frame2" ? null : points.find((one) => gap(one) < NEAR);
     if (!point) return null;
     return (now) => {
@@ -124,7 +133,7 @@ export class View {
     if (!assets || event.ctrlKey || event.metaKey) return;
     const at = hover ?? { x: assets.width >> 1, y: assets.height >> 1 };
     if (event.key === "Enter") {
-      putPoint(at, event.shiftKey || store.state.adding);
+      this.#put(at, event.shiftKey);
     } else if (step && event.altKey) {
       pan((0.1 * step[0]) / camera.zoom, (0.1 * step[1]) / camera.zoom);
     } else if (step) {
@@ -140,6 +149,12 @@ export class View {
     event.preventDefault();
     event.stopPropagation();
   }
+}
+
+// The pixel at a place, or the nearest one if it is outside the image.
+function nearestPixel({ x, y }) {
+  const inside = (value) => Math.min(Math.max(value, 0), 1 - 1e-6);
+  return pixelOf({ x: inside(x), y: inside(y) });
 }
 
 // The pixel at a place, or null outside the image.

@@ -1,15 +1,33 @@
 // The views: title, legend, description and drawing of each.
 
+import { fetchOrigin } from "./api.js";
 import { byId, make } from "./dom.js";
 import { drawArrows, drawGlow, drawPicture, drawPoints, drawTargets } from "./layers.js";
+import { dragMark, putMark } from "./marks.js";
 import { glowOf, hasAttention } from "./points.js";
 import { store } from "./store.js";
+import { countSeen } from "./tracks.js";
+import { drawBoxes, drawDimmed, drawNote, drawTrails } from "./trails.js";
 
 const key = (...children) => make("span", { className: "key" }, ...children);
 const swatch = (name, text) => key(make("i", { className: `swatch ${name}` }), text);
 // Hidden in small views.
 const extra = (element) => Object.assign(element, { className: `${element.className} extra` });
 const ramp = (name, low, high) => key(low, make("i", { className: `ramp ${name}` }), high);
+
+// Marks are points of the reference frame. A click on another frame looks up which of them is there.
+const onReference = ({ assets }) => assets.number === assets.job.reference;
+async function tapTrails(pixel) {
+  const { assets: { job, number }, tool } = store.state;
+  if (onReference(store.state)) return putMark(pixel);
+  if (tool === "box") return store.set({ asking: `Draw boxes on frame ${job.reference + 1}, or track from here.` });
+  try {
+    putMark(await fetchOrigin(job, number, pixel));
+  } catch (error) {
+    store.set({ asking: error.message });
+  }
+}
+const unknown = ({ tracked }) => (tracked ? "Unknown here: beyond a cut, or too little is visible" : "Not tracked yet");
 
 // draw(brush, state): brush = { context, place, unit, main } of placeImage and CSS pixels.
 export const VIEWS = [
@@ -108,6 +126,63 @@ export const VIEWS = [
     draw({ context, place, unit }, { assets, points }) {
       drawPicture(context, assets.frame2, place, assets);
       drawTargets(context, points, place, unit, assets.values);
+    },
+  },
+  {
+    id: "trails",
+    tab: "tracks",
+    title: "Trails",
+    legend: [
+      key(make("i", { className: "stroke" }), "visible"),
+      key(make("i", { className: "stroke dotted" }), "hidden"),
+      key(make("i", { className: "hollow" }), "hidden now"),
+    ],
+    tap: tapTrails,
+    drag: (pixel, near) => (onReference(store.state) ? dragMark(pixel, near) : null),
+    describe({ assets, trails }) {
+      const { visible, hidden } = countSeen(trails, assets.number);
+      return `Frame ${assets.number + 1} with the trails of its points: ${visible} visible, ${hidden} hidden`;
+    },
+    draw({ context, place, unit, main }, { assets, marks, trails }) {
+      drawPicture(context, assets.frame, place, assets);
+      drawDimmed(context, place, assets);
+      drawTrails(context, trails, assets.number, { place, unit, main, size: assets });
+      if (onReference({ assets })) drawBoxes(context, marks, place, unit);
+    },
+  },
+  {
+    id: "still",
+    tab: "tracks",
+    title: "Camera held still",
+    legend: ["seen from the reference frame"],
+    tap: putMark,
+    drag: dragMark,
+    describe: ({ assets: { number, still } }) =>
+      `Frame ${number + 1} as if the camera had not moved since the reference frame${still ? "" : ": unknown"}`,
+    draw({ context, place, unit, main }, { assets, marks, trails }) {
+      drawPicture(context, assets.still ?? assets.frame, place, assets);
+      drawDimmed(context, place, assets, assets.still ? 0.25 : 0.75);
+      if (!assets.still) return drawNote(context, unknown(assets), unit);
+      drawTrails(context, trails, assets.number, { place, unit, main, size: assets, still: true });
+      drawBoxes(context, marks, place, unit);
+    },
+  },
+  {
+    id: "moving",
+    tab: "tracks",
+    title: "Moved by itself",
+    legend: ["in colour: moves by itself"],
+    tap: putMark,
+    drag: dragMark,
+    describe: ({ assets: { number, moving } }) =>
+      `The reference frame; what has moved by itself until frame ${number + 1} is in colour${moving ? "" : ": unknown"}`,
+    draw({ context, place, unit }, { assets, marks }) {
+      drawPicture(context, assets.moving ?? assets.frame, place, assets);
+      if (!assets.moving || !assets.still) {
+        drawDimmed(context, place, assets, 0.75);
+        return drawNote(context, unknown(assets), unit);
+      }
+      drawBoxes(context, marks, place, unit);
     },
   },
 ];
