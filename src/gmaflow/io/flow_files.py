@@ -485,7 +485,7 @@ def import_h5py(doing: str, suffix: str = ".flo5") -> ModuleType:
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_END = {0: 40, 1: 44, 2: 28, 3: 28}
-"""Where a file says how long it is, by the version of its first block, which has 48 bytes or more."""
+"""Where a file says how long it is, by the version of its first block of 48 bytes or more."""
 
 
 def check_hdf5_end(path: Path) -> None:
