@@ -381,6 +381,17 @@ def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
     assert np.abs(np.array(found) - expected).max() <= 1
 
 
+def test_angles_are_below_360_degrees(screen: Screen) -> None:
+    found = screen.page.evaluate(
+        """async () => {
+            const { inWords } = await import("/static/inspector.js");
+            const angle = (u, v) => inWords({ u, v, length: 1, occluded: 0, confidence: 1 }).angle;
+            return [angle(1, 0.001), angle(1, 0), angle(0, -1), angle(0, 1)];
+        }"""
+    )
+    assert found == ["0°", "0°", "90°", "270°"]
+
+
 def test_a_lost_server_is_reported(screen: Screen) -> None:
     screen.page.context.set_offline(True)
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
