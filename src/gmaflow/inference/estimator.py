@@ -263,9 +263,9 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
-    def match(self, first: Frame, second: Frame) -> BatchEstimate:
-        """Estimate flow both ways between encoded frames, and leave it on the device."""
-        return self._pair(first, second, None, self._watch, both_ways=True)
+    def match(self, first: Frame, second: Frame, *, both_ways: bool = True) -> BatchEstimate:
+        """Estimate flow between encoded frames, and leave it on the device; row 1 is backward."""
+        return self._pair(first, second, None, None, both_ways=both_ways)
 
     def track(
         self,

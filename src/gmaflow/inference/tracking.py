@@ -1,12 +1,15 @@
-"""Tracking: chains of flow from one frame to every other frame of a shot.
+"""Tracking: flow from one frame to every other frame of a shot.
 
-Every frame is reached in two ways: from the frame before it, and over a longer gap from an earlier
-frame, in which points that are lost now were visible. Both are estimated both ways, which shows how
-far a link can be trusted. Each point takes the chain with the best evidence, so a point that was
-hidden comes back as soon as a longer gap finds it again.
+Every frame is reached over a long gap, from the reference if that can still be matched and else
+from a later frame. The flow of the gap is estimated both ways: a point is visible where the way
+back leads home. So a point that was hidden comes back as soon as it is in sight.
 
-Small steps hardly ever fail but drift; long gaps do not drift but fail where much has changed. (A
-long gap does not start from where the small steps lead: both ways would then agree on an error.)
+Where many points are not found like that, they are hidden, or too much has changed. Then a third
+flow, a step from the frame before, gives a second place for each point. The way back judges both
+places, and it counts whether they agree. Long gaps do not drift, but fail where much has changed;
+steps hardly ever fail, but drift, and slip onto what passes in front.
+
+(A long gap does not start from where steps lead: both ways would then agree on an error.)
 
 Legend: k points, H W rows and columns.
 """
@@ -35,17 +38,21 @@ from gmaflow.inference.images import (
 )
 from gmaflow.inference.sequence import cut_score
 from gmaflow.inference.tracks import TrackedFrame, grid_points
-from gmaflow.inference.visibility import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from gmaflow.io.images import check_same_size
 
 if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator
 
-TOLERANCE = 4.0
-"""A link is broken where |forward + backward|^2 exceeds this many times the tolerance of
-`check_visibility`: over long gaps scales and shapes change, and the flow varies more."""
-LINK_COST = 0.1
-"""Added for each link of a chain, because links drift in ways that the way back does not show."""
+EVIDENCE = (0.5, 0.25, 0.25)
+"""How much it counts that the way back leads home from the place that the long gap finds; that it
+does from the place that the step finds; and that both places agree."""
+MOST, DOUBT = 0.9, 0.15
+"""Where a gap found this share of the pixels the last time, no step is needed, and doubtful points
+are more likely visible than hidden: they get this much evidence for nothing."""
+STEPS = 0.5
+"""Share of the frames that are reached by a step too, at most: 2.5 flows for each frame."""
+PIXELS = 256
+"""Up to so many rows or columns, a disagreement of 1 px halves the evidence; then more."""
 OLDEST = 16
 """Frames after which a frame is forgotten; the reference never is."""
 
@@ -54,9 +61,12 @@ Ignored = Mask | Callable[[int], Mask]
 """A mask for all frames, or a function that returns the mask of a frame by its number."""
 
 _CHUNK = 2**20  # points that are followed at once, to bound memory
-_HIDDEN = 1e6  # a cost that no chain of visible points reaches
+_LEAST = 0.5  # confidence of a visible point
+_STEP = 0.9  # confidence that is left after a step that nothing judges
+_LATER = 0.8  # how much more a long gap from another frame than the reference must find
 _RETRY = 1.05  # by how much an unused gap is trusted more after each frame
 _LEAST_TRUST = 0.1
+_SAMPLED = 8  # every so many pixels show how much of a frame a gap finds
 
 
 class Points(NamedTuple):
@@ -64,10 +74,9 @@ class Points(NamedTuple):
 
     position: Float[Tensor, "k 2"]
     visible: Bool[Tensor, " k"]
-    cost: Float[Tensor, " k"]
-    """How much the links of the chain disagree with the way back, and how many there are."""
     confidence: Float[Tensor, " k"]
-    """How well the worst link agrees with the way back: 1 exactly, 0.5 just enough."""
+    """How well the ways to the point and back agree, at the worst link: 1 exactly, 0.5 just
+    enough."""
 
 
 class Moment(NamedTuple):
@@ -87,6 +96,7 @@ class Tracker:
         reference: The frame that the points are given in.
         points: Points (x, y).
         ignored: Pixels of the reference in which points are not visible.
+        steps: Share of the frames that may be reached by a step too, to limit the number of flows.
     """
 
     def __init__(
@@ -95,15 +105,18 @@ class Tracker:
         reference: Frame,
         points: Float[np.ndarray, "k 2"],
         ignored: Mask | None = None,
+        steps: float = STEPS,
     ) -> None:
         self._estimator = estimator
+        self._allowed = steps
         position = torch.from_numpy(points).float().to(estimator.device)
         visible = torch.ones(len(position), dtype=torch.bool, device=position.device)
         certain = torch.ones(len(position), device=position.device)
-        known = _hide(Points(position, visible, 0 * certain, certain), ignored)
+        known = _hide(Points(position, visible, certain), ignored)
         self._moments = [Moment(0, reference, known)]
         self._trust: dict[int, float] = {}
-        """By kind of gap, the share of links that were good the last time."""
+        """By kind of gap, the share of the frame's pixels that it found the last time."""
+        self._steps = 0
         self.flows = 0
         """How many flows were estimated; both ways count as two."""
 
@@ -120,16 +133,8 @@ class Tracker:
     def advance(self, frame: Frame, ignored: Mask | None = None) -> Points:
         """Track the points into the next frame; in its ignored pixels none is visible."""
         age = self._moments[-1].age + 1
-        found = _hide(self._reach(self._moments[-1], frame), ignored)
-        source = self._choose_source(age, found)
-        if source is not None:
-            other = _hide(self._reach(source, frame), ignored)
-            good = other.visible.sum() / source.points.visible.sum().clamp_min(1)
-            self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
-            self._trust[_gap_name(source, age)] = max(_LEAST_TRUST, float(good))
-            found = _better(found, other)
-        hidden = found.cost >= _HIDDEN
-        found = found._replace(cost=torch.where(hidden, _HIDDEN, found.cost))
+        source = self._choose_source(age)
+        found = _hide(self._reach(source, frame), ignored)
         self._moments.append(Moment(age, frame, found))
         # Of the earlier frames one is kept for each power of two of the distance.
         self._moments = [
@@ -140,25 +145,55 @@ class Tracker:
         ]
         return self.points
 
-    def _choose_source(self, age: int, found: Points) -> Moment | None:
-        """The frame from which most of the points that are lost now can be found again."""
-        best, most = None, 0.0
-        lost = ~found.visible
-        for moment in self._moments[:-1]:
-            # The points that are not lost count too: a shorter chain drifts less.
-            wanted = moment.points.visible & (lost | (found.cost > moment.points.cost + LINK_COST))
-            gain = float(wanted.sum()) * self._trust.get(_gap_name(moment, age), 1.0)
-            if gain > most:
-                best, most = moment, gain
+    def _choose_source(self, age: int) -> Moment:
+        """The frame from which most points are likely to be found."""
+        reference, *later = self._moments
+        best, most = reference, self._expect(reference, age)
+        for moment in later:
+            expected = _LATER * self._expect(moment, age)
+            if expected > most:
+                best, most = moment, expected
         return best
 
+    def _expect(self, source: Moment, age: int) -> float:
+        """How many points a gap is likely to find, after what it found the last time."""
+        return float(source.points.visible.sum()) * self._trust.get(_gap_name(source, age), 1.0)
+
     def _reach(self, source: Moment, frame: Frame) -> Points:
-        """Follow the points from an earlier frame over one gap."""
+        """Follow the points over a long gap, and by a step where that leaves many in doubt."""
+        last = self._moments[-1]
+        age = last.age + 1
         flow = self._estimator.match(source.frame, frame).flow.float()
         self.flows += 2
-        parts = zip(*(part.split(_CHUNK) for part in source.points), strict=True)
-        followed = [follow_link(Points(*part), flow[:1], flow[1:]) for part in parts]
-        return Points(*(torch.cat(part) for part in zip(*followed, strict=True)))
+        name = _gap_name(source, age)
+        sure = self._trust.get(name, 1.0) >= MOST
+        given = DOUBT if sure else 0.0
+        self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
+        self._trust[name] = max(_LEAST_TRUST, _share_found(flow, given))
+        step = None
+        if not sure and source is not last and self._steps < self._allowed * age:
+            step = self._estimator.match(last.frame, frame, both_ways=False).flow.float()
+            self.flows += 1
+            self._steps += 1
+        starts = (_chunks(points) for points in (source.points, last.points))
+        found = [
+            find_points(start, now, flow[:1], flow[1:], step, given=given)
+            for start, now in zip(*starts, strict=True)
+        ]
+        return Points(*(torch.cat(part) for part in zip(*found, strict=True)))
+
+
+def _share_found(flow: Float[Tensor, "2 2 H W"], given: float) -> float:
+    """The share of a frame's pixels that a gap finds, whatever points are tracked."""
+    pixels = torch.from_numpy(grid_points(*flow.shape[-2:], _SAMPLED)).to(flow)
+    whole = flow.new_ones(len(pixels))
+    start = Points(pixels, whole > 0, whole)
+    return float(find_points(start, start, flow[:1], flow[1:], given=given).visible.float().mean())
+
+
+def _chunks(points: Points) -> Iterator[Points]:
+    parts = zip(*(part.split(_CHUNK) for part in points), strict=True)
+    return (Points(*part) for part in parts)
 
 
 def _gap_name(source: Moment, age: int) -> int:
@@ -171,28 +206,52 @@ def _rung(gap: int) -> int:
     return 1 << (gap.bit_length() - 1)
 
 
-def follow_link(
-    points: Points,
-    forward: Float[Tensor, "1 2 H W"],
-    backward: Float[Tensor, "1 2 H W"],
+def find_points(
+    source: Points,
+    last: Points,
+    ahead: Float[Tensor, "1 2 H W"],
+    back: Float[Tensor, "1 2 H W"],
+    step: Float[Tensor, "1 2 H W"] | None = None,
     *,
-    tolerance: float = TOLERANCE,
+    given: float = 0.0,
 ) -> Points:
-    """Move points along a flow, and judge the link by the way back."""
-    height, width = forward.shape[-2:]
-    moved = sample(forward, points.position)
-    target = points.position + moved
-    back = sample(backward, target)
-    lengths = moved.square().sum(dim=1) + back.square().sum(dim=1)
-    mismatch = (moved + back).square().sum(dim=1)
-    mismatch = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
-    x, y = (target + 0.5).unbind(dim=1)
-    inside = ~outside_frame(x, y, height=height, width=width)
-    visible = points.visible & inside & (mismatch <= tolerance)
-    # Where a point is hidden, a link that starts where it was visible is still the better guess.
-    cost = points.cost + mismatch + LINK_COST + torch.where(visible, 0.0, _HIDDEN)
-    agreement = torch.exp2(-mismatch / tolerance) * inside
-    return Points(target, visible, cost, torch.minimum(points.confidence, agreement))
+    """Find points in a frame, over a gap from the source and by a step from the last frame.
+
+    Args:
+        source: The points where the gap begins.
+        last: The points in the frame before.
+        ahead: The flow over the gap.
+        back: Its way back.
+        step: The flow from the frame before; None if there is none.
+        given: Evidence that every point has from the start.
+    """
+    height, width = ahead.shape[-2:]
+    unit = max(1.0, min(height, width) / PIXELS)
+
+    def agreement(one: Float[Tensor, "k 2"], other: Float[Tensor, "k 2"]) -> Float[Tensor, " k"]:
+        return 1 / (1 + (one - other).norm(dim=1) / unit)
+
+    position = source.position + sample(ahead, source.position)
+    evidence = agreement(position + sample(back, position), source.position)
+    stepped = position
+    if step is not None:
+        stepped = last.position + sample(step, last.position)
+        of_step = agreement(stepped + sample(back, stepped), source.position)
+        parts = (evidence, of_step, agreement(position, stepped))
+        better = of_step > evidence
+        evidence = torch.stack([w * part for w, part in zip(EVIDENCE, parts, strict=True)]).sum(0)
+        position = torch.where(better[:, None], stepped, position)
+    evidence = given + (1 - given) * evidence
+    # What is hidden in the source is followed by steps alone, for some frames.
+    position = torch.where(source.visible[:, None], position, stepped)
+    confidence = torch.where(
+        source.visible,
+        torch.minimum(source.confidence, evidence.sqrt()),
+        _STEP * last.confidence * last.visible,
+    )
+    x, y = (position + 0.5).unbind(dim=1)
+    confidence = confidence * ~outside_frame(x, y, height=height, width=width)
+    return Points(position, confidence >= _LEAST, confidence)
 
 
 def _hide(points: Points, ignored: Mask | None) -> Points:
@@ -202,21 +261,7 @@ def _hide(points: Points, ignored: Mask | None) -> Points:
     mask = torch.from_numpy(ignored).to(points.position.device)
     last = points.position.new_tensor([mask.shape[1] - 1, mask.shape[0] - 1])
     x, y = points.position.round().clamp_min(0).minimum(last).long().unbind(dim=1)
-    hidden = points.visible & mask[y, x]
-    return points._replace(
-        visible=points.visible & ~hidden, cost=points.cost + torch.where(hidden, _HIDDEN, 0.0)
-    )
-
-
-def _better(one: Points, other: Points) -> Points:
-    """For each point the chain with the lower cost."""
-    second = other.cost < one.cost
-    return Points(
-        torch.where(second[:, None], other.position, one.position),
-        torch.where(second, other.visible, one.visible),
-        torch.where(second, other.cost, one.cost),
-        torch.where(second, other.confidence, one.confidence),
-    )
+    return points._replace(visible=points.visible & ~mask[y, x])
 
 
 def sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> Float[Tensor, "k c"]:
