@@ -78,7 +78,7 @@ def no_tyro(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_tyro")
 def test_a_run_without_tyro(run: Run, tmp_path: Path) -> None:
     done = run("train", "scenes-pretrain", *TINY, f"output={tmp_path}/a", "device=cpu")
-    assert (done.code, "done after 1 steps" in done.out) == (0, True)
+    assert (done.code, "done after 1 step:" in done.out) == (0, True)
     shown = run("train", "scenes-pretrain", "--help")
     assert "Continue the run" in shown.out
     assert "Peak of the one-cycle learning rate" in shown.out

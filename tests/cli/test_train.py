@@ -21,7 +21,7 @@ def test_a_run_from_start_to_end(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first = run("train", "scenes-pretrain", *TINY, "-o", folder, "--stop-after", "1e-6")
     assert first.code == 0
-    assert "stopped (time limit reached) after 1 steps" in first.out
+    assert "stopped (time limit reached) after 1 step:" in first.out
     assert "training raft-small on scenes:mix, 2 steps of 1 pair at 32x40, on cpu" in first.err
     (told,) = [line for line in first.err.splitlines() if line.startswith("step 1: loss")]
     assert told.endswith(" left")  # one line, however narrow the place
@@ -30,7 +30,7 @@ def test_a_run_from_start_to_end(run: Run, tmp_path: Path) -> None:
     assert "--resume" in again.err
     other = run("train", "scenes-pretrain", *TINY, "-o", folder, "--resume", "--lr", "1e-3")
     assert other.code == 2
-    assert "its lr is 0.0004, not 0.001" in other.err
+    assert "was started with lr 0.0004, not 0.001" in other.err
     done = run("train", "scenes-pretrain", *TINY, "-o", folder, "--resume", "--quiet")
     assert (done.code, done.err) == (0, "")
     assert "done after 2 steps" in done.out
