@@ -171,7 +171,7 @@ class Tracker:
         self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
         self._trust[name] = max(_LEAST_TRUST, _share_found(flow, given))
         step = None
-        if not sure and source is not last and self._steps < self._allowed * age:
+        if not sure and source is not last and self._steps + 1 <= self._allowed * age:
             step = self._estimator.match(last.frame, frame, both_ways=False).flow.float()
             self.flows += 1
             self._steps += 1
