@@ -49,8 +49,10 @@ class World(FlowEstimator):
         flow = torch.zeros(2, 2, *SIZE)
         flow[0, 0], flow[1, 0] = float(b - a), float(a - b)
         # The bar covers columns 20 to 29 while it is there.
-        if b in self.hidden or abs(a - b) > self.reach:
+        if b in self.hidden:
             flow[1, :, :, 20:30] = 9.0
+        if abs(a - b) > self.reach:
+            flow[1] = 9.0
         if a in self.hidden:
             flow[0, :, :, 20:30] = -9.0
         flow = flow[: 1 + both_ways]
