@@ -19,8 +19,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 import httpx
 import numpy as np
@@ -166,7 +168,10 @@ def run_evaluate(hops: Hops, folder: Path) -> None:
     call(hops, "evaluate", *options, "--weights", weights, "-o", folder / "report")
 
 
-def run_serve(hops: Hops, folder: Path) -> None:
+Ask = Callable[[httpx.Client, Path], None]
+
+
+def run_serve(hops: Hops, folder: Path, ask_for: Ask) -> None:
     """`gmaflow serve`, from the request to the result."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -180,7 +185,7 @@ def run_serve(hops: Hops, folder: Path) -> None:
             ) as client:
                 wait_for(lambda: is_up(client))
                 with hops.recording():
-                    ask_for_flow(client, folder)
+                    ask_for(client, folder)
         except BaseException as err:  # noqa: BLE001 - it is raised in the main thread
             failed.append(err)
         finally:
@@ -214,15 +219,31 @@ def ask_for_flow(client: httpx.Client, folder: Path) -> None:
         f"image{number}": (f"{number}.png", (folder / f"frame_{number:04d}.png").read_bytes())
         for number in (1, 2)
     }
-    answer = client.post("/api/jobs", files=files, data={"iters": "2"})
+    url, job = submit(client, files, {"iters": "2"})
+    for view in ("flow", "flow.flo"):
+        client.get(f"{url}/pairs/0/{job['models'][0]}/{view}").raise_for_status()
+
+
+def ask_for_tracks(client: httpx.Client, folder: Path) -> None:
+    """Send a clip, wait for its tracks, and fetch a picture and a file of them."""
+    files = {"clip": ("in.mp4", (folder / "in.mp4").read_bytes())}
+    url, _ = submit(client, files, {"iters": "2", "reference": "0"})
+    for address in ("frames/1/still", "tracks/values?points=5,5", "tracks/tracks.csv?points=5,5"):
+        client.get(f"{url}/{address}").raise_for_status()
+
+
+def submit(
+    client: httpx.Client, files: dict[str, tuple[str, bytes]], fields: dict[str, str]
+) -> tuple[str, dict[str, Any]]:
+    """Submit a job and wait for it; returns its address and status."""
+    answer = client.post("/api/jobs", files=files, data=fields)
     answer.raise_for_status()
     url = answer.json()["url"]
     wait_for(lambda: client.get(url).json()["state"] in ("done", "failed"))
     job = client.get(url).json()
     if job["state"] != "done":
         raise RuntimeError(job["error"])
-    for view in ("flow", "flow.flo"):
-        client.get(f"{url}/pairs/0/{job['models'][0]}/{view}").raise_for_status()
+    return url, job
 
 
 def wait_for(is_so: Callable[[], bool]) -> None:
@@ -239,7 +260,8 @@ VERBS = {
     "video": (run_video, 30),
     "train": (run_train, 45),
     "evaluate": (run_evaluate, 35),
-    "serve": (run_serve, 14),
+    "serve": (partial(run_serve, ask_for=ask_for_flow), 14),
+    "serve-tracks": (partial(run_serve, ask_for=ask_for_tracks), 14),
 }
 """How each is run, and how many files it should stay within."""
 
@@ -266,11 +288,11 @@ def print_table() -> None:
     parser.add_argument("--list", action="store_true", help="name the files")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'verb':<10}{'files':>6}{'goal':>6}")
+    print(f"{'verb':<14}{'files':>6}{'goal':>6}")
     for verb in options.verbs or VERBS:
         files = count(verb)
-        what = " (in serving only)" if verb == "serve" else ""
-        print(f"{verb:<10}{len(files):>6}{VERBS[verb][1]:>6}{what}", flush=True)
+        what = " (in serving only)" if verb.startswith("serve") else ""
+        print(f"{verb:<14}{len(files):>6}{VERBS[verb][1]:>6}{what}", flush=True)
         if options.list:
             print("".join(f"    {file}\n" for file in sorted(files)), end="")
 

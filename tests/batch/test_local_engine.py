@@ -5,9 +5,11 @@ import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from gmaflow.batch import BatchConfig, ClipProgress, local_engine, run_batch
 from gmaflow.batch.destination import Destination
@@ -24,6 +26,19 @@ ITERS = 20
 def test_a_cpu_gets_as_many_workers_as_cores_and_memory() -> None:
     assert 1 <= cpu_workers() <= (os.cpu_count() or 1)
     assert devices_of(BatchConfig(device="cpu", workers=3)) == ["cpu"] * 3
+
+
+@pytest.mark.parametrize(("memory", "cores", "each"), [(140e9, 16, 2), (140e9, 6, 1), (8e9, 16, 1)])
+def test_two_workers_share_a_large_gpu(
+    memory: float, cores: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_engine, "pick_device", torch.device)
+    monkeypatch.setattr(local_engine, "usable_cores", lambda: cores)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    properties = SimpleNamespace(total_memory=memory)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert devices_of(BatchConfig(device="cuda")) == ["cuda:0", "cuda:1"] * each
+    assert devices_of(BatchConfig(device="cuda", workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
 
 
 @pytest.fixture(scope="module")

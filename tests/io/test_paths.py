@@ -111,6 +111,18 @@ def test_no_format_opens_its_file_by_name(tmp_path: Path, suffix: str) -> None:
     assert secret.read_text() == "kept"
 
 
+def test_a_file_that_waits_under_the_temporary_name_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can guess the name; if it is taken all the same, what it leads to is left alone."""
+    monkeypatch.setattr("gmaflow.io.paths.secrets.token_hex", lambda _: "guessed")
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / ".guessed.partial.txt").symlink_to("precious")
+    with pytest.raises(OutputError, match="cannot be written: file exists"):
+        write_text(tmp_path / "a.txt", "new")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_text_is_written_whole(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "flöw\n")
     assert (tmp_path / "a.txt").read_bytes() == "flöw\n".encode()

@@ -46,7 +46,7 @@ def test_an_image_and_another_input_are_refused(site: Running) -> None:
     for files, fields in ((image, {"example": "1"}), (image | clip, {})):
         answer = site.client.post("/api/jobs", files=files, data=fields)
         assert answer.status_code == 422
-        assert "give image1 and image2, or clip, or example=1" in answer.json()["error"]
+        assert "give image1 and image2, or clip, or frames, or example=1" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,10 @@ def test_decoding_ends_when_the_client_leaves(models: ModelRegistry) -> None:
 
 def test_one_client_does_not_take_all_decoders(models: ModelRegistry) -> None:
     with running(models, job_seconds=1.5) as site, ThreadPoolExecutor(3) as pool:
+        services = site.server.config.app.state.services  # type: ignore[union-attr]
         attacks = [pool.submit(send_clip, site.client, HUGE) for _ in range(3)]
-        eventually(lambda: bool(list(site.folder.iterdir())))
+        eventually(lambda: services.turns["127.0.0.1"].statistics().tasks_waiting == 2)
+        assert services.decoding.borrowed_tokens == 1
         other = httpx.HTTPTransport(local_address="127.0.0.2")
         with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202

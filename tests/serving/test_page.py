@@ -19,6 +19,7 @@ from tests.serving.conftest import (
     Running,
     eventually,
     frames,
+    pan_frames,
     png,
     texture,
     write_clip,
@@ -380,6 +381,17 @@ def test_colours_of_the_wheel_are_those_of_the_pictures(screen: Screen) -> None:
     assert np.abs(np.array(found) - expected).max() <= 1
 
 
+def test_angles_are_below_360_degrees(screen: Screen) -> None:
+    found = screen.page.evaluate(
+        """async () => {
+            const { inWords } = await import("/static/inspector.js");
+            const angle = (u, v) => inWords({ u, v, length: 1, occluded: 0, confidence: 1 }).angle;
+            return [angle(1, 0.001), angle(1, 0), angle(0, -1), angle(0, 1)];
+        }"""
+    )
+    assert found == ["0°", "0°", "90°", "270°"]
+
+
 def test_a_lost_server_is_reported(screen: Screen) -> None:
     screen.page.context.set_offline(True)
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
@@ -509,7 +521,7 @@ def test_points_of_any_frame_are_tracked_and_saved(tracks: Screen, tmp_path: Pat
         tracks.click("trails", 0.505, 0.26)
     expect(tracks.page.locator("#marks .where")).to_have_count(2)
     x, y = map(int, marks(tracks)[1].split(","))
-    assert (x, y) == (pytest.approx(48 + 3 * SHIFT, abs=1), pytest.approx(16, abs=1))
+    assert (x, y) == pytest.approx((48 + 3 * SHIFT, 16), abs=1)
     expect(tracks.page.locator("[data-track=visible]")).to_have_text("2")
 
     tracks.page.locator("#save").click()
@@ -536,7 +548,7 @@ def test_a_box_is_dragged_or_has_two_corners(show: Open, pan: bytes) -> None:
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"], steps=4)
     page.mouse.up()
     width, height = map(int, marks(tracks)[0].split(" x "))
-    assert (width, height) == (pytest.approx(25, abs=1), pytest.approx(17, abs=1))
+    assert (width, height) == pytest.approx((25, 17), abs=1)
     count = (width // 2) * (height // 2)  # every other pixel
     expect(page.locator("[data-track=points]")).to_have_text(str(count))
     page.keyboard.press("c")
@@ -557,7 +569,7 @@ def test_tracks_begin_at_another_frame(tracks: Screen) -> None:
     tracks.page.get_by_role("button", name="Track from here").click()
     expect(tracks.sentence).to_contain_text("6 frames tracked from frame 4", timeout=PATIENT)
     x, y = map(int, marks(tracks)[0].split(","))
-    assert (x, y) == (pytest.approx(48 - 3 * SHIFT, abs=1), pytest.approx(16, abs=1))
+    assert (x, y) == pytest.approx((48 - 3 * SHIFT, 16), abs=1)
     expect(tracks.page.locator("[data-track=reference]")).to_have_text("frame 4")
 
 
@@ -601,6 +613,20 @@ def test_bad_clips_get_a_sentence(show: Open, tmp_path: Path) -> None:
     screen.wait_for_results()
     expect(screen.sentence).to_contain_text("scene cut at frame 3: neither flow nor tracks")
     expect(screen.page.locator("[data-track=visible]")).to_have_text("0")  # the last frame is shown
+
+
+def test_frames_of_a_clip_may_be_images(screen: Screen) -> None:
+    screen.page.get_by_role("tab", name="Tracks").click()
+    images = pan_frames(PAN_SIZE)
+    files = [file_of(image, f"frame {number}.png") for number, image in enumerate(images, 8)]
+    screen.give(*reversed(files))
+    expect(screen.page.locator("#pair-text")).to_contain_text("of 6", timeout=PATIENT)
+    screen.page.locator("#cancel").click()
+    expect(screen.sentence).to_contain_text(
+        re.compile("frame 8.png . frame 13.png"), timeout=PATIENT
+    )
+    screen.give(*files[:2], file_of(images[0][:48], "frame 9b.png"))
+    expect(screen.sentence).to_contain_text("frame 1 and frame 3 differ in size", timeout=PATIENT)
 
 
 def test_tracks_fit_the_window_and_have_names(show: Open, pan: bytes) -> None:

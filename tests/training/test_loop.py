@@ -13,7 +13,8 @@ from PIL import Image
 from gmaflow.errors import DatasetError, FlowError, OutputError, TrainingError, WeightsError
 from gmaflow.training import Batch, RunOptions, TrainStep, setup, train
 from gmaflow.training.distributed import ALONE
-from gmaflow.training.loop import explaining_out_of_memory
+from gmaflow.training.loop import RunSummary, explaining_out_of_memory
+from gmaflow.training.reporting import introduce
 from gmaflow.training.run_folder import Checkpoints
 from gmaflow.training.setup import make_network
 from gmaflow.training.sources import SceneSource
@@ -49,6 +50,12 @@ def test_everything_about_a_run_is_in_its_folder(run_folder: Path) -> None:
     assert names == ["step-00000004.pt", "step-00000006.pt"]
     with Image.open(run_folder / "curve.png") as curve:
         assert np.asarray(curve).std() > 0
+
+
+def test_one_step_is_no_plural(tmp_path: Path) -> None:
+    done = RunSummary(folder=tmp_path, steps=1, stopped="", skipped=1, last={}, best=None)
+    assert "done after 1 step: nothing left to do, 1 step skipped" in done.told()
+    assert ", 1 step of 2 pairs at " in introduce(tiny_config(steps=1), CPU, compiling=False)
 
 
 def test_its_weights_are_the_networks(run_folder: Path) -> None:

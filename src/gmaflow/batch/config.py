@@ -60,7 +60,8 @@ class BatchConfig:
     device: str = "auto"
     """auto (all GPUs, else all CPU cores), cpu, cuda or cuda:1."""
     workers: int | None = None
-    """How many workers; by default one for each GPU, or one for each CPU core."""
+    """How many workers; by default two for each GPU (one for each small GPU), or one for each CPU
+    core."""
     num_gpus: float = 1.0
     """GPUs for each Ray worker; 0.5 puts two on each GPU."""
     shard: str | None = None

@@ -1,4 +1,4 @@
-"""Workers in processes of this machine: one for each GPU, or one for each CPU core.
+"""Workers in processes of this machine: one or two for each GPU, or one for each CPU core.
 
 Processes, because a decoder that crashes on a damaged file must not end the job, and because Python
 threads do not share cores well. A worker that dies is replaced; what it was doing is tried again
@@ -25,13 +25,18 @@ from gmaflow.batch.destination import Destination
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipProgress, ClipResult, ClipWorker
 from gmaflow.errors import FlowError
-from gmaflow.runtime.device import free_host_memory, pick_device
+from gmaflow.runtime.device import free_host_memory, pick_device, usable_cores
 
 CLIPS_AT_ONCE = {"cuda": 8}
 """Clips that a worker does at the same time, in threads: while some are read and written, the GPU
 computes others. On a CPU, one."""
 MEMORY_OF_A_WORKER = 1.5e9
 """Bytes that a worker on a CPU takes with frames of a usual size: torch, the network, a pair."""
+WORKERS_OF_A_GPU = 2
+"""Workers that share a GPU by default: one process cannot read and write images as fast as a large
+GPU computes. Two make 612 pairs of 256x344 a second on an H200, one makes 365."""
+MEMORY_OF_SHARED_GPU, CORES_OF_SHARED_GPU = 16e9, 4
+"""A smaller GPU, or one with fewer CPU cores, has one worker."""
 MOST_TRIES = 2
 
 Reply: TypeAlias = "ClipResult | ClipProgress | str | None"
@@ -47,16 +52,23 @@ def devices_of(config: BatchConfig) -> list[str]:
     place = pick_device(config.device)
     if place.type == "cuda" and place.index is None:
         count = torch.cuda.device_count()
-        return [f"cuda:{number % count}" for number in range(config.workers or count)]
+        workers = config.workers or count * workers_of_a_gpu(count)
+        return [f"cuda:{number % count}" for number in range(workers)]
     if place.type != "cpu":
         return [str(place)] * (config.workers or 1)
     return ["cpu"] * (config.workers or cpu_workers())
 
 
+def workers_of_a_gpu(count: int) -> int:
+    """Return how many workers share each of this machine's GPUs."""
+    memory = min(torch.cuda.get_device_properties(number).total_memory for number in range(count))
+    large = memory >= MEMORY_OF_SHARED_GPU and usable_cores() >= CORES_OF_SHARED_GPU * count
+    return WORKERS_OF_A_GPU if large else 1
+
+
 def cpu_workers() -> int:
     """Return how many workers with one thread each this machine has cores and memory for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(cores or 1, int(free_host_memory() / MEMORY_OF_A_WORKER)))
+    return max(1, min(usable_cores(), int(free_host_memory() / MEMORY_OF_A_WORKER)))
 
 
 def clips_at_once(device: str) -> int:

@@ -58,7 +58,7 @@ class ExportConfig:
     batch: int | Literal["any"] = 1
     """Pairs at a time, or any."""
     iters: int = 12
-    """Refinements: more are slower and better."""
+    """Refinement steps; 12 suits the shipped weights, and more are slower."""
     precision: ExportPrecision = "fp32"
     """fp16: weights and layers in half precision, flow and correlation in float32; .onnx only."""
     warm_start: bool = False

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from gmaflow.errors import FlowFileError, OutputError
+from gmaflow.errors import FlowFileError, OutputError, counted
 from gmaflow.io import atomic_write
 from gmaflow.io.flow_files import read_npz_arrays
 from gmaflow.io.paths import PathLike, require_file
@@ -58,7 +58,8 @@ class Tracks:
     def __repr__(self) -> str:
         frames, points = self.visible.shape
         return (
-            f"<Tracks of {points} points through {frames} frames, reference {self.reference}, "
+            f"<Tracks of {counted(points, 'point')} through {counted(frames, 'frame')}, "
+            f"reference {self.reference}, "
             f"{self.visible.mean():.1%} visible>"
         )
 

@@ -193,6 +193,13 @@ def free_memory(device: torch.device) -> float:
     return min(free_host_memory(), free_container_memory())
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def free_host_memory() -> float:
     """Return how many bytes the machine has free, or half of its memory if that is unknown."""
     try:

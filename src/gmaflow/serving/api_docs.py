@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from html import escape
+from json import dumps
 from typing import Any
 
 from gmaflow.version import __version__
@@ -17,6 +18,8 @@ class Parameter:
     place: str
     """path, query, form or JSON."""
     about: str
+    repeated: bool = False
+    """Whether it may be given more than once."""
 
     @property
     def in_body(self) -> bool:
@@ -71,7 +74,7 @@ def parameters_of(openapi: dict[str, Any], operation: dict[str, Any]) -> list[Pa
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         fields = resolve(openapi, content["schema"]).get("properties", {})
         found += [
-            Parameter(name, BODIES[kind], about.get("description", ""))
+            Parameter(name, BODIES[kind], about.get("description", ""), '"array"' in dumps(about))
             for name, about in fields.items()
         ]
     return found

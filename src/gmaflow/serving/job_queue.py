@@ -285,8 +285,8 @@ class JobQueue:
         started = time.monotonic()
         state, error = State.QUEUED, None
         try:
-            job.deadline = started + self.limits.job_seconds
             estimator = self.models.estimator(job.request.models[task.model])
+            job.deadline = time.monotonic() + self.limits.job_seconds
             if job.request.reference is None:
                 self._compute(job, task, estimator)
             else:

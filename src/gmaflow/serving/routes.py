@@ -37,7 +37,7 @@ from gmaflow.serving.track_views import (
     parse_points,
     track_file,
 )
-from gmaflow.serving.uploads import Deadline, read_clip, read_example, read_pair
+from gmaflow.serving.uploads import Deadline, read_clip, read_example, read_images, read_pair
 from gmaflow.serving.views import (
     FLOW_FILES,
     PICTURES,
@@ -215,6 +215,9 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     image1: Annotated[UploadFile | None, File(description="The first frame.")] = None,
     image2: Annotated[UploadFile | None, File(description="The second frame.")] = None,
     clip: Annotated[UploadFile | None, File(description="Or a video or GIF.")] = None,
+    frames: Annotated[
+        list[UploadFile] | None, File(description="Or the frames of a clip as images, in order.")
+    ] = None,
     example: Annotated[bool, Form(description="Or the built-in example.")] = False,
     model: Annotated[str | None, Form(description="A name from /api/models.")] = None,
     compare_model: Annotated[str | None, Form(description="A second model to compare.")] = None,
@@ -229,8 +232,9 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     if reference is not None and len(models) > 1:
         raise ApiError(422, "tracks are made with one model; leave compare_model out")
     pair = (image1 is not None, image2 is not None)
-    if any(pair) != all(pair) or sum((all(pair), clip is not None, example)) != 1:
-        raise ApiError(422, "give image1 and image2, or clip, or example=1")
+    given = (all(pair), clip is not None, bool(frames), example)
+    if any(pair) != all(pair) or sum(given) != 1:
+        raise ApiError(422, "give image1 and image2, or clip, or frames, or example=1")
 
     def read(folder: ResultFolder, deadline: Deadline) -> Footage:
         limits = shared.queue.limits
@@ -238,6 +242,8 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
             limits = replace(limits, work_pixels=limits.track_pixels)
         if clip is not None:
             footage = read_clip(clip, folder, limits, deadline)
+        elif frames:
+            footage = read_images(frames, folder, limits, deadline)
         elif image1 is not None and image2 is not None:
             footage = read_pair(image1, image2, folder, limits, deadline)
         else:

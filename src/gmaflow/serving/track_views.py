@@ -34,7 +34,9 @@ _POINTS_ACROSS = 24  # of the shorter side, if no points are chosen; as in `gmaf
 def save_tracks(job: Job, found: TrackedFrame) -> None:
     """Save x, y, visibility and confidence of every pixel in a frame, and what the camera did.
 
-    The camera's motion is that from the reference to the frame, so it does not drift.
+    The camera's motion is that from the reference to the frame, so it does not drift. What has
+    moved by itself until the frame before counts less, so that the camera does not change over to
+    an object that comes to cover more than the backdrop.
     """
     folder, name = job.footage.folder, track_name(found.number)
     values = [found.positions, found.visible[..., None], found.confidence[..., None]]
@@ -45,8 +47,10 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
         homography = np.eye(3)
     elif not found.cut:
         flow = found.positions - pixel_grid(found.visible.shape)
+        before = found.number + (1 if found.number < found.reference else -1)
+        rest = 1 - folder.load(f"{track_name(before)}-moving") / np.float32(255)
         try:
-            camera = fit_camera(flow, found.confidence * found.visible)
+            camera = fit_camera(flow, found.confidence * found.visible * rest)
         except FlowError:  # too little is still visible
             pass
         else:
@@ -195,7 +199,7 @@ def track_file(job: Job, points: Points, name: str) -> Path:
 def in_original_pixels(job: Job, tracks: Tracks) -> Tracks:
     """Return tracks in pixels of the upload, which may have been scaled down."""
     size, original = job.footage.size, job.footage.original
-    factor = np.float32([original.width / size.width, original.height / size.height])
+    factor = np.array([original.width / size.width, original.height / size.height], np.float32)
 
     def enlarge(places: np.ndarray) -> np.ndarray:
         return (places + np.float32(0.5)) * factor - np.float32(0.5)

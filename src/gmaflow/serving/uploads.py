@@ -2,7 +2,9 @@
 
 import shutil
 import time
+from collections.abc import Iterator, Sequence
 from io import SEEK_SET, IOBase, RawIOBase
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -16,11 +18,15 @@ from gmaflow.example import load_example
 from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
+from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE
 from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Footage, Size, frame_name
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
+
+IMAGES_FPS = 25.0
+"""At which frames that are images are shown."""
 
 ImageArray = UInt8[np.ndarray, "_ _ 3"]
 
@@ -145,6 +151,45 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
     )
     # One frame more than is used tells whether the clip is longer than that.
     frames = read_frames(path, end=most + 1, max_pixels=limits.pixels, watch=deadline.check)
+    return save_frames(frames, folder, limits, most=most, fps=float(about.fps))
+
+
+def read_images(
+    uploads: Sequence[UploadFile], folder: ResultFolder, limits: Limits, deadline: Deadline
+) -> Footage:
+    """Read a clip whose frames are images; all must be usable."""
+
+    def decode() -> Iterator[ImageArray]:
+        first: ImageArray | None = None
+        for number, upload in enumerate(uploads, 1):
+            name = f"frame {number}"
+            file = WatchedFile(cast(IOBase, upload.file), deadline)
+            image = load_image(decode_image(file, name=name, max_pixels=limits.pixels))
+            first = image if first is None else first
+            check_same_size(
+                {"frame 1": first, name: image},
+                error=ImageError,
+                remedy="the frames of a clip need one size",
+            )
+            yield image
+
+    frames = list(islice(decode(), 1))
+    most = min(limits.clip_frames, max(2, limits.clip_pixels // (frames[0].size // 3)))
+    return save_frames(
+        islice(decode(), most + 1), folder, limits, most=most, fps=IMAGES_FPS, tolerant=False
+    )
+
+
+def save_frames(
+    frames: Iterator[ImageArray],
+    folder: ResultFolder,
+    limits: Limits,
+    *,
+    most: int,
+    fps: float,
+    tolerant: bool = True,
+) -> Footage:
+    """Save up to `most` frames; if `tolerant`, those before one that cannot be read."""
     count, original, damage = 0, None, None
     last: ImageArray | None = None
     cuts: list[int] = []
@@ -159,7 +204,7 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
                 size = working_size(original, limits)
                 folder.save(frame_name(count - 1), resize(frame, size))
     except ImageError as err:
-        if count < 2:
+        if count < 2 or not tolerant:
             raise
         damage = err
     if original is None or min(count, most) < 2:
@@ -179,7 +224,7 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
         working_size(original, limits),
         original,
         tuple(notes),
-        fps=float(about.fps),
+        fps=fps,
     )
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 
 import torch
 
-from gmaflow.errors import INTERRUPTED, TrainingError, say
+from gmaflow.errors import INTERRUPTED, TrainingError, counted, say
 from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig, plan_at
@@ -52,12 +52,12 @@ class RunSummary:
     def told(self) -> str:
         """Return the summary as a sentence."""
         figures = reporting.format_values(self.last)
-        skipped = f", {self.skipped} steps skipped (not finite)" if self.skipped else ""
+        skipped = f", {counted(self.skipped, 'step')} skipped (not finite)" if self.skipped else ""
         best = "" if self.best is None else f", best validation error {self.best:.3f} px"
         ended = f"stopped ({self.stopped})" if self.stopped else "done"
         more = "; add --resume to continue" if self.stopped else ""
         return (
-            f"{ended} after {self.steps} steps: {figures or 'nothing left to do'}{best}"
+            f"{ended} after {counted(self.steps, 'step')}: {figures or 'nothing left to do'}{best}"
             f"{skipped}; see {self.folder}{more}"
         )
 
@@ -212,7 +212,8 @@ def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
         less += ["a smaller crop", "fewer iters"]
         height, width = config.crop
         raise TrainingError(
-            f"a batch of {config.batch} at {height}x{width} with {config.iters} iterations of "
+            f"a batch of {config.batch} at {height}x{width} with "
+            f"{counted(config.iters, 'iteration')} of "
             f"{config.model} does not fit into memory; try {', '.join(less)}"
         ) from err
 

@@ -113,7 +113,7 @@ def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     wait = "; the first start compiles for a few minutes" if compiling else ""
     return (
-        f"training {config.model} on {config.data}, {config.steps} steps of {pairs} "
+        f"training {config.model} on {config.data}, {counted(config.steps, 'step')} of {pairs} "
         f"at {height}x{width}, on {name}{wait}"
     )
 

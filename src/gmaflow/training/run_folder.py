@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gmaflow.errors import OutputError, TrainingError, WeightsError
+from gmaflow.errors import OutputError, TrainingError, WeightsError, counted
 from gmaflow.io import atomic_write
 from gmaflow.io.paths import write_text
 from gmaflow.io.resumable import ResultRecord, lock_folder
@@ -279,7 +279,7 @@ class RunFolder:
         """Write weights in half precision, for estimation or as initial weights."""
         config = state.config
         card = ModelCard(
-            title=f"{config.model}, {config.data}, {state.step} steps",
+            title=f"{config.model}, {config.data}, {counted(state.step, 'step')}",
             trained_on=config.data,
             figures={} if state.best is None else {config.validate_on[0]: state.best},
         )

@@ -4,7 +4,6 @@ Batch k is always the same, so the position in the data is just the number of th
 """
 
 import logging
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from gmaflow.data import (
 from gmaflow.data.dataset import find_subfolder
 from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import FlowError
+from gmaflow.runtime.device import usable_cores
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
@@ -207,13 +207,6 @@ def ignore_interrupts(_worker: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def without_traceback(error: FlowError) -> FlowError:

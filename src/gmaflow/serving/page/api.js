@@ -23,10 +23,10 @@ const getJson = async (url) => (await request(url)).json();
 export const listModels = () => getJson("/api/models");
 export const readVersion = () => getJson("/version");
 
-// Start a job; `fields` holds image1 and image2, or clip, or example, and the settings.
+// Start a job; `fields` holds image1 and image2, or clip, or frames, or example, and the settings.
 export async function startJob(fields) {
   const body = new FormData();
-  for (const [name, value] of Object.entries(fields)) body.append(name, value);
+  for (const [name, value] of Object.entries(fields)) [value].flat().forEach((one) => body.append(name, one));
   return (await request("/api/jobs", { method: "POST", headers: OURS, body })).json();
 }
 

@@ -15,7 +15,7 @@ export function inWords({ u, v, length, occluded, confidence }) {
   return {
     motion: `${signed(u)}, ${signed(v)}`,
     length: `${length.toFixed(1)} px`,
-    angle: length < 0.05 ? "–" : `${Math.round((angle + 360) % 360)}°`,
+    angle: length < 0.05 ? "–" : `${Math.round(angle + 360) % 360}°`,
     seen: SEEN[occluded],
     confidence: `${Math.round(100 * confidence)} %`,
   };

@@ -1,4 +1,4 @@
-// Input: two images or a clip, picked, dropped or pasted.
+// Input: images or a clip, picked, dropped or pasted.
 
 import { byId } from "./dom.js";
 import { run } from "./jobs.js";
@@ -13,12 +13,15 @@ const isImage = ({ name, type }) =>
 // Start a job from files. The server checks their content.
 function accept(files) {
   if (!files.length) return;
-  if (files.length > 2) {
-    store.set({ notice: `Got ${files.length} files; open two images or one video.` });
+  // File names give the order of frames; the order of a selection does not.
+  files.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+  if (files.length > 2 && files.every(isImage)) {
+    waiting = null;
+    run({ fields: { frames: files }, label: `${files[0].name} – ${files.at(-1).name}` });
+  } else if (files.length > 2) {
+    store.set({ notice: `Got ${files.length} files; open two or more images, or one video.` });
   } else if (files.length === 2) {
-    // File names give the order of frames; the order of a selection does not.
-    const byName = (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true });
-    startPair(...files.sort(byName));
+    startPair(...files);
   } else if (!isImage(files[0])) {
     waiting = null;
     run({ fields: { clip: files[0] }, label: files[0].name });

@@ -16,7 +16,7 @@ export function openTab(tab) {
   const { source } = store.state;
   switchTab(tab);
   if (store.state.source) showJob();
-  else if (source?.fields.clip) run(source);
+  else if (source?.fields.clip || source?.fields.frames) run(source);
   else showStatus();
 }
 
@@ -28,7 +28,7 @@ function showTab({ tab }) {
     button.tabIndex = name === tab ? 0 : -1;
   }
   byId("panel").setAttribute("aria-labelledby", `tab-${tab}`);
-  byId("invite").textContent = tab === "flow" ? "Drop two images or a video here" : "Drop a video here";
+  byId("invite").textContent = tab === "flow" ? "Drop two images or a video here" : "Drop a video or its frames here";
 }
 
 export function setUpTabs() {
@@ -201,7 +201,7 @@ export function setUpTheme() {
 
 const ASKING = {
   flow: "Drop, paste or open two images or a video.",
-  tracks: "Drop, paste or open a video, to track points through it.",
+  tracks: "Drop, paste or open a video or its frames, to track points through it.",
 };
 
 function sentence({ notice, asking, sending, job, source, tab }) {
