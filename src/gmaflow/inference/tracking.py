@@ -185,7 +185,8 @@ class Tracker:
 
 def _share_found(flow: Float[Tensor, "2 2 H W"], given: float) -> float:
     """The share of a frame's pixels that a gap finds, whatever points are tracked."""
-    pixels = torch.from_numpy(grid_points(*flow.shape[-2:], _SAMPLED)).to(flow)
+    height, width = flow.shape[-2:]
+    pixels = torch.from_numpy(grid_points(height, width, _SAMPLED)).to(flow)
     whole = flow.new_ones(len(pixels))
     start = Points(pixels, whole > 0, whole)
     return float(find_points(start, start, flow[:1], flow[1:], given=given).visible.float().mean())
