@@ -155,13 +155,14 @@ def test_a_long_clip_is_shown_while_it_is_done(
     progress = BatchProgress("/out", total=9)
     progress.started -= 100
     for number in range(8):
-        clip = Clip(f"film-{number}", "/film.mp4")
+        film = Clip(f"film-{number}", f"/film{number}.mp4")
         expected = None if number == 7 else 1000 * number
-        progress.under_way[f"{number}"] = ClipProgress(clip, 100 * number, expected)
+        progress.note(ClipProgress(film, 100 * number, expected, f"gpu{number % 2}", "0"))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(draw(progress))
     lines = console.export_text().splitlines()
     assert any("28 pairs/s" in line and "2,800 pairs" in line for line in lines)
+    assert any("gpu1" in line and "1,600" in line for line in lines)
     assert any("film-6" in line and line.rstrip().endswith("600 of 6,000") for line in lines)
     assert any("film-7" in line and line.rstrip().endswith(" 700") for line in lines)
     assert "and 2 more" in lines[-1]
@@ -171,8 +172,9 @@ def test_a_long_clip_is_shown_while_it_is_done(
         show(progress)
     told = "0 of 9 clips, 8 clips under way with 2,800 pairs done, 28 pairs/s, 0 failed, "
     assert told in capsys.readouterr().err
-    for key in ("0", "7"):  # whose lengths are not known
-        del progress.under_way[key]
+    for key, clip in list(progress.under_way.items()):
+        if not clip.expected:
+            del progress.under_way[key]
     assert "6 clips under way with 2,100 of 21,000 pairs done" in line_of(progress)
 
 

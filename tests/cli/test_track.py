@@ -221,3 +221,7 @@ def test_what_would_not_fit_is_said_beforehand(
     assert outcome.code == 2
     assert "tracks of 3072 points through 6 frames take" in outcome.err
     assert not any(tmp_path.iterdir())
+    monkeypatch.setattr(verb, "TOLD", 1e6)
+    outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
+    assert outcome.code == 0
+    assert "tracking 48x64 keeps up to 0.0 GB, beside what the network takes" in outcome.err

@@ -124,6 +124,14 @@ def test_zeros_packed_into_little_are_refused(tmp_path: Path) -> None:
     assert "more than is safe" in answer
 
 
+def test_a_file_that_claims_to_have_no_length_is_refused(clip: Path) -> None:
+    """HDF5 would take 4 GB."""
+    content = clip.read_bytes()
+    clip.write_bytes(content[:40] + content[56:76] + content[104:])
+    with pytest.raises(FlowFileError, match="its length is wrong"):
+        open_clip(clip)
+
+
 def test_without_h5py_it_is_asked_for(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

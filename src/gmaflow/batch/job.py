@@ -103,8 +103,7 @@ class BatchProgress:
         """Count a result."""
         self.last = result
         self.under_way.pop(result.clip.key, None)
-        node = self.nodes.setdefault(result.node or "this machine", NodeProgress())
-        node.workers.add(result.worker)
+        node = self._node_of(result)
         if result.error is None:
             self.done += 1
             self.pairs += result.pairs
@@ -113,6 +112,17 @@ class BatchProgress:
         else:
             self.failed += 1
             self.last_failure = result
+
+    def note(self, news: ClipProgress) -> None:
+        """Take news of a clip under way."""
+        self.last = None
+        self.under_way[news.clip.key] = news
+        self._node_of(news)
+
+    def _node_of(self, reply: ClipResult | ClipProgress) -> NodeProgress:
+        node = self.nodes.setdefault(reply.node or "this machine", NodeProgress())
+        node.workers.add(reply.worker)
+        return node
 
     def report(self) -> dict[str, Any]:
         """Return the figures as JSON holds them."""
@@ -237,8 +247,7 @@ class BatchJob:
 
     def _take(self, result: ClipResult | ClipProgress, done: HashSet) -> None:
         if isinstance(result, ClipProgress):
-            self.progress.last = None
-            self.progress.under_way[result.clip.key] = result
+            self.progress.note(result)
             return
         if result.fatal:
             raise OutputError(f"{result.error}; finished clips are kept")

@@ -71,6 +71,10 @@ class ClipProgress:
     """Pairs that are done."""
     expected: int | None = None
     """All its pairs, approximately; None if its file does not say."""
+    node: str = ""
+    """The machine that does it."""
+    worker: str = ""
+    """The process that does it."""
 
 
 Tell = Callable[[ClipProgress], None]
@@ -186,7 +190,7 @@ class ClipWorker:
                     )
                 if time.monotonic() - told >= TELL_EVERY:
                     told = time.monotonic()
-                    tell(ClipProgress(clip, pairs, footage.expected_pairs))
+                    tell(ClipProgress(clip, pairs, footage.expected_pairs, self.node, self.name))
         footage.check()
         record = {
             **clip.as_row(),

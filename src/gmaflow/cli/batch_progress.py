@@ -133,8 +133,9 @@ def draw_nodes(progress: BatchProgress) -> RenderableType:
     seconds = max(progress.seconds, 1e-9)
     nodes = sorted(progress.nodes.items(), key=lambda item: -item[1].pairs)
     for name, node in nodes[:MOST_NODES]:
-        figures = (len(node.workers), node.clips, node.pairs)
-        speed = f"{node.pairs / seconds:,.3g}"
+        under_way = sum(clip.pairs for clip in progress.under_way.values() if clip.node == name)
+        figures = (len(node.workers), node.clips, node.pairs + under_way)
+        speed = f"{figures[2] / seconds:,.3g}"
         table.add_row(printable(name), *(f"{figure:,}" for figure in figures), speed)
     if len(nodes) > MOST_NODES:
         table.add_row(f"and {len(nodes) - MOST_NODES} more")

@@ -57,9 +57,10 @@ COLMAP = ".colmap"
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
 TOLD = 1e9
-"""Bytes from which on it is said how much memory dense tracks take."""
+"""Bytes from which on it is said how much memory tracking takes."""
 _BYTES = 8 + 1 + 4  # position, visible, confidence
-_KEPT_BYTES = 300  # for each pixel, measured
+_FRAME_BYTES = 330  # for each pixel, of up to seven frames and their features
+_DENSE_BYTES = 300  # for each pixel that is tracked, measured
 _POINTS_ACROSS = 24  # of the shorter side, for the default grid
 
 
@@ -307,22 +308,21 @@ def frame_size(reader: VideoReader) -> tuple[int, int]:
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
-    """Refuse tracks that are too large to collect, and say what dense ones take, before the work.
+    """Refuse tracks that are too large to collect, and say what large frames take, before the work.
 
     Raises:
         FlowError: They are.
     """
+    height, width = frame_size(reader)
+    kept = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
+    if kept > TOLD:
+        what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
+        say(
+            f"gmaflow: tracking {what} keeps up to {kept / 1e9:.1f} GB, beside what the network "
+            "takes (limit that with --max-memory)"
+        )
     frames = reader.num_frames
-    if points is None:
-        height, width = frame_size(reader)
-        kept = height * width * _KEPT_BYTES
-        if kept > TOLD:
-            say(
-                f"gmaflow: tracking every pixel of {height}x{width} keeps {kept / 1e9:.1f} GB, "
-                "beside what the network takes (limit that with --max-memory)"
-            )
-        return
-    if frames is None:
+    if points is None or frames is None:
         return
     size = len(points) * frames * _BYTES
     if size > LARGEST:

@@ -7,7 +7,7 @@ from pathlib import Path
 from gmaflow.errors import DatasetError
 from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.exr_header import DamagedError, read_parts
-from gmaflow.io.flow_files import import_h5py
+from gmaflow.io.flow_files import check_hdf5_end, import_h5py
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"IEND\xaeB`\x82"
@@ -79,6 +79,7 @@ def _ppm(path: Path) -> tuple[int, int]:
 def _flo5(path: Path) -> tuple[int, int]:
     h5py = import_h5py("reading")
     try:
+        check_hdf5_end(path)
         with h5py.File(path, "r") as file:  # h5py itself detects truncated files
             height, width, _ = file["flow"].shape
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError) as err:

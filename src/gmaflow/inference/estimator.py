@@ -265,7 +265,7 @@ class FlowEstimator:
 
     def match(self, first: Frame, second: Frame, *, both_ways: bool = True) -> BatchEstimate:
         """Estimate flow between encoded frames, and leave it on the device; row 1 is backward."""
-        return self._pair(first, second, None, None, both_ways=both_ways)
+        return self._pair(first, second, None, self._watch, both_ways=both_ways)
 
     def track(
         self,

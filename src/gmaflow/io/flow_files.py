@@ -483,8 +483,29 @@ def import_h5py(doing: str, suffix: str = ".flo5") -> ModuleType:
     return module
 
 
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_HDF5_END = {0: 40, 1: 44, 2: 28, 3: 28}
+"""Where a file says how long it is, by the version of its first block of 48 bytes or more."""
+
+
+def check_hdf5_end(path: Path) -> None:
+    """Refuse an HDF5 file that claims to be shorter than its first block.
+
+    The library checks the lengths of tables by it; without, it takes gigabytes for a few bytes.
+
+    Raises:
+        FlowFileError: It makes such a claim.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    place = _HDF5_END.get(head[8]) if head.startswith(_HDF5_MAGIC) and len(head) == 64 else None
+    if place is not None and int.from_bytes(head[place : place + 8], "little") < 48:
+        raise FlowFileError(f"{path}: not a valid HDF5 file (its length is wrong)")
+
+
 def _read_flo5(path: Path) -> FlowArrays:
     h5py = import_h5py("reading")
+    check_hdf5_end(path)
     try:
         with h5py.File(path, "r") as file:
             return known_part(_read_dataset(path, file, h5py))

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float16, Float32, Int64
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.flow_files import import_h5py, plain_dataset, to_half
+from gmaflow.io.flow_files import check_hdf5_end, import_h5py, plain_dataset, to_half
 from gmaflow.io.images import BROKEN, check_header_size, check_length, check_ratio
 
 SUFFIX = ".h5"
@@ -159,6 +159,7 @@ def read_index(path: Path) -> Hdf5Index:
         FlowFileError: The file is damaged, or not a clip.
     """
     h5py = import_h5py("reading", SUFFIX)
+    check_hdf5_end(path)
     try:
         with h5py.File(path, "r") as file:
             data = plain_dataset(path, file, "flow", h5py)

@@ -52,7 +52,7 @@ class Limits:
 
     @property
     def track_pixels(self) -> int:
-        """Pixels of frames that are tracked; a frame takes about twice as long as a pair."""
+        """Pixels of frames that are tracked: fewer, because all frames of a clip are waited for."""
         return max(1, self.work_pixels // 4)
 
     @property

@@ -9,14 +9,16 @@ const LONGEST_GUESS = 16; // where a hidden point jumps by more than this part o
 const INK = "rgb(12 14 20 / 0.65)";
 
 // `still`: draw where points are with the camera held still.
-export function drawTrails(context, trails, frame, { place, unit, size, main, still = false }) {
+export function drawTrails(context, trails, frame, { place, unit, size, still = false }) {
   if (!trails) return;
   const spot = (number, point) => {
     const found = trails.at(number, point);
     const [x, y] = still ? [found.stillX, found.stillY] : [found.x, found.y];
     return { x: place.left + (x + 0.5) * place.scale, y: place.top + (y + 0.5) * place.scale, seen: found.visible };
   };
-  const thick = unit * (trails.count > 100 ? 1.5 : 2.2) * (main ? 1 : 0.65);
+  // Thinner where there are many trails or little room.
+  const room = Math.min(Math.max(context.canvas.width / unit / 720, 0.6), 1);
+  const thick = unit * room * (trails.count > 100 ? 1.5 : 2.2);
   const longest = (place.scale * Math.min(size.width, size.height)) / LONGEST_GUESS;
   context.save();
   context.beginPath();

@@ -143,10 +143,10 @@ export const VIEWS = [
       const { visible, hidden } = countSeen(trails, assets.number);
       return `Frame ${assets.number + 1} with the trails of its points: ${visible} visible, ${hidden} hidden`;
     },
-    draw({ context, place, unit, main }, { assets, marks, trails }) {
+    draw({ context, place, unit }, { assets, marks, trails }) {
       drawPicture(context, assets.frame, place, assets);
       drawDimmed(context, place, assets);
-      drawTrails(context, trails, assets.number, { place, unit, main, size: assets });
+      drawTrails(context, trails, assets.number, { place, unit, size: assets });
       if (onReference({ assets })) drawBoxes(context, marks, place, unit);
     },
   },
@@ -159,11 +159,11 @@ export const VIEWS = [
     drag: dragMark,
     describe: ({ assets: { number, still } }) =>
       `Frame ${number + 1} as if the camera had not moved since the reference frame${still ? "" : ": unknown"}`,
-    draw({ context, place, unit, main }, { assets, marks, trails }) {
+    draw({ context, place, unit }, { assets, marks, trails }) {
       drawPicture(context, assets.still ?? assets.frame, place, assets);
       drawDimmed(context, place, assets, assets.still ? 0.25 : 0.75);
       if (!assets.still) return drawNote(context, unknown(assets), unit);
-      drawTrails(context, trails, assets.number, { place, unit, main, size: assets, still: true });
+      drawTrails(context, trails, assets.number, { place, unit, size: assets, still: true });
       drawBoxes(context, marks, place, unit);
     },
   },
