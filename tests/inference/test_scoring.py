@@ -5,6 +5,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import Flow, MotionScorer, score_motion
+from gmaflow.inference.camera import MOVING
 
 SIZE = (40, 60)
 
@@ -32,7 +33,8 @@ def test_camera_and_object_are_told_apart() -> None:
     score = score_motion([Flow(flow)] * 2)
     assert score.camera == pytest.approx(5, abs=0.01)
     assert score.residual == pytest.approx(6 * share, abs=0.01)
-    assert score.moving == pytest.approx(share, abs=0.01)
+    certainty = 6**2 / (6**2 + MOVING**2)
+    assert score.moving == pytest.approx(certainty * share, abs=0.001)
     assert score.still == 0
 
 

@@ -49,10 +49,13 @@ class World(FlowEstimator):
         flow = torch.zeros(2, 2, *SIZE)
         flow[0, 0], flow[1, 0] = float(b - a), float(a - b)
         # The bar covers columns 20 to 29 while it is there.
-        if b in self.hidden or abs(a - b) > self.reach:
+        if b in self.hidden:
             flow[1, :, :, 20:30] = 9.0
+        if abs(a - b) > self.reach:
+            flow[1] = 9.0
         if a in self.hidden:
             flow[0, :, :, 20:30] = -9.0
+        flow = flow[: 1 + both_ways]
         return BatchEstimate(flow, flow[:, :, ::8, ::8])
 
 
@@ -73,7 +76,7 @@ def test_a_point_that_was_hidden_comes_back_where_it_should() -> None:
     for number, points in enumerate(found, 1):
         if points.visible[0]:
             assert points.position[0].tolist() == pytest.approx([20 + number, 24], abs=1e-4)
-            assert points.confidence[0] > 0.99
+            assert points.confidence[0] > 0.7
     assert tracker.flows <= 2.5 * 9
 
 
@@ -89,7 +92,7 @@ def test_few_frames_are_kept_and_few_flows_estimated() -> None:
     tracker, _ = follow(world, 80, np.array([[3.0, 3.0], [24.0, 9.0]], np.float32))
     assert len(tracker._moments) <= OLDEST.bit_length() + 2
     assert world.encoded == 80
-    assert 2 * 79 < tracker.flows == world.flows <= 2.5 * 79 + 1
+    assert 2 * 79 < tracker.flows == world.flows <= 2.5 * 79
 
 
 def test_where_the_reference_cannot_be_matched_another_frame_helps() -> None:
@@ -97,7 +100,7 @@ def test_where_the_reference_cannot_be_matched_another_frame_helps() -> None:
     world = World(20, 24, reach=12)
     _, found = follow(world, 30, np.array([[4.0, 24.0]], np.float32))
     assert bool(found[17].visible[0])
-    assert {b - a for a, b in world.asked} >= {1, 2, 4}
+    assert any(a > 0 and 1 < b - a <= 12 for a, b in world.asked)
 
 
 def test_points_are_judged_by_the_way_back_and_by_a_step() -> None:

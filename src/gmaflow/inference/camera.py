@@ -47,8 +47,10 @@ STILL_CAMERA = 0.5
 """Pixels: a camera that moves the image less has no parallax."""
 _SETTLED = 1e-6
 """Change of a homography, in units of half a frame, that is too small to matter."""
-MOVING = 1.0
+MOVING = 2.0
 """Pixels: residual motion at which something is as likely to move by itself as not."""
+BEYOND = 1.0
+"""Pixels: what is farther from a homography may be parallax."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +332,7 @@ def _find_epipole(
 ) -> Float64[np.ndarray, "3"] | None:
     """Return the epipole, if parallax explains much of what the homography does not."""
     limit = TOLERANCE * noise
-    beyond = _distance(points, matrix) > max(MOVING, 2 * limit)
+    beyond = _distance(points, matrix) > max(BEYOND, 2 * limit)
     moved = np.hypot(*(project(matrix, points.start) - points.start).T).mean() * points.unit
     if points.share(beyond) < STRONG_PARALLAX or moved < STILL_CAMERA:
         return None

@@ -63,7 +63,7 @@ Ignored = Mask | Callable[[int], Mask]
 _CHUNK = 2**20  # points that are followed at once, to bound memory
 _LEAST = 0.5  # confidence of a visible point
 _STEP = 0.9  # confidence that is left after a step that nothing judges
-_LATER = 0.8  # how much more a long gap from another frame than the reference must find
+_LATER = 0.6  # what counts of the points that a gap from another frame than the reference finds
 _RETRY = 1.05  # by how much an unused gap is trusted more after each frame
 _LEAST_TRUST = 0.1
 _SAMPLED = 8  # every so many pixels show how much of a frame a gap finds
@@ -171,7 +171,7 @@ class Tracker:
         self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
         self._trust[name] = max(_LEAST_TRUST, _share_found(flow, given))
         step = None
-        if not sure and source is not last and self._steps < self._allowed * age:
+        if not sure and source is not last and self._steps + 1 <= self._allowed * age:
             step = self._estimator.match(last.frame, frame, both_ways=False).flow.float()
             self.flows += 1
             self._steps += 1
@@ -185,7 +185,8 @@ class Tracker:
 
 def _share_found(flow: Float[Tensor, "2 2 H W"], given: float) -> float:
     """The share of a frame's pixels that a gap finds, whatever points are tracked."""
-    pixels = torch.from_numpy(grid_points(flow.shape[-2], flow.shape[-1], _SAMPLED)).to(flow)
+    height, width = flow.shape[-2:]
+    pixels = torch.from_numpy(grid_points(height, width, _SAMPLED)).to(flow)
     whole = flow.new_ones(len(pixels))
     start = Points(pixels, whole > 0, whole)
     return float(find_points(start, start, flow[:1], flow[1:], given=given).visible.float().mean())

@@ -37,8 +37,8 @@ class TrackedFrame:
     visible: Bool[np.ndarray, "*points"]
     """False if the point is hidden or out of the frame."""
     confidence: Float32[np.ndarray, "*points"]
-    """How well the flow to the point agrees with the flow back, at the worst link of the chain: 1
-    exactly, 0.5 just enough."""
+    """How well the ways to the point and back agree, at the worst link: 1 exactly, 0.5 just
+    enough."""
     cut: bool = False
     """Whether there is a cut between this frame and the reference."""
 
