@@ -247,7 +247,7 @@ def test_a_run_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "extended from 2 to 4 steps" in capsys.readouterr().err
     lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
     assert [line["lr"] for line in lines][-1] == pytest.approx(plan_at(3, longer).lr)
-    with pytest.raises(TrainingError, match="its steps is 4, not 3"):
+    with pytest.raises(TrainingError, match="was started with steps 4, not 3"):
         train(replace(short, steps=3), options(tmp_path / "run", resume=True))
 
 
