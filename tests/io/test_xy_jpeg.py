@@ -10,7 +10,7 @@ from PIL import Image
 
 from gmaflow.errors import FlowError, FlowFileError
 from gmaflow.io import is_picture, list_flows, read_flow_arrays, stem_of, write_flow
-from gmaflow.io.xy_jpeg import is_xy, xy_paths
+from gmaflow.io.paths import is_xy, xy_paths
 from tests.io.bombs import read_in_a_process
 
 

@@ -3,13 +3,19 @@
 - `estimator`: `FlowEstimator`, which most callers use.
 - `engine`: runs the network with a back end (`fast/`), as `planning` and `tiles` allow.
 - `tracking`: points followed through a shot; `tracks`: what comes out of it.
-- `images`: what a caller passes in; `flow`, `attention`, `visibility`: what comes out.
+- `images`: what a caller passes in; `flow`, `visibility`: what comes out.
 - `sequence`: consecutive frames; `camera`: the camera's motion; `scoring`: a clip in a few numbers.
 """
 
-from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.camera import CameraMotion, fit_camera
-from gmaflow.inference.engine import Backend, BatchEstimate, Refinement, Watcher, as_backend
+from gmaflow.inference.engine import (
+    Backend,
+    BatchEstimate,
+    FrameAttention,
+    Refinement,
+    Watcher,
+    as_backend,
+)
 from gmaflow.inference.estimator import FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image

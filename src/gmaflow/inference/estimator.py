@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gmaflow.errors import FlowError, WeightsError, counted
-from gmaflow.inference.attention import FrameAttention
 from gmaflow.inference.engine import (
     Backend,
     BatchEstimate,
     Engine,
+    FrameAttention,
     Iterations,
     Pairs,
     Watcher,

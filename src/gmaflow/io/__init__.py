@@ -7,14 +7,7 @@ and atomic writes (`paths`), remote files (`remote`), reading and writing in thr
 and folders of results that can be resumed (`resumable`).
 """
 
-from gmaflow.io.clips import (
-    CLIP_SUFFIXES,
-    ClipReader,
-    ClipWriter,
-    create_clip,
-    is_clip,
-    open_clip,
-)
+from gmaflow.io.clips import ClipReader, ClipWriter, create_clip, open_clip
 from gmaflow.io.flow_files import (
     FLOW_ENDINGS,
     FLOW_SUFFIXES,
@@ -42,7 +35,7 @@ from gmaflow.io.images import (
 )
 from gmaflow.io.masks import MaskReader, read_mask
 from gmaflow.io.overlap import read_ahead, write_behind
-from gmaflow.io.paths import atomic_write, ensure_can_fill, ensure_can_write
+from gmaflow.io.paths import CLIP_SUFFIXES, atomic_write, ensure_can_fill, ensure_can_write, is_clip
 from gmaflow.io.video_reader import (
     TimedFrame,
     VideoInfo,

@@ -39,19 +39,18 @@ from gmaflow.io.flow_files import (
 )
 from gmaflow.io.folders import list_flows
 from gmaflow.io.hdf5_clip import Hdf5Output, read_index
-from gmaflow.io.paths import PathLike, atomic_write, ensure_can_fill, require_file
+from gmaflow.io.paths import (
+    XY_ENDING,
+    PathLike,
+    atomic_write,
+    ensure_can_fill,
+    is_clip,
+    require_file,
+)
 from gmaflow.io.tar_shard import Member, list_samples, read_member
-from gmaflow.io.xy_jpeg import USUAL_BOUND, XY_ENDING, check_bound, decode_xy, encode_xy
-
-CLIP_SUFFIXES = frozenset({".h5", ".tar"})
-"""Clips in one file. A clip without suffix is a folder."""
+from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound, decode_xy, encode_xy
 
 _BACKWARD = "-backward"
-
-
-def is_clip(path: PathLike) -> bool:
-    """Whether a name asks for a clip in one file."""
-    return Path(path).suffix.lower() in CLIP_SUFFIXES
 
 
 def create_clip(

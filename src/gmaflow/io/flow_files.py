@@ -27,17 +27,17 @@ from gmaflow.io.images import (
     check_length,
     check_ratio,
 )
-from gmaflow.io.paths import PathLike, atomic_write, require_file
-from gmaflow.io.png16 import encode_png16, read_png16
-from gmaflow.io.xy_jpeg import (
-    USUAL_BOUND,
+from gmaflow.io.paths import (
     XY_ENDING,
-    decode_xy,
-    encode_xy,
+    PathLike,
+    atomic_write,
     is_xy,
+    require_file,
     xy_paths,
     xy_stem,
 )
+from gmaflow.io.png16 import encode_png16, read_png16
+from gmaflow.io.xy_jpeg import USUAL_BOUND, decode_xy, encode_xy
 
 KITTI_ENDING = ".kitti.png"
 """Ending that distinguishes KITTI's 16-bit flow from a picture."""

@@ -9,8 +9,7 @@ from statistics import median_low
 from gmaflow.errors import FlowError, FlowFileError, ImageError
 from gmaflow.io.flow_files import FLOW_SUFFIXES, KITTI_ENDING
 from gmaflow.io.images import IMAGE_SUFFIXES
-from gmaflow.io.paths import PathLike
-from gmaflow.io.xy_jpeg import is_xy, xy_paths
+from gmaflow.io.paths import PathLike, is_xy, xy_paths
 
 
 def list_images(folder: PathLike) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Paths: checks before reading or writing, and atomic writes."""
+"""Paths: names that tell a format, checks before reading or writing, and atomic writes."""
 
 import errno
 import os
@@ -12,6 +12,12 @@ from pathlib import Path
 from gmaflow.errors import FlowError, OutputError
 
 PathLike = str | os.PathLike[str]
+
+CLIP_SUFFIXES = frozenset({".h5", ".tar"})
+"""Clips in one file. A clip without suffix is a folder."""
+XY_ENDING = "flow_x_*.jpg"
+"""The name of the x file of a pair of JPEGs; `*` stands for the frame."""
+_XY_NAME = re.compile(r"((?:.*[._-])?flow_)[xy]([._-].*)?(\.[jJ][pP][eE]?[gG])", re.DOTALL)
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 """Errors of the disk. Other OSErrors inside `atomic_write` may come from anywhere and are left as
@@ -125,3 +131,29 @@ def _refuse_non_file(path: Path) -> None:
 
 def _reason(err: OSError) -> str:
     return (err.strerror or type(err).__name__).lower()
+
+
+def is_clip(path: PathLike) -> bool:
+    """Whether a name asks for a clip in one file."""
+    return Path(path).suffix.lower() in CLIP_SUFFIXES
+
+
+def is_xy(path: PathLike) -> bool:
+    """Whether a name is that of one of the two JPEGs: flow_x_000012.jpg, 000012.flow_y.jpg."""
+    return _XY_NAME.fullmatch(Path(path).name) is not None
+
+
+def xy_paths(path: PathLike) -> tuple[Path, Path]:
+    """Return the paths of both JPEGs, from that of either."""
+    path = Path(path)
+    found = _XY_NAME.fullmatch(path.name)
+    assert found is not None
+    start, rest, suffix = found[1], found[2] or "", found[3]
+    return path.with_name(f"{start}x{rest}{suffix}"), path.with_name(f"{start}y{rest}{suffix}")
+
+
+def xy_stem(path: PathLike) -> str:
+    """Return the name of a pair of JPEGs without flow_x or flow_y: 000012."""
+    name = xy_paths(path)[0]
+    start, _, rest = name.stem.rpartition("flow_x")
+    return (start + rest.lstrip("._-")).strip("._-") or "flow"

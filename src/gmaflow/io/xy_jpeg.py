@@ -18,35 +18,11 @@ from gmaflow.io.images import BROKEN, check_header_size, is_bomb
 from gmaflow.io.paths import PathLike
 
 USUAL_BOUND = 20.0
-XY_ENDING = "flow_x_*.jpg"
-"""The name of the x file; `*` stands for the frame."""
 
 # Above 95 the files grow faster than the error shrinks, which is mostly that of 8 bits.
 _QUALITY = 95
-_NAME = re.compile(r"((?:.*[._-])?flow_)[xy]([._-].*)?(\.[jJ][pP][eE]?[gG])", re.DOTALL)
 _COMMENT = re.compile(rb"gmaflow bound=([0-9.e+]{1,24})")
 _LARGEST_BOUND = 1e4
-
-
-def is_xy(path: PathLike) -> bool:
-    """Whether a name is that of one of the two JPEGs: flow_x_000012.jpg, 000012.flow_y.jpg."""
-    return _NAME.fullmatch(Path(path).name) is not None
-
-
-def xy_paths(path: PathLike) -> tuple[Path, Path]:
-    """Return the paths of both JPEGs, from that of either."""
-    path = Path(path)
-    found = _NAME.fullmatch(path.name)
-    assert found is not None
-    start, rest, suffix = found[1], found[2] or "", found[3]
-    return path.with_name(f"{start}x{rest}{suffix}"), path.with_name(f"{start}y{rest}{suffix}")
-
-
-def xy_stem(path: PathLike) -> str:
-    """Return the name of a pair of JPEGs without flow_x or flow_y: 000012."""
-    name = xy_paths(path)[0]
-    start, _, rest = name.stem.rpartition("flow_x")
-    return (start + rest.lstrip("._-")).strip("._-") or "flow"
 
 
 def check_bound(bound: float) -> None:

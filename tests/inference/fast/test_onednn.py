@@ -6,12 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gmaflow.inference.fast import onednn
-from gmaflow.inference.fast.onednn import GroupedProducts, PackedConvolution, times_transposed
+from gmaflow.inference.fast.convolution import (
+    GroupedProducts,
+    PackedConvolution,
+    has_onednn,
+    times_transposed,
+)
 from gmaflow.inference.fast.operations import OneDnnAttention
 from gmaflow.model.aggregation import StoredAttention
 
-needs_operators = pytest.mark.skipif(not onednn.is_available(), reason="needs oneDNN on x86")
+needs_operators = pytest.mark.skipif(not has_onednn(), reason="needs oneDNN on x86")
 
 
 @needs_operators

@@ -18,8 +18,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.inference.fast.convolution import Convolution, Working
-from gmaflow.inference.fast.onednn import is_available, times_transposed
+from gmaflow.inference.fast.convolution import (
+    Convolution,
+    Working,
+    has_onednn,
+    times_transposed,
+)
 from gmaflow.model.aggregation import (
     AttentionWeights,
     DistanceBias,
@@ -189,7 +193,7 @@ class OneDnnAttention(StoredAttention):
 
 def stored(weights: Float[Tensor, "b a p p"]) -> StoredAttention:
     """Return attention with the products that are fastest on its device."""
-    fast = weights.device.type == "cpu" and is_available()
+    fast = weights.device.type == "cpu" and has_onednn()
     return OneDnnAttention(weights) if fast else StoredAttention(weights)
 
 
