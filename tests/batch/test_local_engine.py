@@ -1,7 +1,6 @@
 """Worker processes: the same bytes, a dead process costs nothing, Ctrl-C ends cleanly."""
 
 import os
-import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from gmaflow.batch.manifest import Clip, ClipList
 from gmaflow.batch.worker import ClipResult, Tell
 from gmaflow.errors import FlowError
 from tests.batch.conftest import Command, bytes_of
+from tests.full_disk import largest_file
 
 ITERS = 20
 """Many, so that the other clips are not done before a signal comes."""
@@ -97,8 +97,8 @@ def children_of(pid: int) -> list[int]:
 
 def serve_on_a_full_disk(*args: Any) -> None:  # noqa: ANN401
     """A worker that may write small files only: larger ones fail as on a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
-    real_serve(*args)
+    with largest_file(8000):
+        real_serve(*args)
 
 
 def test_a_full_disk_is_one_sentence(

@@ -1,11 +1,11 @@
 import json
-import resource
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
+from tests.full_disk import largest_file
 
 QUICK = ("--size", "40x56", "--iters", "1")
 
@@ -69,13 +69,9 @@ def test_without_the_extra_it_says_how_to_get_it(
 
 
 def test_a_full_disk_is_a_sentence(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        output = tmp_path / "flow.pt2"
+    output = tmp_path / "flow.pt2"
+    with largest_file(100_000):
         done = run("export", "-o", output, "--weights", weights["raft-small"], *QUICK)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.code == 2
     assert f"{output} cannot be written: file too large" in done.err
     assert not list(tmp_path.iterdir())

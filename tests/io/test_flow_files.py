@@ -483,17 +483,18 @@ def test_a_png_is_a_picture_unless_named_as_kittis(name: str, drawn: bool) -> No
 
 
 FULL_DISK = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
 from gmaflow.errors import OutputError
 from gmaflow.io import write_flow
 from gmaflow.io.flow_files import FLOW_SUFFIXES
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+from tests.full_disk import largest_file
 flow = np.random.default_rng(0).normal(size=(64, 64, 2)).astype("f4")
 for suffix in sorted(FLOW_SUFFIXES):
     try:
-        write_flow(Path(sys.argv[1]) / f"a{suffix}", flow)
+        with largest_file(1000):
+            write_flow(Path(sys.argv[1]) / f"a{suffix}", flow)
     except OutputError as err:
         print(suffix, "file too large" in str(err))
 """

@@ -1,4 +1,3 @@
-import resource
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gmaflow.io import (
     probe_video,
     read_frames,
 )
+from tests.full_disk import largest_file
 from tests.io.clips import frame_times, moving, sound_of, write_clip
 
 pytest.importorskip("av")
@@ -134,13 +134,11 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
             for frame in frames:
                 video.write(frame)
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(OutputError, match=r"a.mp4 cannot be written: file too large"):
-            write()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with (
+        largest_file(100_000),
+        pytest.raises(OutputError, match=r"a.mp4 cannot be written: file too large"),
+    ):
+        write()
     assert list(tmp_path.iterdir()) == []
 
 
