@@ -12,6 +12,7 @@
 #SBATCH --requeue
 
 set -euo pipefail
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"  # since SLURM 22.05 srun does not inherit it
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # without it, torch 2.13 cannot restart processes
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun torchrun --nnodes "$SLURM_NNODES" --nproc-per-node "${SLURM_GPUS_ON_NODE:-1}" \

@@ -39,6 +39,8 @@ def test_two_workers_share_a_large_gpu(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     assert devices_of(BatchConfig(device="cuda")) == ["cuda:0", "cuda:1"] * each
     assert devices_of(BatchConfig(device="cuda", workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
+    alone = ["cuda:1"] * (1 if memory < 16e9 else 2)
+    assert devices_of(BatchConfig(device="cuda:1")) == alone
 
 
 @pytest.fixture(scope="module")

@@ -100,18 +100,21 @@ def test_ignored_pixels_are_not_tracked_and_hide_points(
     assert (tracks.points[:, 0] >= 32).all()
     assert not tracks.visible[np.rint(tracks.positions[..., 0]) < 32].any()
 
-    # A mask for each frame, and frames before the reference: the last frame is hidden but a corner.
+    # A mask for each frame, and frames before the reference: of the first only a corner is seen,
+    # of the second nothing.
     masks = tmp_path / "masks"
     for number in range(6):
-        mask = np.full((48, 64, 3), 255 if number == 0 else 0, np.uint8)
-        mask[:8, :8] = 0
+        mask = np.full((48, 64, 3), 255 if number in (0, 1) else 0, np.uint8)
+        mask[:8, :8] = 255 * (number == 1)
         write_image(masks / f"{number}.png", mask)
     options = (*options, "--reference", "2")
     report(run, clip, "-o", tmp_path / "b.npz", "--ignore", masks, *options)
     report(run, clip, "-o", tmp_path / "c.npz", *options)
     found, plain = (read_tracks(tmp_path / name) for name in ("b.npz", "c.npz"))
     np.testing.assert_array_equal(found.positions, plain.positions)
-    np.testing.assert_array_equal(found.visible[1:], plain.visible[1:])
+    np.testing.assert_array_equal(found.visible[2:], plain.visible[2:])
+    assert not found.visible[1].any()
+    assert not found.confidence[1].any()
     corner = (np.rint(found.positions[0]) < 8).all(axis=1)
     assert plain.visible[0].sum() > 3
     np.testing.assert_array_equal(found.visible[0], plain.visible[0] & corner)

@@ -126,6 +126,8 @@ def test_points_are_judged_by_the_way_back_and_by_a_step() -> None:
     assert found.position.tolist() == [[5.0, 6.0], [10.0, 6.0]]
     assert found.visible.all()
     assert (found.confidence < 1).all()
+    # Without a step it is lost: a gap from a guess finds nothing.
+    assert not find_points(hidden, points, ahead, back).visible.any()
 
 
 def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:
@@ -221,6 +223,8 @@ def test_bad_input_gets_a_sentence(estimator: FlowEstimator) -> None:
     def track(frames: list[np.ndarray], points: object, **options: int) -> Iterator[object]:
         return iter(list(estimator.track(frames, points, **options)))  # type: ignore[arg-type]
 
+    with pytest.raises(FlowError, match="every pixel of the reference frame is ignored"):
+        track(images, None, ignore=np.ones(SIZE, bool))  # type: ignore[arg-type]
     with pytest.raises(FlowError, match="point 64,3 lies outside the frame of 48x64; x runs from"):
         track(images, [(64, 3)])
     with pytest.raises(FlowError, match="no points"):

@@ -86,14 +86,15 @@ class BatchProgress:
     @property
     def pairs_under_way(self) -> int:
         """Pairs that are done of clips that are not."""
-        return sum(clip.pairs for clip in self.under_way.values())
+        # A tuple, since the display reads it in a thread of its own.
+        return sum(clip.pairs for clip in tuple(self.under_way.values()))
 
     @property
     def seconds_left(self) -> float | None:
         """An estimate from the clips so far, parts of clips included; None before any."""
         parts = sum(
             min(1.0, clip.pairs / clip.expected)
-            for clip in self.under_way.values()
+            for clip in tuple(self.under_way.values())
             if clip.expected
         )
         tried = self.done + self.failed + parts

@@ -9,11 +9,11 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Generator, Iterator
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TypeAlias
@@ -50,19 +50,20 @@ def devices_of(config: BatchConfig) -> list[str]:
         FlowError: There is no such device.
     """
     place = pick_device(config.device)
-    if place.type == "cuda" and place.index is None:
-        count = torch.cuda.device_count()
-        workers = config.workers or count * workers_of_a_gpu(count)
-        return [f"cuda:{number % count}" for number in range(workers)]
+    if place.type == "cuda":
+        numbers = range(torch.cuda.device_count()) if place.index is None else [place.index]
+        workers = config.workers or len(numbers) * workers_of_a_gpu(numbers)
+        return [f"cuda:{numbers[worker % len(numbers)]}" for worker in range(workers)]
     if place.type != "cpu":
         return [str(place)] * (config.workers or 1)
     return ["cpu"] * (config.workers or cpu_workers())
 
 
-def workers_of_a_gpu(count: int) -> int:
-    """Return how many workers share each of this machine's GPUs."""
-    memory = min(torch.cuda.get_device_properties(number).total_memory for number in range(count))
-    large = memory >= MEMORY_OF_SHARED_GPU and usable_cores() >= CORES_OF_SHARED_GPU * count
+def workers_of_a_gpu(numbers: Sequence[int]) -> int:
+    """Return how many workers share each of these GPUs."""
+    memory = min(torch.cuda.get_device_properties(number).total_memory for number in numbers)
+    enough = usable_cores() >= CORES_OF_SHARED_GPU * len(numbers)
+    large = memory >= MEMORY_OF_SHARED_GPU and enough
     return WORKERS_OF_A_GPU if large else 1
 
 
@@ -137,10 +138,14 @@ class WorkerPool:
         self._tries: dict[str, int] = {}
         self._suspects: deque[Clip] = deque()
         self._workers: list[WorkerProcess] = []
+        self._sharing: Counter[str] = Counter()
+        """How many workers a device has."""
 
     def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
         """Give out clips, and collect results and progress."""
-        devices = deque(enumerate(devices_of(self._config)))
+        places = devices_of(self._config)
+        self._sharing = Counter(places)
+        devices = deque(enumerate(places))
         while True:
             self._give_out(clips, devices)
             busy = [worker for worker in self._workers if worker.doing]
@@ -173,11 +178,13 @@ class WorkerPool:
                 return
 
     def _start(self, name: str, device: str) -> WorkerProcess:
+        # Each plans with its share of a GPU's memory.
+        config = replace(self._config, num_gpus=self._config.num_gpus / self._sharing[device])
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(
             target=serve,
-            args=(theirs, self._config, self._destination, device, name),
+            args=(theirs, config, self._destination, device, name),
             name=f"gmaflow-batch-{name}",
             daemon=True,
         )

@@ -72,7 +72,7 @@ def line_of(progress: BatchProgress) -> str:
     parts = [f"{finished:,} of {progress.total:,} clips"]
     if progress.under_way:
         under_way = counted(len(progress.under_way), "clip")
-        expected = [clip.expected for clip in progress.under_way.values()]
+        expected = [clip.expected for clip in tuple(progress.under_way.values())]
         of_all = f" of {sum(filter(None, expected)):,}" if all(expected) else ""
         parts.append(f"{under_way} under way with {progress.pairs_under_way:,}{of_all} pairs done")
     parts += [
@@ -133,7 +133,8 @@ def draw_nodes(progress: BatchProgress) -> RenderableType:
     seconds = max(progress.seconds, 1e-9)
     nodes = sorted(progress.nodes.items(), key=lambda item: -item[1].pairs)
     for name, node in nodes[:MOST_NODES]:
-        under_way = sum(clip.pairs for clip in progress.under_way.values() if clip.node == name)
+        clips = tuple(progress.under_way.values())
+        under_way = sum(clip.pairs for clip in clips if clip.node == name)
         figures = (len(node.workers), node.clips, node.pairs + under_way)
         speed = f"{figures[2] / seconds:,.3g}"
         table.add_row(printable(name), *(f"{figure:,}" for figure in figures), speed)

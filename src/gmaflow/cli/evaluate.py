@@ -70,7 +70,7 @@ class DataOptions:
         if self.data not in known:
             folder = self.data.removeprefix("folder:")
             hint = suggest(self.data, known)
-            if Path(folder).is_dir():
+            if folder and Path(folder).is_dir():
                 hint = f"did you mean --data folder --root {folder}?"
             raise DatasetError(f"unknown data set {self.data!r}; {hint}")
         of_files = {"--root": self.root, "--split": self.split}

@@ -93,7 +93,8 @@ class TrackOptions(Reporting):
         tyro.conf.UseAppendAction,
         tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH"),
     ] = ()
-    """A file of tracks, a video with trails, or a folder for STMaps; can be repeated."""
+    """A file of tracks, a video with trails, a .colmap folder, or a folder for STMaps; can be
+    repeated."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     points: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")] = ()
     """A point of the reference frame; can be repeated."""
@@ -351,7 +352,7 @@ def track_frames(
             points,
             reference=options.reference,
             cut_threshold=None if options.no_cuts else options.cut_threshold,
-            ignore=None if masks is None else partial(masks.mask, size=size),
+            ignore=None if masks is None else partial(masks.mask, size=size, may_be_whole=True),
         )
         for done, frame in enumerate(tracked, 1):
             show_progress(done, reader.num_frames)

@@ -243,12 +243,13 @@ def find_points(
         evidence = torch.stack([w * part for w, part in zip(EVIDENCE, parts, strict=True)]).sum(0)
         position = torch.where(better[:, None], stepped, position)
     evidence = given + (1 - given) * evidence
-    # What is hidden in the source is followed by steps alone, for some frames.
+    # What is hidden in the source is followed by steps alone, for some frames: the gap would begin
+    # at a guess.
     position = torch.where(source.visible[:, None], position, stepped)
     confidence = torch.where(
         source.visible,
         torch.minimum(source.confidence, evidence.sqrt()),
-        _STEP * last.confidence * last.visible,
+        _STEP * last.confidence * last.visible * (step is not None),
     )
     x, y = (position + 0.5).unbind(dim=1)
     confidence = confidence * ~outside_frame(x, y, height=height, width=width)
@@ -262,7 +263,8 @@ def _hide(points: Points, ignored: Mask | None) -> Points:
     mask = torch.from_numpy(ignored).to(points.position.device)
     last = points.position.new_tensor([mask.shape[1] - 1, mask.shape[0] - 1])
     x, y = points.position.round().clamp_min(0).minimum(last).long().unbind(dim=1)
-    return points._replace(visible=points.visible & ~mask[y, x])
+    free = ~mask[y, x]
+    return points._replace(visible=points.visible & free, confidence=points.confidence * free)
 
 
 def sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> Float[Tensor, "k c"]:
@@ -308,6 +310,8 @@ def track(
         given = check_points(points, first)
         ignored = _mask_of(ignore, reference)
         check_ignored(ignored, first, None if points is None else given)
+        if ignored is not None and ignored.all():
+            raise FlowError("every pixel of the reference frame is ignored; leave some to track")
         encoded = estimator.encode(first)
         shape = first.shape[:2] if points is None else (len(given),)
         position = given.astype(np.float32).reshape(*shape, 2)
@@ -401,10 +405,15 @@ def check_ignored(
     """Check a mask of ignored pixels.
 
     Raises:
-        FlowError: It has another size than the frame, or one of the points is in it.
+        FlowError: It is not a mask of the frame's size, or one of the points is in it.
     """
     if ignored is None:
         return
+    if not isinstance(ignored, np.ndarray) or ignored.dtype != bool or ignored.ndim != 2:
+        raise FlowError(
+            "a mask of ignored pixels is an array of bool, height x width; compare other values "
+            "with a number, such as mask > 127"
+        )
     check_same_size(
         {"the mask": ignored, "the frames": image}, remedy="give a mask of the frames' size"
     )
@@ -424,8 +433,11 @@ def _put_mask_aside(ignore: Ignored | None, number: int, folder: Path) -> Mask |
     """Keep the mask of a frame for later on the disk; one for all frames stays where it is."""
     if not callable(ignore):
         return ignore
+    mask = ignore(number)
+    if not isinstance(mask, np.ndarray):
+        return mask
     path = folder / f"{number}-mask.npy"
-    np.save(path, ignore(number))
+    np.save(path, mask)
     return path
 
 

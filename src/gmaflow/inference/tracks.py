@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from gmaflow.errors import FlowFileError, OutputError, counted
+from gmaflow.errors import FlowError, FlowFileError, OutputError, counted
 from gmaflow.io import atomic_write
 from gmaflow.io.flow_files import read_npz_arrays
 from gmaflow.io.paths import PathLike, require_file
@@ -112,7 +112,17 @@ class Tracks:
         Args:
             folder: The folder; it is made if needed.
             names: The file names of the frames' images.
+
+        Raises:
+            FlowError: There is not one name for each frame, or one has a space.
         """
+        if len(names) != len(self.positions):
+            raise FlowError(
+                f"there are {counted(len(names), 'name')} for "
+                f"{counted(len(self.positions), 'frame')}; give one for each"
+            )
+        if spaced := [name for name in names if name.split() != [name]]:
+            raise FlowError(f"COLMAP cannot match {spaced[0]!r}; give file names without spaces")
         numbers = np.cumsum(self.visible, axis=1) - 1  # of a point among the visible ones
         for name, places, seen in zip(names, self.positions, self.visible, strict=True):
             # In COLMAP the centre of the first pixel is (0.5, 0.5). There are no descriptors.

@@ -62,12 +62,15 @@ class MaskReader:
             if self._still is not None:
                 self._still = scale_image(self._still, clip.scale)
 
-    def mask(self, number: int, size: tuple[int, ...]) -> Bool[np.ndarray, "h w"]:
+    def mask(
+        self, number: int, size: tuple[int, ...], *, may_be_whole: bool = False
+    ) -> Bool[np.ndarray, "h w"]:
         """Return the mask of a frame.
 
         Args:
             number: The number of the frame, from 0.
             size: Its height and width.
+            may_be_whole: It may ignore every pixel.
 
         Raises:
             FlowError: There is no such mask, it has another size, or it ignores every pixel.
@@ -76,7 +79,7 @@ class MaskReader:
         assert image is not None
         self._check_size(image.shape[:2], size[:2])
         mask = _as_mask(image)
-        if mask.all():
+        if mask.all() and not may_be_whole:
             raise FlowError(
                 f"{self.path} ignores every pixel of frame {number}; white is ignored, black is "
                 "used: leave some pixels black"

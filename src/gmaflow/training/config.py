@@ -289,7 +289,7 @@ class TrainConfig:
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),
-            "disturbed_from": (0 <= self.disturbed_from < 1, "at least 0 and below 1"),
+            "disturbed_from": (0 <= self.disturbed_from < 1, "at least 0 and less than 1"),
             "decay": (0 <= self.decay <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
