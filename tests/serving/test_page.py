@@ -27,7 +27,14 @@ from tests.serving.conftest import (
 
 pytest.importorskip("playwright", reason="playwright is not installed: pip install '.[dev]'")
 
-from playwright.sync_api import Browser, FilePayload, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    FilePayload,
+    Page,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from tests.serving.screen import PATIENT, SIZE, Screen, file_of
 
@@ -585,6 +592,7 @@ def test_the_clip_plays_and_hidden_points_are_hollow(tracks: Screen) -> None:
 
 def test_each_tab_keeps_its_results(tracks: Screen, pan: bytes) -> None:
     page = tracks.page
+    go_to_frame(tracks, 3)
     before = tracks.picture("trails")
     page.get_by_role("tab", name="Tracks").press("ArrowLeft")
     expect(page.get_by_role("tab", name="Flow")).to_have_attribute("aria-selected", "true")
@@ -594,9 +602,75 @@ def test_each_tab_keeps_its_results(tracks: Screen, pan: bytes) -> None:
     assert tracks.picture("flow").std() > 1
     page.keyboard.press("w")
     expect(tracks.sentence).to_contain_text("6 frames tracked")
+    expect(page.locator("#pair-text")).to_have_text("frame 3 of 6")
     assert np.array_equal(tracks.picture("trails"), before)
     page.keyboard.press("w")
     expect(tracks.sentence).to_contain_text("5 pairs")
+
+
+def test_a_frame_that_arrives_in_the_other_tab_is_shown_afterwards(show: Open, pan: bytes) -> None:
+    screen = show("tab=tracks&model=small&iters=1&example=0")
+    page = screen.page
+    held: list[Route] = []
+    page.route("**/frames/1/frame", lambda route: held.append(route))  # noqa: PLW0108  built-ins are refused
+    track(screen, pan)
+    expect(page.locator("#pair-text")).to_have_text("frame 6 of 6")
+    before = screen.picture("trails")
+    page.locator("#pair").fill("1")
+    eventually_on(page, lambda: bool(held))
+    page.keyboard.press("w")
+    expect(screen.sentence).to_contain_text("5 pairs", timeout=PATIENT)
+    with page.expect_response("**/frames/1/frame"):
+        held.pop().continue_()
+    page.wait_for_timeout(300)
+    page.keyboard.press("w")
+    expect(page.locator("#pair-text")).to_have_text("frame 2 of 6")
+    screen.wait_for_change("trails", before)
+
+
+def eventually_on(page: Page, there: Callable[[], bool]) -> None:
+    """Wait until something is so, while the page goes on."""
+    for _ in range(100):
+        if there():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not come to be")
+
+
+def test_an_upload_is_not_replaced_by_the_clip_of_the_other_tab(show: Open, pan: bytes) -> None:
+    screen = show("tab=tracks&model=small&iters=1&example=0")
+    page = screen.page
+    sent: list[Route] = []
+
+    def hold_first(route: Route) -> None:
+        sent.append(route)
+        if len(sent) > 1:
+            route.continue_()
+
+    page.route("**/api/jobs", hold_first)
+    screen.give(FilePayload(name="first.mp4", mimeType="video/mp4", buffer=pan))
+    eventually_on(page, lambda: len(sent) == 1)
+    page.get_by_role("tab", name="Flow").click()
+    screen.give(FilePayload(name="second.mp4", mimeType="video/mp4", buffer=pan))
+    expect(screen.sentence).to_contain_text("5 pairs", timeout=PATIENT)
+    page.get_by_role("tab", name="Tracks").click()
+    sent[0].continue_()
+    expect(screen.sentence).to_contain_text("6 frames tracked", timeout=PATIENT)
+    assert len(sent) == 2
+
+
+def test_points_of_boxes_are_not_too_many(show: Open) -> None:
+    count = """async (sizes) => {
+      const { chosenPoints } = await import("/static/marks.js");
+      const marks = sizes.map(([width, height]) => ({ x: 0, y: 0, width, height }));
+      const points = chosenPoints(marks);
+      return [points.length, Math.max(...points.map(([x]) => x))];
+    }"""
+    page = show("tab=tracks&example=0").page
+    for sizes in ([[3515, 32]], [[30_000, 1]], [[3515, 32], [3000, 20], [3515, 5]]):
+        number, right = page.evaluate(count, sizes)
+        assert number <= 2000
+        assert right > 0.97 * sizes[-1][0]
 
 
 def test_bad_clips_get_a_sentence(show: Open, tmp_path: Path) -> None:

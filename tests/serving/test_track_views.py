@@ -3,18 +3,31 @@
 import csv
 import io
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.datastructures import UploadFile
 
-from gmaflow.inference import read_tracks
-from gmaflow.io import VideoReader
-from gmaflow.serving.job_queue import TRACKING_JOBS, FairQueue
-from gmaflow.serving.jobs import Footage, Job, JobRequest, Size
+from gmaflow.inference import TrackedFrame, read_tracks
+from gmaflow.inference.planning import CUT
+from gmaflow.io import VideoReader, decode_image
+from gmaflow.serving import Limits
+from gmaflow.serving.job_queue import TRACKING_JOBS, JobQueue
+from gmaflow.serving.jobs import Footage, Job, JobRequest, Size, track_name
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.track_views import (
+    MOST_POINTS,
+    TRACK_FILES,
+    parse_points,
+    pixel_grid,
+    save_tracks,
+)
+from gmaflow.serving.uploads import Deadline, read_images
 from tests.conftest import random_images
+from tests.inference.test_engine import least_memory
 from tests.serving.conftest import (
     PAN_SIZE,
     SHIFT,
@@ -110,12 +123,50 @@ def test_a_place_of_any_frame_leads_to_the_reference(site: Running, tracked: str
     # What comes into the frame from the right was not there before.
     answer = site.client.get(f"{tracked}/frames/5/origin", params={"x": 126, "y": 12})
     assert answer.status_code == 404
-    assert "was not found in the reference frame, 3" in answer.json()["error"]
+    assert "of this frame was not found in the reference frame;" in answer.json()["error"]
 
 
 def test_a_grid_is_the_default(site: Running, tracked: str) -> None:
     answer = site.client.get(f"{tracked}/tracks/values")
     assert int(answer.headers["X-Points"]) == 24 * 32
+
+
+@pytest.mark.parametrize("size", [Size(3515, 32), Size(32, 3515), Size(16, 34_000), Size(700, 700)])
+def test_the_grid_of_a_narrow_frame_is_not_too_large(tmp_path: Path, size: Size) -> None:
+    footage = Footage("clip", ResultFolder(tmp_path / "0"), 2, size, size)
+    job = Job("a", footage, JobRequest(("m",), 1, reference=0))
+    assert MOST_POINTS / 4 < len(parse_points(job, None)) <= MOST_POINTS
+
+
+def test_files_of_points_do_not_stay_on_the_disk(site: Running, tracked: str) -> None:
+    folder = site.queue.find(tracked.rsplit("/", 1)[1]).footage.folder.path
+    before = sorted(folder.rglob("*"))
+    for x in range(3):
+        for name in TRACK_FILES:
+            site.client.get(f"{tracked}/tracks/{name}", params={"points": f"{x},1"})
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_what_moves_is_remembered_while_it_is_hidden_or_the_camera_unknown(tmp_path: Path) -> None:
+    size = Size(64, 48)
+    footage = Footage("clip", ResultFolder(tmp_path / "0"), 4, size, size)
+    job = Job("a", footage, JobRequest(("m",), 1, reference=0))
+    square, hole = (slice(10, 20), slice(10, 20)), (slice(10, 15), slice(10, 20))
+
+    def save(number: int, visible: np.ndarray) -> np.ndarray:
+        positions = pixel_grid((48, 64))
+        positions[square] += 5 * number
+        save_tracks(job, TrackedFrame(number, 0, positions, visible, visible.astype(np.float32)))
+        moving: np.ndarray = footage.folder.load(f"{track_name(number)}-moving")
+        return moving
+
+    everything = np.ones((48, 64), bool)
+    save(0, everything)
+    assert save(1, everything)[square].min() > 200
+    partly = everything.copy()
+    partly[hole] = False
+    assert save(2, partly)[hole].min() > 200
+    assert save(3, ~everything)[square].min() > 200
 
 
 @pytest.mark.parametrize(
@@ -153,7 +204,7 @@ def test_bad_requests_get_a_sentence(site: Running, pan: bytes, tmp_path: Path) 
     one = write_clip(tmp_path / "one.mp4", [texture(*SIZE)])
     for content, fields, message in (
         (pan, {"reference": "6"}, "there is no frame 6; frames are numbered 0 to 5"),
-        (pan, {"reference": "-1"}, "there is no frame -1"),
+        (b"not read", {"reference": "-1"}, "there is no frame -1"),
         (pan, {"reference": "0", "model": "gma", "compare_model": "small"}, "one model"),
         (one, {"reference": "0"}, "fewer than two frames"),
     ):
@@ -191,6 +242,37 @@ def test_frames_may_be_images(site: Running) -> None:
         answer = site.client.post("/api/jobs", files=wrong, data=fields)
         assert answer.status_code in (400, 422)
         assert message in answer.json()["error"]
+
+
+def test_each_image_is_decoded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    decode = Mock(wraps=decode_image)
+    monkeypatch.setattr("gmaflow.serving.uploads.decode_image", decode)
+    uploads = [UploadFile(io.BytesIO(png(image))) for image in pan_frames(PAN_SIZE)]
+    folder, deadline = ResultFolder(tmp_path / "0"), Deadline(60.0)
+    footage = read_images(uploads, folder, Limits(clip_frames=3), deadline)
+    names = [call.kwargs["name"] for call in decode.call_args_list]
+    assert names == ["frame 1", "frame 2", "frame 3", "frame 4"]
+    assert (footage.frames, footage.notes) == (3, ("only the first 3 frames are used",))
+
+
+def test_the_example_is_tracked_smaller(site: Running) -> None:
+    fields = {"example": "1", "reference": "0", "model": "small", "iters": "1"}
+    status = site.wait(site.client.post("/api/jobs", data=fields).json()["url"])
+    assert (status["state"], status["truth"]) == ("done", False)
+    assert status["width"] * status["height"] <= site.queue.limits.track_pixels
+
+
+def test_tiles_are_noted(weight_files: tuple[str, str], tmp_path: Path) -> None:
+    memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
+    clip = write_clip(tmp_path / "wide.mp4", [np.tile(texture(192, 320), (1, 2, 1))] * 2)
+    with running(
+        ModelRegistry(weight_files, device="cpu", max_memory=str(memory)), work_pixels=10**6
+    ) as site:
+        fields = {"reference": "0", "model": "small", "iters": "1"}
+        answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", clip)}, data=fields)
+        status = site.wait(answer.json()["url"])
+        assert status["state"] == "done", status["error"]
+        assert "computed in tiles" in status["notes"][-1]
 
 
 def test_a_cut_ends_the_tracks(site: Running, tmp_path: Path) -> None:
@@ -240,6 +322,8 @@ def test_tracking_stops_when_it_is_cancelled_or_takes_too_long(
         status = site.wait(url)
         assert status["state"] == "cancelled"
         assert site.queue.find(status["id"]).tracking is None
+        answer = site.client.get(f"{url}/frames/5/still")
+        assert "frame 5 is not tracked; the job is cancelled" in answer.json()["error"]
         # What it has is kept.
         assert site.client.get(f"{url}/tracks/tracks.csv").status_code == 200
         url = site.client.post("/api/jobs", files=files, data=fields).json()["url"]
@@ -249,16 +333,19 @@ def test_tracking_stops_when_it_is_cancelled_or_takes_too_long(
         assert "a frame took longer than 0.05 s" in status["error"]
 
 
-def test_few_jobs_track_at_a_time_and_others_pass(tmp_path: Path) -> None:
+def test_few_jobs_track_at_a_time_and_others_pass(models: ModelRegistry, tmp_path: Path) -> None:
     footage = Footage("clip", ResultFolder(tmp_path / "0"), 3, Size(8, 8), Size(8, 8))
     track, flow = JobRequest(("m",), 1, reference=1), JobRequest(("m",), 1)
-    jobs = [Job("a", footage, track), Job("a", footage, flow), Job("b", footage, track)]
-    assert [task.pair for task in jobs[0].todo] == [1, 0, 2]
-    waiting = FairQueue()
-    for job in jobs:
-        waiting.add(job)
-    begun = {jobs[2]}
-    may_run = lambda job: job.request.reference is None or job in begun  # noqa: E731
-    assert [waiting.take(may_run) for _ in range(3)] == [jobs[1], jobs[2], None]
-    assert len(waiting) == 1
-    assert TRACKING_JOBS >= 1
+    begun = [Job("a", footage, track, tracking=iter(())) for _ in range(TRACKING_JOBS)]
+    new, other = Job("b", footage, track), Job("b", footage, flow)
+    assert [task.pair for task in new.todo] == [1, 0, 2]
+    queue = JobQueue(models, Limits())
+    queue._jobs = {job.id: job for job in (*begun, new, other)}
+    assert [queue._may_run(job) for job in (*begun, new, other)] == [
+        *[True] * TRACKING_JOBS,
+        False,
+        True,
+    ]
+    begun[0].tracking = None  # it is over
+    assert queue._may_run(new)
+    queue._folder.cleanup()

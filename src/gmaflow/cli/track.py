@@ -61,7 +61,6 @@ TOLD = 1e9
 _BYTES = 8 + 1 + 4  # position, visible, confidence
 _FRAME_BYTES = 330  # for each pixel, of up to seven frames and their features
 _DENSE_BYTES = 300  # for each pixel that is tracked, measured
-_POINTS_ACROSS = 24  # of the shorter side, for the default grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +253,7 @@ def choose_points(
     """
     import numpy as np
 
-    from gmaflow.inference import grid_points
+    from gmaflow.inference import default_spacing, grid_points
     from gmaflow.io.images import check_same_size
 
     if options.points or options.points_file:
@@ -269,7 +268,7 @@ def choose_points(
         )
     if masks is not None:
         mask &= ~masks.mask(options.reference, (height, width))
-    spacing = options.grid or max(1, round(min(height, width) / _POINTS_ACROSS))
+    spacing = options.grid or default_spacing(height, width)
     points = grid_points(height, width, spacing, mask=mask)
     if not len(points):
         what = f"{options.mask} selects" if options.mask else f"{options.ignore} leaves"

@@ -29,7 +29,14 @@ from gmaflow.inference.sequence import (
     estimate_pairs,
     estimate_video,
 )
-from gmaflow.inference.tracks import TrackedFrame, Tracks, grid_points, read_tracks, st_map
+from gmaflow.inference.tracks import (
+    TrackedFrame,
+    Tracks,
+    default_spacing,
+    grid_points,
+    read_tracks,
+    st_map,
+)
 from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
 
@@ -61,6 +68,7 @@ __all__ = [
     "as_backend",
     "as_precision",
     "cut_score",
+    "default_spacing",
     "estimate",
     "estimate_pairs",
     "estimate_video",

@@ -119,6 +119,8 @@ class Tracker:
         self._steps = 0
         self.flows = 0
         """How many flows were estimated; both ways count as two."""
+        self.in_tiles = False
+        """Whether one of them was estimated in tiles."""
 
     @property
     def points(self) -> Points:
@@ -163,8 +165,10 @@ class Tracker:
         """Follow the points over a long gap, and by a step where that leaves many in doubt."""
         last = self._moments[-1]
         age = last.age + 1
-        flow = self._estimator.match(source.frame, frame).flow.float()
+        match = self._estimator.match(source.frame, frame)
+        flow = match.flow.float()
         self.flows += 2
+        self.in_tiles |= match.in_tiles
         name = _gap_name(source, age)
         sure = self._trust.get(name, 1.0) >= MOST
         given = DOUBT if sure else 0.0
@@ -327,7 +331,7 @@ def track(
         for way in ways:
             tracker = Tracker(estimator, encoded, given, ignored)
             for number, found in _follow(tracker, first, way, cut_threshold):
-                yield _as_arrays(number, reference, shape, found)
+                yield _as_arrays(number, reference, shape, found, in_tiles=tracker.in_tiles)
     if reference == number == 0:
         raise ImageError("there is one frame; tracks need at least two")
 
@@ -357,7 +361,7 @@ def _follow(
 
 
 def _as_arrays(
-    number: int, reference: int, shape: tuple[int, ...], found: Points | None
+    number: int, reference: int, shape: tuple[int, ...], found: Points | None, *, in_tiles: bool
 ) -> TrackedFrame:
     if found is None:
         nowhere = np.full((*shape, 2), np.nan, np.float32)
@@ -372,6 +376,7 @@ def _as_arrays(
         position.reshape(*shape, 2),
         visible.reshape(shape),
         confidence.reshape(shape),
+        in_tiles=in_tiles,
     )
 
 

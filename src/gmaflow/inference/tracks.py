@@ -18,6 +18,8 @@ from gmaflow.io import atomic_write
 from gmaflow.io.flow_files import read_npz_arrays
 from gmaflow.io.paths import PathLike, require_file
 
+POINTS_ACROSS = 24
+"""Points of the default grid along the shorter side of a frame."""
 SUFFIXES = (".npz", ".csv")
 """Files that `Tracks.save` writes."""
 _DESCRIPTOR_LENGTH = 128  # what COLMAP expects
@@ -41,6 +43,8 @@ class TrackedFrame:
     enough."""
     cut: bool = False
     """Whether there is a cut between this frame and the reference."""
+    in_tiles: bool = False
+    """Whether a flow until here was estimated in tiles to save memory; see `Flow.in_tiles`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +185,11 @@ def read_tracks(path: PathLike) -> Tracks:
     floats = (array.astype(np.float32) for array in (points, positions, confidence))
     points, positions, confidence = floats
     return Tracks(points, int(reference), positions, visible, confidence)
+
+
+def default_spacing(height: int, width: int) -> int:
+    """Return the distance between the points of the default grid."""
+    return max(1, round(min(height, width) / POINTS_ACROSS))
 
 
 def grid_points(

@@ -360,7 +360,9 @@ class JobQueue:
                 reference=job.request.reference or 0,
                 watch=lambda _: self._check_time(job),
             )
-        save_tracks(job, next(job.tracking))
+        found = next(job.tracking)
+        save_tracks(job, found)
+        job.in_tiles = job.in_tiles or found.in_tiles
 
     def _check_time(self, job: Job) -> None:
         """Stop the current task if its job was stopped or abandoned, or its time is over."""

@@ -231,6 +231,8 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     models = shared.check_request(iters, model, compare_model)
     if reference is not None and len(models) > 1:
         raise ApiError(422, "tracks are made with one model; leave compare_model out")
+    if reference is not None and reference < 0:
+        raise ApiError(422, f"there is no frame {reference}; frames are numbered from 0")
     pair = (image1 is not None, image2 is not None)
     given = (all(pair), clip is not None, bool(frames), example)
     if any(pair) != all(pair) or sum(given) != 1:
@@ -247,8 +249,8 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
         elif image1 is not None and image2 is not None:
             footage = read_pair(image1, image2, folder, limits, deadline)
         else:
-            footage = read_example(folder)
-        if reference is not None and not 0 <= reference < footage.frames:
+            footage = read_example(folder, None if reference is None else limits)
+        if reference is not None and reference >= footage.frames:
             last = footage.frames - 1
             raise ApiError(422, f"there is no frame {reference}; frames are numbered 0 to {last}")
         return footage
@@ -504,15 +506,17 @@ async def tracks(
     if not job.state.over or not job.done:
         raise ApiError(409, f"the tracks are not finished; the job is {job.state}")
     async with job.making_files:
-        path = await shared.draw(lambda: track_file(job, chosen, file))
-    return FileResponse(path, filename=file, media_type=TRACK_FILES[file])
+        packed = await shared.draw(lambda: track_file(job, chosen, file))
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(packed, media_type=TRACK_FILES[file], headers=headers)
 
 
 def check_tracked(job: Job, frame: int) -> None:
     """Raise `ApiError` if a frame has no tracks yet, or never will."""
     check_tracks(job, wanted=True)
     if frame not in job.tracked_frames():
-        raise ApiError(409, f"frame {frame} is not tracked yet; the job is {job.state}")
+        yet = "" if job.state.over else " yet"
+        raise ApiError(409, f"frame {frame} is not tracked{yet}; the job is {job.state}")
 
 
 def check_tracks(job: Job, *, wanted: bool) -> None:

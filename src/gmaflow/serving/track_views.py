@@ -3,17 +3,18 @@
 A job that tracks follows every pixel of its reference frame, so that points can be chosen later.
 """
 
-import hashlib
 from collections.abc import Callable
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from jaxtyping import Float32, Int, UInt8
 
 from gmaflow import viz
 from gmaflow.errors import FlowError
-from gmaflow.inference import TrackedFrame, Tracks, fit_camera, grid_points
+from gmaflow.inference import TrackedFrame, Tracks, default_spacing, fit_camera, grid_points
 from gmaflow.inference.camera import project
 from gmaflow.io import VideoWriter
 from gmaflow.serving.http_errors import ApiError
@@ -28,7 +29,6 @@ TRAIL = 12
 """Frames that a trail of the video goes back."""
 NEAREST = 2.0
 """Pixels within which a tracked pixel is taken for what is at a place."""
-_POINTS_ACROSS = 24  # of the shorter side, if no points are chosen; as in `gmaflow track`
 
 
 def save_tracks(job: Job, found: TrackedFrame) -> None:
@@ -36,7 +36,8 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
 
     The camera's motion is that from the reference to the frame, so it does not drift. What has
     moved by itself until the frame before counts less, so that the camera does not change over to
-    an object that comes to cover more than the backdrop.
+    an object that comes to cover more than the backdrop. A pixel that is hidden, or in a frame that
+    shows too little for the camera's motion, counts as in the frame before.
     """
     folder, name = job.footage.folder, track_name(found.number)
     values = [found.positions, found.visible[..., None], found.confidence[..., None]]
@@ -48,14 +49,16 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
     elif not found.cut:
         flow = found.positions - pixel_grid(found.visible.shape)
         before = found.number + (1 if found.number < found.reference else -1)
-        rest = 1 - folder.load(f"{track_name(before)}-moving") / np.float32(255)
+        moving = folder.load(f"{track_name(before)}-moving")
+        rest = 1 - moving / np.float32(255)
         try:
             camera = fit_camera(flow, found.confidence * found.visible * rest)
         except FlowError:  # too little is still visible
             pass
         else:
             homography = camera.homography
-            moving = np.rint(255 * camera.moving * found.visible).astype(np.uint8)
+            now = np.rint(255 * camera.moving).astype(np.uint8)
+            moving = np.where(found.visible, now, moving)
     folder.save(f"{name}-camera", homography)
     folder.save(f"{name}-moving", moving)
 
@@ -74,7 +77,9 @@ def parse_points(job: Job, text: str | None) -> Points:
     """
     size = job.footage.size
     if text is None:
-        spacing = max(1, round(min(size.height, size.width) / _POINTS_ACROSS))
+        spacing = default_spacing(size.height, size.width)
+        while ceil(size.height / spacing) * ceil(size.width / spacing) > MOST_POINTS:
+            spacing += 1
         return grid_points(size.height, size.width, spacing).astype(int)
     pieces = [piece for piece in text.split(";") if piece]
     if not pieces:
@@ -125,8 +130,8 @@ def find_origin(job: Job, frame: int, x: float, y: float) -> tuple[int, int]:
     if distance[row, column] > NEAREST:
         raise ApiError(
             404,
-            f"what is at {x:g},{y:g} of frame {frame + 1} was not found in the reference frame, "
-            f"{(job.request.reference or 0) + 1}; track from this frame",
+            f"what is at {x:g},{y:g} of this frame was not found in the reference frame; track "
+            "from this frame",
         )
     return int(column), int(row)
 
@@ -182,18 +187,19 @@ TRACK_FILES = {
 """Files of tracks, and their media types."""
 
 
-def track_file(job: Job, points: Points, name: str) -> Path:
-    """Return a file with the tracks of some points, which is written on the first request."""
-    chosen = hashlib.sha256(points.tobytes()).hexdigest()[:16]
+def track_file(job: Job, points: Points, name: str) -> bytes:
+    """Return a file with the tracks of some points.
 
-    def write(path: Path) -> None:
-        tracks = read_tracks(job, points)
+    It is not kept: each choice of points makes another, and together they could fill the disk.
+    """
+    tracks = read_tracks(job, points)
+    with TemporaryDirectory(dir=job.footage.folder.path, ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / name
         if path.suffix == ".mp4":
             write_trails(path, job, tracks)
         else:
             in_original_pixels(job, tracks).save(path)
-
-    return job.footage.folder.make_once(f"{chosen}-{name}", write)
+        return path.read_bytes()
 
 
 def in_original_pixels(job: Job, tracks: Tracks) -> Tracks:

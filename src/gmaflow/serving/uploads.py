@@ -4,7 +4,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from io import SEEK_SET, IOBase, RawIOBase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import cast
 
@@ -93,14 +93,16 @@ class WatchedFile(RawIOBase):
         return True
 
 
-def read_example(folder: ResultFolder) -> Footage:
-    """Read the built-in example."""
+def read_example(folder: ResultFolder, limits: Limits | None = None) -> Footage:
+    """Read the built-in example; with limits at the working size, without the true flow."""
     example = load_example()
-    folder.save(frame_name(0), example.image1)
-    folder.save(frame_name(1), example.image2)
-    folder.save("truth", example.flow.array)
-    size = size_of(example.image1)
-    return Footage("pair", folder, 2, size, size, truth=True)
+    original = size_of(example.image1)
+    size = original if limits is None else working_size(original, limits)
+    for number, frame in enumerate((example.image1, example.image2)):
+        folder.save(frame_name(number), resize(frame, size))
+    if limits is None:
+        folder.save("truth", example.flow.array)
+    return Footage("pair", folder, 2, size, original, truth=limits is None)
 
 
 def read_pair(
@@ -173,11 +175,11 @@ def read_images(
             )
             yield image
 
-    frames = list(islice(decode(), 1))
-    most = min(limits.clip_frames, max(2, limits.clip_pixels // (frames[0].size // 3)))
-    return save_frames(
-        islice(decode(), most + 1), folder, limits, most=most, fps=IMAGES_FPS, tolerant=False
-    )
+    frames = decode()
+    first = next(frames)
+    most = min(limits.clip_frames, max(2, limits.clip_pixels // (first.size // 3)))
+    used = chain([first], islice(frames, most))  # one more tells whether the clip is longer
+    return save_frames(used, folder, limits, most=most, fps=IMAGES_FPS, tolerant=False)
 
 
 def save_frames(

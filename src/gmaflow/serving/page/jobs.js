@@ -31,9 +31,10 @@ export async function run(source, reference = 0) {
     mine.stopWatching();
     if (before) forgetJob(before.id).catch(() => {}); // it is no longer needed
     mine.continuing = source === stateOf(tab).source;
-    if (tab === "tracks") prepareMarks(mine.continuing, reference);
-    else forgetAssets();
-    following = true;
+    if (tab === "tracks") {
+      prepareMarks(mine.continuing, reference);
+      following = true;
+    } else forgetAssets();
     setIn(tab, { source, pair: reference, iteration: null, stepFlow: null });
     mine.stopWatching = watchJob(started.id, (job) => follow(tab, job), (error) => fail(tab, error));
   } catch (error) {
@@ -102,7 +103,7 @@ export function showJob(before = null) {
   showPair();
 }
 
-let following = true; // show each frame when it is tracked, until the user goes to another
+let following = true; // in the tab of tracks: show each frame when it is tracked, until the user goes to another
 
 // Frames before the reference are tracked first, from late to early.
 function newestFrame({ reference, tracked_frames: frames }) {
@@ -121,8 +122,10 @@ export const isReady = (job, pair) => job?.done_pairs?.includes(pair) ?? false;
 // Go to a pair or a frame of a clip. If the pair is not ready, it is computed next.
 export function goToPair(pair) {
   const { job, tab } = store.state;
-  following = false;
-  if (tab === "tracks") return showFrame(pair);
+  if (tab === "tracks") {
+    following = false;
+    return showFrame(pair);
+  }
   store.set({ pair });
   if (job?.state === "running" && !isReady(job, pair)) seekPair(job.id, pair).catch(() => {});
   return showPair();

@@ -12,10 +12,17 @@ let corner = null; // the mark whose second corner comes next: a box drawn with 
 
 export const isBox = (mark) => mark.width !== undefined;
 
-// The points of a mark: its own, or a grid in its box.
-export function pointsOf(mark) {
-  if (!isBox(mark)) return [[mark.x, mark.y]];
-  const step = Math.max(1, Math.floor(Math.min(mark.width, mark.height) / ACROSS));
+// The points of each mark: its own, or a grid in its box. Boxes share what one request may have.
+export function pointsOfEach(marks) {
+  const boxes = marks.filter(isBox).length;
+  const most = Math.max(1, Math.floor((MOST_POINTS - (marks.length - boxes)) / boxes));
+  return marks.map((mark) => (isBox(mark) ? gridIn(mark, most) : [[mark.x, mark.y]]));
+}
+
+function gridIn(mark, most) {
+  const { width, height } = mark;
+  const least = Math.max(Math.sqrt((width * height) / most), width / most, height / most);
+  const step = Math.max(Math.ceil(least), Math.floor(Math.min(width, height) / ACROSS));
   const along = (start, size) => {
     const count = Math.max(1, Math.floor(size / step));
     const first = start + Math.floor((size - 1 - (count - 1) * step) / 2);
@@ -39,7 +46,7 @@ export function colorOf({ x, y }, { width, height }) {
 
 // All points to show, or null for the server's grid.
 export function chosenPoints(marks) {
-  return marks.length ? marks.flatMap(pointsOf).slice(0, MOST_POINTS) : null;
+  return marks.length ? pointsOfEach(marks).flat().slice(0, MOST_POINTS) : null;
 }
 
 const boxOf = (a, b) => ({
@@ -84,13 +91,16 @@ export function dragMark(pixel, near) {
 export const clearMarks = () => store.set({ marks: [] });
 export const chooseTool = (tool) => store.set({ tool });
 
-// Move marks to where their points are in another frame, which becomes the reference.
+// Move marks to where their points are in another frame, which becomes the reference. They stay if the
+// trails are those of other marks.
 export function moveMarks(marks, trails, frame, size) {
+  const counts = pointsOfEach(marks).map(({ length }) => length);
+  if (trails.count !== counts.reduce((sum, count) => sum + count, 0)) return marks;
   let first = 0;
-  return marks.map((mark) => {
-    const count = pointsOf(mark).length;
+  return marks.map((mark, index) => {
+    const count = counts[index];
     const moves = [];
-    for (let k = first; k < first + count && k < trails.count; k++) {
+    for (let k = first; k < first + count; k++) {
       const [from, to] = [trails.at(trails.reference, k), trails.at(frame, k)];
       if (Number.isFinite(to.x)) moves.push([to.x - from.x, to.y - from.y]);
     }

@@ -10,13 +10,13 @@ import { store, switchTab } from "./store.js";
 
 export const TABS = ["flow", "tracks"];
 
-// A tab without an input takes the clip of the other.
+// A tab without an input takes the clip of the other, unless one is being sent.
 export function openTab(tab) {
   if (tab === store.state.tab) return;
   const { source } = store.state;
   switchTab(tab);
   if (store.state.source) showJob();
-  else if (source?.fields.clip || source?.fields.frames) run(source);
+  else if (!store.state.sending && (source?.fields.clip || source?.fields.frames)) run(source);
   else showStatus();
 }
 

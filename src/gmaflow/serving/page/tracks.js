@@ -52,7 +52,8 @@ export async function showFrame(number) {
   wanted = key;
   try {
     const found = await loadFrame(job, number);
-    if (key !== wanted || store.state.job?.id !== job.id) return;
+    if (key !== wanted) return;
+    if (store.state.job?.id !== job.id) return void (wanted = null); // in another tab: load it again later
     const begins = store.state.assets?.job.id !== job.id;
     store.set({ assets: found });
     if (begins && store.state.source !== framed) resetCamera();
