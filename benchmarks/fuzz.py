@@ -270,7 +270,7 @@ def clip_seeds(folder: Path) -> dict[str, bytes]:
     """Return a clip of flow in every format of one file, by suffix."""
     import numpy as np
 
-    from gmaflow.io.clips import CLIP_SUFFIXES, create_clip
+    from gmaflow.io import CLIP_SUFFIXES, create_clip
 
     flow = np.random.default_rng(4).normal(0, 5, (20, 24, 2)).astype(np.float32)
     found = {}
