@@ -36,7 +36,7 @@ ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
 GROWTH_INTERVAL = 200
 """Good steps after which the loss scale doubles. torch's 2,000 are too many: if one step in a
-thousand overflows, the scale falls until small gradients vanish, and training fails."""
+thousand overflows, the scale falls until small gradients vanish."""
 CONTINUATION_RATE = 2.0
 """How much higher the learning rate of the continuation is."""
 ERASED_SIDES = (6, 12)
