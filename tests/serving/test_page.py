@@ -659,6 +659,26 @@ def test_an_upload_is_not_replaced_by_the_clip_of_the_other_tab(show: Open, pan:
     assert len(sent) == 2
 
 
+def test_what_is_given_before_the_models_are_known_waits_for_them(show: Open, pan: bytes) -> None:
+    """Otherwise the clip is sent for the wrong tab, and with the wrong settings."""
+    screen = show("tab=tracks&model=small&iters=2&example=0")
+    page = screen.page
+    asked: list[Route] = []
+    sent: list[Route] = []
+    page.route("**/api/models", lambda route: asked.append(route))  # noqa: PLW0108  built-ins are refused
+    page.route("**/api/jobs", lambda route: sent.append(route))  # noqa: PLW0108
+    page.reload()
+    eventually_on(page, lambda: bool(asked))
+    screen.give(FilePayload(name="pan.mp4", mimeType="video/mp4", buffer=pan))
+    page.wait_for_timeout(200)
+    with page.expect_response("**/version"):
+        asked.pop().continue_()
+    eventually_on(page, lambda: bool(sent))
+    sent.pop().continue_()
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("2 refinements · 6 frames tracked")
+
+
 def test_points_of_boxes_are_not_too_many(show: Open) -> None:
     count = """async (sizes) => {
       const { chosenPoints } = await import("/static/marks.js");

@@ -47,19 +47,24 @@ export function runExample() {
 
 export const pickFiles = () => byId("files").click();
 
-export function setUpIntake() {
+// Files that come before the settings are known wait for them: a job is sent with its settings.
+export function setUpIntake(ready) {
+  const take = (files) => {
+    const given = [...files]; // the picker empties its own list
+    ready.catch(() => {}).then(() => accept(given));
+  };
   const picker = byId("files");
   byId("open").addEventListener("click", pickFiles);
   byId("example").addEventListener("click", runExample);
   picker.addEventListener("change", () => {
-    accept([...picker.files]);
+    take(picker.files);
     picker.value = ""; // so that the same file can be picked again
   });
-  document.addEventListener("paste", (event) => accept([...event.clipboardData.files]));
-  setUpDrop(byId("drop"));
+  document.addEventListener("paste", (event) => take(event.clipboardData.files));
+  setUpDrop(byId("drop"), take);
 }
 
-function setUpDrop(curtain) {
+function setUpDrop(curtain, take) {
   const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
   document.addEventListener("dragenter", (event) => {
     if (carriesFiles(event)) curtain.hidden = false;
@@ -75,6 +80,6 @@ function setUpDrop(curtain) {
     if (!carriesFiles(event)) return;
     event.preventDefault();
     curtain.hidden = true;
-    accept([...event.dataTransfer.files]);
+    take(event.dataTransfer.files);
   });
 }

@@ -13,6 +13,7 @@ import { store } from "./store.js";
 import {
   openTab,
   readAddress,
+  readSettings,
   setUpDownloads,
   setUpSettings,
   setUpStatus,
@@ -71,12 +72,20 @@ function showAssets(state) {
   if (gone && state.tab === "flow") store.set({ main: "attention" });
 }
 
+// The settings of the address, for the models of the server.
+async function chooseSettings() {
+  const models = await listModels();
+  store.set({ models, ...readSettings(models) });
+}
+
 async function start() {
   setUpTheme();
   setUpTabs();
   setUpStatus();
   setUpSettings();
-  setUpIntake();
+  const { tab, example } = readAddress();
+  const ready = chooseSettings();
+  setUpIntake(ready);
   setUpInspector();
   setUpPointList();
   setUpMarks();
@@ -94,13 +103,12 @@ async function start() {
   onCamera(({ zoom }) => (byId("zoom-text").textContent = `${Math.round(100 * zoom)} %`));
   arrange(store.state);
 
+  if (tab !== store.state.tab) openTab(tab);
+  else if (!example) showStatus();
+
   try {
-    const models = await listModels();
-    const { settings, tab, example } = readAddress(models);
-    store.set({ models, ...settings });
-    if (tab !== store.state.tab) openTab(tab);
-    else if (example) runExample();
-    else showStatus();
+    await ready;
+    if (example) runExample();
     const version = await readVersion();
     byId("version").textContent = ` · gmaflow ${version.gmaflow}, torch ${version.torch}`;
   } catch (error) {

@@ -51,22 +51,24 @@ export function setUpTabs() {
 
 const STEPS = [4, 8, 12, 16, 24, 32];
 
-// The initial settings: from the URL (/?tab=tracks&model=NAME&compare=NAME&iters=8&example=0), or the defaults.
-export function readAddress(models) {
-  const asked = new URLSearchParams(location.search);
+// The page begins as its URL says (/?tab=tracks&model=NAME&compare=NAME&iters=8&example=0), or with the defaults.
+const asked = new URLSearchParams(location.search);
+
+export const readAddress = () => ({
+  tab: TABS.includes(asked.get("tab")) ? asked.get("tab") : "flow",
+  example: asked.get("example") !== "0",
+});
+
+export function readSettings(models) {
   const named = (key) => models.find(({ name }) => name === asked.get(key))?.name;
   const usual = models.find((model) => model.default) ?? models[0];
   const model = named("model") ?? usual?.name ?? null;
   const compare = named("compare") ?? "";
   const iters = Number(asked.get("iters"));
   return {
-    settings: {
-      model,
-      compare: compare === model ? "" : compare,
-      iters: Number.isInteger(iters) && iters > 0 ? iters : store.state.iters,
-    },
-    tab: TABS.includes(asked.get("tab")) ? asked.get("tab") : "flow",
-    example: asked.get("example") !== "0",
+    model,
+    compare: compare === model ? "" : compare,
+    iters: Number.isInteger(iters) && iters > 0 ? iters : store.state.iters,
   };
 }
 
