@@ -50,7 +50,9 @@ class Remembering:
         self._known: dict[tuple[int, int], BatchEstimate] = {}
         self.device = estimator.device
 
-    def match(self, first: Frame, second: Frame, *, both_ways: bool = True) -> BatchEstimate:
+    def match(
+        self, first: Frame, second: Frame, *, both_ways: bool = True, watch: None = None
+    ) -> BatchEstimate:
         """Estimate both ways, or remember."""
         key = id(first), id(second)
         if key not in self._known:
@@ -281,6 +283,7 @@ def main() -> None:
     parser.add_argument("--size", default="160x224", metavar="HxW")
     parser.add_argument("--frames", type=int, default=24)
     parser.add_argument("--clips", type=int, default=50)
+    parser.add_argument("--first", type=int, default=0, metavar="CLIP", help="number of the first")
     parser.add_argument("--seed", type=int, default=2024)
     parser.add_argument("--textures", help="folder of images, of which the held-out ones are used")
     parser.add_argument("--weights")
@@ -307,13 +310,14 @@ def main() -> None:
     done: dict[str, dict[str, object]] = {}
     if options.output and options.output.exists():
         done = json.loads(options.output.read_text("utf-8"))
-    for number in range(options.clips):
+    numbers = range(options.first, options.first + options.clips)
+    for number in numbers:
         if str(number) not in done:
             clip = renderer.render_clip(number, options.frames)
             done[str(number)] = measure(estimator, clip, limited=options.limits)
             if options.output:
                 options.output.write_text(json.dumps(done, indent=1), "utf-8")
-    report({name: clip for name, clip in done.items() if int(name) < options.clips})
+    report({name: clip for name, clip in done.items() if int(name) in numbers})
 
 
 if __name__ == "__main__":
