@@ -28,6 +28,7 @@ from gmaflow.evaluation.metrics import (
     Averaging,
     ErrorSums,
     Figures,
+    as_plain,
     averaging_of,
     measure,
 )
@@ -542,10 +543,10 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
     results: dict[str, dict[str, object]] = {}
     for (group, start), sums in summary.with_combined().items():
         results.setdefault(group, {})[start] = {
-            "regions": _plain(sums.figures(averaging)),
+            "regions": _regions(sums, averaging),
             "histogram": sums.histogram.astype(int).tolist(),
             "sequences": {
-                scene: _plain(each.figures(averaging))
+                scene: _regions(each, averaging)
                 for scene, each in summary.scenes.get((group, start), {}).items()
             },
         }
@@ -566,10 +567,5 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _plain(figures: dict[str, Figures]) -> dict[str, dict[str, float | None]]:
-    return {
-        region: {
-            name: None if math.isnan(value) else value for name, value in asdict(found).items()
-        }
-        for region, found in figures.items()
-    }
+def _regions(sums: ErrorSums, averaging: Averaging) -> dict[str, dict[str, float | None]]:
+    return {region: as_plain(asdict(found)) for region, found in sums.figures(averaging).items()}
