@@ -237,15 +237,8 @@ def estimate_frames(
 ) -> tuple[int, list[str]]:
     """Estimate and write the pairs; returns how many were estimated, and why others were not.
 
-    Args:
-        frames: The frames.
-        estimator: The estimator.
-        options: The options of the verb.
-        finished: Numbers of pairs that are finished, with their flow if it is known.
-        save: Writes a pair; it runs in a thread of its own.
-
-    Raises:
-        ImageError: No pair could be used.
+    `finished` pairs are left out, by number and with their flow if it is known. `save` runs in a
+    thread of its own.
     """
     from gmaflow.inference import estimate_pairs
 
