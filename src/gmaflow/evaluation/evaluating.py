@@ -28,9 +28,9 @@ from gmaflow.evaluation.metrics import (
     Averaging,
     ErrorSums,
     Figures,
-    as_plain,
     averaging_of,
     measure,
+    without_nan,
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
@@ -568,4 +568,4 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
 
 
 def _regions(sums: ErrorSums, averaging: Averaging) -> dict[str, dict[str, float | None]]:
-    return {region: as_plain(asdict(found)) for region, found in sums.figures(averaging).items()}
+    return {region: without_nan(asdict(found)) for region, found in sums.figures(averaging).items()}

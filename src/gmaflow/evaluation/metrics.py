@@ -199,7 +199,7 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     return sums
 
 
-def as_plain(figures: Mapping[str, float]) -> dict[str, float | None]:
+def without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
     """Return figures as JSON can hold them: null for NaN."""
     return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
