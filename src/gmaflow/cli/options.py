@@ -106,15 +106,15 @@ class NotANumberError(FlowError):
 
 
 @_TYPES.primitive_rule
-def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Numbers, and those that may be left out, with an error in words."""
-    kinds: dict[object, type[int] | type[float]] = {int: int, int | None: int}
-    kinds |= {float: float, float | None: float}
+def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
+    """Numbers, with an error in words, and numbers and texts that may be left out."""
+    kinds: dict[object, type[int] | type[float] | type[str]] = {int: int, int | None: int}
+    kinds |= {float: float, float | None: float, str | None: str}
     kind = next((kinds[known] for known in kinds if info.type == known), None)
     if kind is None:
         return None
 
-    def read(texts: list[str]) -> int | float:
+    def read(texts: list[str]) -> int | float | str:
         try:
             return kind(texts[0])
         except ValueError:
