@@ -73,6 +73,17 @@ Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
 Iterations = int | Literal["auto"]
 """As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
 
+
+def _join_lines(text: str) -> str:
+    """Join the lines of an option's help, which is wrapped to the terminal; leave paragraphs."""
+    return text if "\n\n" in text else " ".join(text.split())
+
+
+# tyro's own function leaves lines apart that are indented, as those in a class are, and makes each
+# paragraph one long line.
+with suppress(AttributeError):  # it is private, and another version may not have it
+    tyro._strings.remove_single_line_breaks = _join_lines
+
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 

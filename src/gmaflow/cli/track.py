@@ -92,11 +92,10 @@ class TrackOptions(Reporting):
         tyro.conf.UseAppendAction,
         tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH"),
     ] = ()
-    """A file of tracks, a video with trails, a .colmap folder, or a folder for STMaps; can be
-    repeated."""
+    """A file of tracks, a video with trails, a .colmap folder, or a folder for STMaps."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     points: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")] = ()
-    """A point of the reference frame; can be repeated."""
+    """A point of the reference frame."""
     points_file: Annotated[Path | None, tyro.conf.arg(metavar="CSV")] = None
     """A file with x and y of a point in each line."""
     grid: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
