@@ -74,9 +74,9 @@ Iterations = int | Literal["auto"]
 """As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
 
 
-def _join_lines(text: str) -> str:
+def _join_lines(helptext: str) -> str:
     """Join the lines of an option's help, which is wrapped to the terminal; leave paragraphs."""
-    return text if "\n\n" in text else " ".join(text.split())
+    return helptext if "\n\n" in helptext else " ".join(helptext.split())
 
 
 # tyro's own function leaves lines apart that are indented, as those in a class are, and makes each
