@@ -34,7 +34,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     settings,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -230,7 +230,7 @@ def choose_points(
     if options.points or options.points_file:
         chosen = [*parse_points("--points", options.points), *read_points(options.points_file)]
         return np.array(chosen, np.float32)
-    height, width = frame_size(reader)
+    height, width = frame_size(reader, options.reference)
     mask = np.ones((height, width), bool)
     if options.mask is not None:
         mask = read_image(options.mask).mean(axis=2) > 127
@@ -266,12 +266,21 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
     return list(parse_points(str(path), [",".join(row) for row in rows]))
 
 
-def frame_size(reader: VideoReader) -> tuple[int, int]:
-    """The height and width of the frames as they are read."""
+def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
+    """The height and width of a frame as it is read.
+
+    Raises:
+        ImageError: There is no such frame.
+    """
+    from gmaflow.inference.tracking import no_such_frame
+
+    count = 0
     with closing(iter(reader)) as frames:
         for frame in frames:
-            return frame.image.shape[:2]
-    raise ImageError(reader.problem or f"{reader.path} has no frames")
+            if frame.number == number:
+                return frame.image.shape[:2]
+            count = frame.number + 1
+    raise no_such_frame(number, count)
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
