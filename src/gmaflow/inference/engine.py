@@ -297,11 +297,7 @@ Iterations: TypeAlias = int | Literal["auto"]
 
 
 def check_iters(iters: Iterations) -> tuple[int, float | None]:
-    """Return the largest number of refinements, and the change at which they stop.
-
-    Raises:
-        FlowError: It is neither 1 or more nor `auto`.
-    """
+    """Return the largest number of refinements, and the change at which they stop."""
     if iters == "auto":
         return MOST, SETTLED
     if not isinstance(iters, Integral) or iters < 1:
