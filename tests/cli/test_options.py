@@ -6,7 +6,7 @@ from gmaflow.cli.options import progress_bar, step_bar
 from tests.cli.conftest import Run
 
 
-def test_help_is_wrapped_to_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_wrapped_to_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     lines = run("video", "--help").out.splitlines()
     (scale,) = (line for line in lines if "--scale FLOAT" in line)

@@ -181,7 +181,10 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "t.npz", "--ignore", "part.png", "--mask", "part.png"), "selects no point"),
         (("-o", "maps.colmap", "--reference", "9"), "no frame 9"),
         (("-o", "t.npz", "--ignore", "each", "--reference", "6"), "no frame 6: the shot has 6"),
-        (("-o", "t.npz", "--ignore", "each", "--reference", "-1"), "no frame -1: the shot has 6"),
+        (
+            ("-o", "t.npz", "--ignore", "each", "--reference", "-1"),
+            "no frame -1; frames count from 0",
+        ),
         (("-o", "there.npz"), "exists"),
     ],
 )
@@ -227,3 +230,13 @@ def test_what_would_not_fit_is_said_beforehand(
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
     assert outcome.code == 0
     assert "tracking 48x64 keeps up to 0.0 GB, beside what the network takes" in outcome.err
+
+
+def test_a_damaged_reference_is_named(run: Run, fast: list[str], tmp_path: Path) -> None:
+    for number in range(4):
+        write_image(tmp_path / "shot" / f"{number}.png", np.zeros((48, 64, 3), np.uint8))
+    damaged = tmp_path / "shot" / "3.png"
+    damaged.write_bytes(damaged.read_bytes()[:60])
+    refused = run("track", tmp_path / "shot", "-o", tmp_path / "t.npz", "--reference", "3", *fast)
+    assert refused.code == 2
+    assert "3.png" in refused.err

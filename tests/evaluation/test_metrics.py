@@ -19,6 +19,7 @@ from gmaflow.evaluation.metrics import (
     ErrorSums,
     averaging_of,
     boundary_of,
+    finite_or_null,
     measure,
 )
 from tests.evaluation import plain
@@ -238,3 +239,8 @@ def test_the_figures_of_the_guide(pairs: FlowDataset) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
     for name in ("unmatched", "occ"):
         assert f"{np.count_nonzero(regions[name]):,}" in guide
+
+
+def test_json_holds_figures_without_nan_and_infinity() -> None:
+    figures = finite_or_null({"a": 1.5, "b": np.nan, "c": -np.inf})
+    assert json.loads(json.dumps(figures, allow_nan=False)) == {"a": 1.5, "b": None, "c": None}

@@ -679,6 +679,23 @@ def test_what_is_given_before_the_models_are_known_waits_for_them(show: Open, pa
     expect(screen.sentence).to_contain_text("2 refinements · 6 frames tracked")
 
 
+def test_what_is_given_first_comes_instead_of_the_example(show: Open) -> None:
+    screen = show("model=small&iters=2&example=0")
+    page = screen.page
+    asked: list[Route] = []
+    sent: list[str] = []
+    page.route("**/api/models", lambda route: asked.append(route))  # noqa: PLW0108  built-ins are refused
+    page.on("request", lambda one: sent.append(one.url) if one.method == "POST" else None)
+    page.goto(page.url.replace("&example=0", ""))
+    eventually_on(page, lambda: bool(asked))
+    screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((48, 64)))))
+    page.wait_for_timeout(200)
+    asked.pop().continue_()
+    screen.wait_for_results()
+    expect(screen.sentence).to_contain_text("64 x 48 · 2 refinements")
+    assert len(sent) == 1
+
+
 def test_points_of_boxes_are_not_too_many(show: Open) -> None:
     count = """async (sizes) => {
       const { chosenPoints } = await import("/static/marks.js");

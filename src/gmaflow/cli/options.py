@@ -81,7 +81,7 @@ def _join_lines(helptext: str) -> str:
 
 # tyro's own function leaves lines apart that are indented, as those in a class are, and makes each
 # paragraph one long line.
-with suppress(AttributeError):  # it is private, and another version may not have it
+if hasattr(tyro._strings, "remove_single_line_breaks"):  # private: not in every version
     tyro._strings.remove_single_line_breaks = _join_lines
 
 _TYPES = tyro.constructors.ConstructorRegistry()
@@ -273,7 +273,7 @@ class FootageOptions:
     end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
     """Where to end."""
     every: int = 1
-    """Use only every n-th frame; the motions get longer."""
+    """Use only every n-th frame: the speed stays the same, the motions get longer."""
     fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
     """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     cut_threshold: float = 0.4

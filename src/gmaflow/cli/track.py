@@ -34,7 +34,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     settings,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -138,6 +138,8 @@ class TrackOptions(Reporting):
         if not self.targets:
             raise OutputError("there is no output; add -o tracks.npz, or -o trails.mp4")
         self.footage.check(self.input)
+        if self.reference < 0:
+            raise FlowError(f"there is no frame {self.reference}; frames count from 0")
         if self.grid is not None and self.grid < 1:
             raise FlowError(f"--grid {self.grid} is no distance; give 1 or more pixels")
         if self.trail < 1:
@@ -275,12 +277,12 @@ def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
     from gmaflow.inference.tracking import no_such_frame
 
     count = 0
-    with closing(iter(reader)) as frames:
+    with closing(reader.passing_over(range(number))) as frames:
         for frame in frames:
-            if frame.number == number:
+            if frame is not None:
                 return frame.image.shape[:2]
-            count = frame.number + 1
-    raise no_such_frame(number, count)
+            count += 1
+    raise ImageError(reader.problem) if reader.problem else no_such_frame(number, count)
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from gmaflow.errors import FlowError, counted
 from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
-from gmaflow.evaluation.metrics import REGIONS, Averaging, Column, without_nan
+from gmaflow.evaluation.metrics import REGIONS, Averaging, Column, finite_or_null
 from gmaflow.inference import FlowEstimator
 from gmaflow.io.paths import write_text
 
@@ -185,14 +185,14 @@ def as_json(comparison: Comparison) -> dict[str, object]:
                 "pass": line.group,
                 "start": line.start,
                 "region": line.region,
-                "epe": without_nan(
+                "epe": finite_or_null(
                     {
                         one.name: error
                         for one, error in zip(comparison.contenders, line.errors, strict=True)
                     }
                 ),
                 "improvement_percent": {
-                    one.name: without_nan(asdict(found))
+                    one.name: finite_or_null(asdict(found))
                     for one, found in zip(comparison.contenders[1:], line.improvements, strict=True)
                 },
             }

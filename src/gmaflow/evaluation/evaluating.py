@@ -29,8 +29,8 @@ from gmaflow.evaluation.metrics import (
     ErrorSums,
     Figures,
     averaging_of,
+    finite_or_null,
     measure,
-    without_nan,
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
@@ -568,4 +568,6 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
 
 
 def _regions(sums: ErrorSums, averaging: Averaging) -> dict[str, dict[str, float | None]]:
-    return {region: without_nan(asdict(found)) for region, found in sums.figures(averaging).items()}
+    return {
+        region: finite_or_null(asdict(found)) for region, found in sums.figures(averaging).items()
+    }

@@ -199,9 +199,9 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     return sums
 
 
-def without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
-    """Return figures as JSON can hold them: null for NaN."""
-    return {name: None if math.isnan(value) else value for name, value in figures.items()}
+def finite_or_null(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """Return figures as JSON can hold them: null for NaN and infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
 
 
 def averaging_of(dataset: str) -> Averaging:

@@ -463,7 +463,7 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
 
 def _keep(frames: Footage, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
     """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
-    if isinstance(frames, Sequence) and not isinstance(frames, str):
+    if isinstance(frames, Sequence | np.ndarray) and not isinstance(frames, str):
         return partial(frames.__getitem__, number)
     if isinstance(image, str | Path):
         return lambda: image

@@ -5,6 +5,8 @@ import { run } from "./jobs.js";
 import { store } from "./store.js";
 
 let waiting = null; // a first image without a second
+let ready = Promise.resolve(); // settles when the settings are known: a job is sent with them
+let given = false; // whether the user has given an input
 
 // Browsers do not know the types of all images. A GIF is a clip.
 const isImage = ({ name, type }) =>
@@ -12,7 +14,6 @@ const isImage = ({ name, type }) =>
 
 // Start a job from files. The server checks their content.
 function accept(files) {
-  if (!files.length) return;
   // File names give the order of frames; the order of a selection does not.
   files.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
   if (files.length > 2 && files.every(isImage)) {
@@ -39,20 +40,31 @@ function startPair(image1, image2) {
   run({ fields: { image1, image2 }, label: `${image1.name}, ${image2.name}` });
 }
 
-export function runExample() {
+const whenReady = (act) => {
+  given = true;
+  ready.catch(() => {}).then(act);
+};
+
+function startExample() {
   if (store.state.tab !== "flow") return; // it has only two frames
   waiting = null;
   run({ fields: { example: "1" }, label: "Built-in example" });
 }
 
+export const runExample = () => whenReady(startExample);
+
+// Show the example, unless the user was faster.
+export const beginWithExample = () => given || startExample();
+
 export const pickFiles = () => byId("files").click();
 
-// Files that come before the settings are known wait for them: a job is sent with its settings.
-export function setUpIntake(ready) {
-  const take = (files) => {
-    const given = [...files]; // the picker empties its own list
-    ready.catch(() => {}).then(() => accept(given));
-  };
+function take(files) {
+  const all = [...files]; // the picker empties its own list
+  if (all.length) whenReady(() => accept(all));
+}
+
+export function setUpIntake(settings) {
+  ready = settings;
   const picker = byId("files");
   byId("open").addEventListener("click", pickFiles);
   byId("example").addEventListener("click", runExample);
@@ -61,10 +73,10 @@ export function setUpIntake(ready) {
     picker.value = ""; // so that the same file can be picked again
   });
   document.addEventListener("paste", (event) => take(event.clipboardData.files));
-  setUpDrop(byId("drop"), take);
+  setUpDrop(byId("drop"));
 }
 
-function setUpDrop(curtain, take) {
+function setUpDrop(curtain) {
   const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
   document.addEventListener("dragenter", (event) => {
     if (carriesFiles(event)) curtain.hidden = false;

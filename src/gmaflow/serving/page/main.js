@@ -4,7 +4,7 @@ import { listModels, readVersion } from "./api.js";
 import { onCamera, resetCamera } from "./camera.js";
 import { byId } from "./dom.js";
 import { setUpInspector } from "./inspector.js";
-import { runExample, setUpIntake } from "./intake.js";
+import { beginWithExample, setUpIntake } from "./intake.js";
 import { setUpKeyboard } from "./keyboard.js";
 import { setUpMarks } from "./marks.js";
 import { setUpRefinement, setUpTimeline } from "./playback.js";
@@ -108,7 +108,7 @@ async function start() {
 
   try {
     await ready;
-    if (example) runExample();
+    if (example) beginWithExample();
     const version = await readVersion();
     byId("version").textContent = ` · gmaflow ${version.gmaflow}, torch ${version.torch}`;
   } catch (error) {
