@@ -280,17 +280,33 @@ def has_onednn() -> bool:
         return False
     one = torch.ones(1, 1)
     try:
-        return bool(times_transposed(one, one).item() == 1)
+        packed = torch.ops.mkldnn._reorder_linear_weight(one, 1)
+        product = torch.ops.mkldnn._linear_pointwise(one, packed, None, "none", [], "")
+        return bool(product.item() == 1)
     except (AttributeError, RuntimeError):  # private operators: another version may lack them
         return False
 
 
-def times_transposed(
-    rows: Float[Tensor, "p i"], others: Float[Tensor, "q i"]
-) -> Float[Tensor, "p q"]:
-    """Return `rows @ others.T`."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, others, None, "none", [], "")
-    return out
+class Times:
+    """Products of rows with a transposed matrix, by oneDNN where it can.
+
+    Args:
+        matrix: The matrix; oneDNN copies it to the order that suits it best.
+        rows: How many rows each product will have.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "q i"], *, rows: int) -> None:
+        self.matrix = matrix
+        self.packed: Tensor | None = None
+        if matrix.device.type == "cpu" and has_onednn():
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), rows)
+
+    def __call__(self, rows: Float[Tensor, "p i"]) -> Float[Tensor, "p q"]:
+        """Return `rows @ matrix.T`."""
+        if self.packed is None:
+            return rows @ self.matrix.mT
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, None, "none", [], "")
+        return out
 
 
 class PackedConvolution:
