@@ -81,7 +81,7 @@ def _camera_motion(
     zoom = np.exp(np.clip(zooming / edge, -0.4, 0.4))
     # In a street the camera drives forward and turns where the road bends.
     way = traits.speed * np.exp(0.6 * rng.normal())
-    way = np.minimum(way, 2.0)
+    way = np.minimum(way, np.maximum(2.0, 2 * traits.speed))
     sway = rng.normal(4)
     driving = np.stack([0.05 * way * sway[:, 0], 0.01 * sway[:, 1], -way], axis=-1)
     bends = rng.chance(0.35)
