@@ -33,7 +33,7 @@ LANES = 8
 OUTPUTS = 4
 """Outputs of a tile along an axis: more need fewer multiplications, and lose more digits."""
 
-TILES = 128
+TILES = 64
 """Tiles that each thread works on at once: what its caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
@@ -158,21 +158,26 @@ class Winograd:
         for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
                 last = min(first + step, rows)
-                self._fill(strip, image, first)
-                values = self._values(strip, last - first, columns)
                 some = target[first * self.tile[0] : last * self.tile[0]]
-                begin = 0
-                for products in self.products(values.flatten(0, 1).flatten(1, 2)):
-                    end = begin + products.shape[-1]
-                    found = self._outputs(products).unflatten(0, (last - first, columns))
-                    place = some[..., begin:end]
-                    put_tiles(found, place)
-                    if bias is not None:
-                        place += bias[begin:end]
-                    if relu:
-                        place.relu_()
-                    begin = end
+                self._fill(strip, image, first)
+                self._convolve(strip, last - first, columns, some)
+                if bias is not None:
+                    some += bias
+                if relu:
+                    some.relu_()
         return out
+
+    def _convolve(
+        self, strip: Float[Tensor, "r s i"], rows: int, columns: int, out: Float[Tensor, "h w o"]
+    ) -> None:
+        """Convolve some rows of tiles. What it makes is free before the next rows."""
+        values = self._values(strip, rows, columns).flatten(0, 1).flatten(1, 2)
+        begin = 0
+        for products in self.products(values):
+            end = begin + products.shape[-1]
+            found = self._outputs(products).unflatten(0, (rows, columns))
+            put_tiles(found, out[..., begin:end])
+            begin = end
 
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
         """Return zeros for the inputs of some rows of tiles."""

@@ -44,8 +44,9 @@ SUMMED_ROWS = 1024
 """Rows that are summed in float32; the sums are then added in float64."""
 NORMALIZED_ROWS = 2048
 """Rows that each thread normalises at once."""
-SOFTMAX_BYTES = 32 * 2**20
-"""Softmax works on this much at once, so that there is never a second attention matrix."""
+SOFTMAX_BYTES = {"cpu": 4 * 2**20, "other": 32 * 2**20}
+"""Softmax works on this much at once, so that there is never a second attention matrix; the caches
+of a CPU hold it."""
 EPSILON = 1e-5
 """The default of torch's instance norm."""
 NOTHING = 16
@@ -164,7 +165,7 @@ class Operations:
             return streamed
         batch, heads, pixels, _ = queries.shape
         weights = queries.new_empty(batch, heads, pixels, pixels)
-        rows = max(1, SOFTMAX_BYTES // (batch * heads * pixels * 4))
+        rows = softmax_rows(queries.device, batch * heads * pixels)
         everything = torch.arange(pixels, device=queries.device).split(rows)
         for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
             part.copy_(streamed.rows(some))
@@ -181,16 +182,23 @@ def attention_matrix(
     """Return the softmax of all products, a few rows at a time: there is no second matrix."""
     batch, heads, pixels, _ = queries.shape
     weights = queries.new_empty(batch, heads, pixels, pixels, dtype=dtype)
-    rows = max(1, SOFTMAX_BYTES // (pixels * 4))
-    heads_of = (x.flatten(0, 1) for x in (weights, queries, keys))
-    for matrix, asking, asked in zip(*heads_of, strict=True):
+    rows = softmax_rows(queries.device, pixels)
+    each_head = (x.flatten(0, 1) for x in (weights, queries, keys))
+    for matrix, asking, asked in zip(*each_head, strict=True):
         compare = Times(asked, rows=rows)
         for part, some in zip(matrix.split(rows), asking.split(rows), strict=True):
             scores = compare(some.contiguous())
-            torch.softmax(scores, dim=-1, out=part if part.dtype == scores.dtype else scores)
-            if part.dtype != scores.dtype:
-                part.copy_(scores)
+            if dtype == scores.dtype:
+                torch.softmax(scores, dim=-1, out=part)
+            else:
+                part.copy_(scores.softmax(dim=-1))
     return weights
+
+
+def softmax_rows(device: torch.device, columns: int) -> int:
+    """Return how many rows of an attention matrix to make at once."""
+    limit = SOFTMAX_BYTES["cpu" if device.type == "cpu" else "other"]
+    return max(1, limit // (columns * 4))
 
 
 class OneDnnAttention(StoredAttention):
