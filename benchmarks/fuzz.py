@@ -244,8 +244,8 @@ def weights_seeds() -> list[bytes]:
 
 def texts() -> dict[str, tuple[Callable[[str], object], list[str]]]:
     """Return readers of text that users type or that files hold, with sound texts."""
+    from gmaflow.cli.options import parse_fps, parse_time
     from gmaflow.cli.settings import override
-    from gmaflow.cli.video import parse_fps, parse_time
     from gmaflow.io.images import read_size
     from gmaflow.runtime.device import as_bytes, pick_device
     from gmaflow.training.config import TrainConfig

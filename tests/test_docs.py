@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "python.md"
 
 
 @pytest.mark.usefixtures("few_textures")
-def test_the_python_page_runs(
+def test_the_python_of_the_page_and_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     image = load_example().image1
@@ -26,7 +26,8 @@ def test_the_python_page_runs(
         shifted = np.ascontiguousarray(image[100:164, 100 - 2 * number : 196 - 2 * number])
         write_image(tmp_path / f"frame{number}.png", shifted)
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    text = PAGE.read_text("utf-8") + (PAGE.parent.parent / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert len(blocks) > 5
     names: dict[str, object] = {}
     for block in blocks:
@@ -55,6 +56,12 @@ def test_the_first_commands_of_the_readme_can_be_pasted_in_order(
     assert {"flow.png", "flow.flo", "legend.png", "both", "looks", "small.png", "sheet.png"} <= {
         path.name for path in tmp_path.iterdir()
     }
+
+
+def test_every_name_that_a_page_imports_is_there() -> None:
+    for page in sorted(PAGE.parent.glob("*.md")):
+        for line in re.findall(r"^ *(from gmaflow.* import .*)$", page.read_text("utf-8"), re.M):
+            exec(line, {})  # noqa: S102  (our own pages)
 
 
 def test_every_link_leads_to_a_file() -> None:

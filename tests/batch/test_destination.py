@@ -35,13 +35,13 @@ def test_files_come_back(destination: Destination) -> None:
 
 def test_a_clip_is_finished_when_its_record_is_there(destination: Destination) -> None:
     one, other = Clip("x/one.v2", "/data/1.mp4"), Clip("other", "/data/2.mp4")
-    assert one not in FinishedClips(destination)
+    assert one.key not in FinishedClips(destination)
     destination.write(record_name(one), b"{}")
     destination.write("other.npz", b"written, but not to its end")
     finished = FinishedClips(destination)
     assert len(finished) == 1
-    assert one in finished
-    assert other not in finished
+    assert one.key in finished
+    assert other.key not in finished
     assert not finished.clashes(one)
     assert not finished.clashes(other)
     assert finished.clashes(Clip("x/one.v2", "/elsewhere/1.mp4"))

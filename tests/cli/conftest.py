@@ -61,6 +61,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
+@pytest.fixture
+def fast(weights: dict[str, Path]) -> list[str]:
+    """Options that make estimates cheap."""
+    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
+
+
 def write_frames(folder: Path, count: int, *, size: tuple[int, int] = (40, 56)) -> list[Path]:
     """Write random frames and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)

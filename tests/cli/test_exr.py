@@ -14,11 +14,6 @@ from tests.io.exrs import linear, write
 
 
 @pytest.fixture
-def fast(weights: dict[str, Path]) -> list[str]:
-    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
-
-
-@pytest.fixture
 def frames(tmp_path: Path) -> list[Path]:
     """Three frames as PNG; in `linear` the same ones as OpenEXR."""
     (tmp_path / "linear").mkdir()

@@ -1,8 +1,18 @@
-"""How progress is shown."""
+"""How help and progress are shown."""
 
 import pytest
 
 from gmaflow.cli.options import progress_bar, step_bar
+from tests.cli.conftest import Run
+
+
+def test_help_is_wrapped_to_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    lines = run("video", "--help").out.splitlines()
+    (scale,) = (line for line in lines if "--scale FLOAT" in line)
+    assert "Resize frames first" in scale
+    assert "(default: 1.0)" in scale
+    assert max(len(line) for line in lines[: lines.index("Examples:")]) <= 100
 
 
 @pytest.fixture

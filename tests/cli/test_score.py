@@ -13,11 +13,6 @@ from tests.cli.conftest import Run
 from tests.io.clips import SIZE, moving, write_clip
 
 
-@pytest.fixture
-def fast(weights: dict[str, Path]) -> list[str]:
-    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
-
-
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shots of three frames."""

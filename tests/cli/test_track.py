@@ -14,11 +14,6 @@ from tests.cli.conftest import Run
 from tests.io.clips import frame_times, moving, write_clip
 
 
-@pytest.fixture
-def fast(weights: dict[str, Path]) -> list[str]:
-    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
-
-
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six frames of 48x64; after the fourth another shot begins."""
@@ -185,6 +180,8 @@ def test_colmap_gets_images_features_and_matches(
         ),
         (("-o", "t.npz", "--ignore", "part.png", "--mask", "part.png"), "selects no point"),
         (("-o", "maps.colmap", "--reference", "9"), "no frame 9"),
+        (("-o", "t.npz", "--ignore", "each", "--reference", "6"), "no frame 6: the shot has 6"),
+        (("-o", "t.npz", "--ignore", "each", "--reference", "-1"), "no frame -1: the shot has 6"),
         (("-o", "there.npz"), "exists"),
     ],
 )
@@ -206,6 +203,8 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(
     write_image(tmp_path / "part.png", part)
     for number in range(2):
         write_image(tmp_path / "few" / f"{number}.png", part)
+    for number in range(6):
+        write_image(tmp_path / "each" / f"{number}.png", part)
     (tmp_path / "empty.csv").write_text("x,y\n")
     (tmp_path / "there.npz").write_bytes(b"mine")
     before = sorted(tmp_path.iterdir())

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from gmaflow import viz
-from gmaflow.cli.video import Show, draw_step, parse_fps, parse_time
+from gmaflow.cli.options import parse_fps, parse_time
+from gmaflow.cli.video import Show, draw_step
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
 from gmaflow.io import (
@@ -27,11 +28,6 @@ from gmaflow.io import (
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
 from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
-
-
-@pytest.fixture
-def fast(weights: dict[str, Path]) -> list[str]:
-    return ["--weights", str(weights["raft-small"]), "--iters", "1", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")

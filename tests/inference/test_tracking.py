@@ -1,6 +1,8 @@
 """Points followed through a shot."""
 
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,11 @@ import torch
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator, Frame, Tracks, grid_points, read_tracks, st_map
-from gmaflow.inference.engine import BatchEstimate
+from gmaflow.inference.engine import BatchEstimate, Refinement, Watcher
+from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.tracking import OLDEST, Points, Tracker, find_points
 from gmaflow.io import write_image
+from tests.inference.fast.test_recorded_network import Tape
 from tests.inference.test_estimator import checkpoint
 from tests.io.clips import moving
 
@@ -42,7 +46,14 @@ class World(FlowEstimator):
         self.encoded += 1
         return Frame(image, torch.zeros(1, 3, *SIZE), None, self.network)
 
-    def match(self, first: Frame, second: Frame, *, both_ways: bool = True) -> BatchEstimate:
+    def match(
+        self,
+        first: Frame,
+        second: Frame,
+        *,
+        both_ways: bool = True,
+        watch: Watcher | None = None,
+    ) -> BatchEstimate:
         a, b = (int(frame.image[0, 0, 0]) for frame in (first, second))
         self.asked.append((a, b))
         self.flows += 1 + both_ways
@@ -151,6 +162,55 @@ def test_a_folder_gives_the_same_as_its_images(estimator: FlowEstimator, tmp_pat
         write_image(tmp_path / f"{number}.png", image)
     ours = [Tracks.collect(estimator.track(f, reference=1)) for f in (tmp_path, iter(images))]
     np.testing.assert_array_equal(ours[0].positions, ours[1].positions)
+
+
+def test_only_frames_that_cannot_be_read_again_are_stored(
+    estimator: FlowEstimator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = moving(4)
+    for number, image in enumerate(images):
+        write_image(tmp_path / "frames" / f"{number}.png", image)
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(stored))
+    for frames, count in ((images, 0), (str(tmp_path / "frames"), 0), (iter(images), 2)):
+        tracked = estimator.track(frames, [(9, 9)], reference=2)
+        next(tracked)
+        assert len(list(stored.rglob("*.npy"))) == count
+        assert [frame.number for frame in tracked] == [1, 0, 3]
+        assert not any(stored.iterdir())
+
+
+def test_a_watcher_sees_every_refinement_and_ends_the_tracking(estimator: FlowEstimator) -> None:
+    seen: list[Refinement] = []
+    tracked = estimator.with_iters(3).track(moving(3), [(9, 9)], watch=seen.append)
+    assert [frame.number for frame in tracked] == [0, 1, 2]
+    assert [step.number for step in seen[:6]] == [1, 2, 3, 1, 2, 3]
+
+    def stop(refinement: Refinement) -> None:
+        raise InterruptedError
+
+    tracked = estimator.track(moving(3), [(9, 9)], watch=stop)
+    next(tracked)
+    with pytest.raises(InterruptedError):
+        next(tracked)
+
+
+def test_flow_is_recorded_although_somebody_watches() -> None:
+    """A recording cannot tell of its refinements: it is watched from flow to flow."""
+    images, points = moving(6), [(9, 9), (30, 20)]
+    made = FlowEstimator(checkpoint(), iters=2, device="cpu")
+    plain = Tracks.collect(made.track(images, points))
+    tape = Tape()
+    made._engine = replace(
+        made._engine, runner=RecordedNetwork(FastNetwork(made.network), tape.record)
+    )
+    seen: list[Refinement] = []
+    watched = Tracks.collect(made.track(images, points, watch=seen.append))
+    np.testing.assert_array_equal(watched.positions, plain.positions)
+    # Each frame is encoded, each flow estimated; only the first of both is not from a recording.
+    assert (tape.tried, tape.replayed) == (2, len(images) - 1 + len(seen) - 1)
+    assert all((step.number, step.total, step.flow()) == (2, 2, None) for step in seen)
 
 
 def test_dense_tracks_are_tracks_of_all_pixels(estimator: FlowEstimator) -> None:

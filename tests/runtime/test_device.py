@@ -8,7 +8,7 @@ from gmaflow.errors import FlowError
 from gmaflow.runtime import device as device_module
 from gmaflow.runtime.device import (
     as_bytes,
-    cudnn_flag,
+    cudnn_benchmark,
     explaining_out_of_memory,
     free_container_memory,
     free_memory,
@@ -63,7 +63,7 @@ def test_instructions_for_bf16_are_found(
 
 def test_whoever_leaves_last_puts_a_flag_back() -> None:
     before = torch.backends.cudnn.benchmark
-    first, second = cudnn_flag("benchmark"), cudnn_flag("benchmark")
+    first, second = cudnn_benchmark(), cudnn_benchmark()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -75,12 +75,12 @@ def test_a_job_can_be_taken_out() -> None:
 def test_seeking_goes_on_from_there_and_comes_back(pair: int, order: list[int]) -> None:
     clip = job("a", pairs=3)
     clip.seek(pair)
-    assert [task.pair for task in clip.todo] == order
+    assert [task.number for task in clip.todo] == order
 
 
 def test_seeking_does_nothing_twice() -> None:
     clip = job("a", pairs=4)
     clip.done.add(clip.todo.pop(0))
     clip.seek(2)
-    assert [task.pair for task in clip.todo] == [2, 3, 1]
+    assert [task.number for task in clip.todo] == [2, 3, 1]
     assert clip.finished_pairs() == [0]

@@ -290,7 +290,7 @@ def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Pat
         assert site.client.get(f"{url}/pairs/0/small/flow").status_code == 409
         site.client.delete(ahead)
         job = site.queue.find(url.rsplit("/", 1)[1])
-        assert [task.pair for task in job.todo] == [2, 3, 0, 1]
+        assert [task.number for task in job.todo] == [2, 3, 0, 1]
         site.wait(url)
 
 

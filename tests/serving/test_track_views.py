@@ -2,6 +2,7 @@
 
 import csv
 import io
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,7 +16,7 @@ from gmaflow.inference.planning import CUT
 from gmaflow.io import VideoReader, decode_image
 from gmaflow.serving import Limits
 from gmaflow.serving.job_queue import TRACKING_JOBS, JobQueue
-from gmaflow.serving.jobs import Footage, Job, JobRequest, Size, track_name
+from gmaflow.serving.jobs import Footage, Job, JobRequest, Size, frame_name, track_name
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.track_views import (
@@ -333,12 +334,32 @@ def test_tracking_stops_when_it_is_cancelled_or_takes_too_long(
         assert "a frame took longer than 0.05 s" in status["error"]
 
 
+def test_frames_before_the_reference_are_stored_once(
+    models: ModelRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    queue = JobQueue(models, Limits())
+    images, folder = pan_frames(PAN_SIZE), queue.new_folder()
+    for number, image in enumerate(images):
+        folder.save(frame_name(number), image)
+    size = Size(PAN_SIZE[1], PAN_SIZE[0])
+    job = Job("a", Footage("clip", folder, 6, size, size), JobRequest(("small",), 1, reference=3))
+    queue._jobs[job.id] = job
+    for _ in range(6):
+        queue._run_next_task(job)
+        assert job.error is None
+        frames = [p for p in tmp_path.rglob("*.npy") if not p.name.startswith("tracks-")]
+        assert sorted(p.name for p in frames) == [f"frame-{n:04d}.npy" for n in range(6)]
+    assert (job.state, job.tracked_frames()) == ("done", list(range(6)))
+    queue._folder.cleanup()
+
+
 def test_few_jobs_track_at_a_time_and_others_pass(models: ModelRegistry, tmp_path: Path) -> None:
     footage = Footage("clip", ResultFolder(tmp_path / "0"), 3, Size(8, 8), Size(8, 8))
     track, flow = JobRequest(("m",), 1, reference=1), JobRequest(("m",), 1)
     begun = [Job("a", footage, track, tracking=iter(())) for _ in range(TRACKING_JOBS)]
     new, other = Job("b", footage, track), Job("b", footage, flow)
-    assert [task.pair for task in new.todo] == [1, 0, 2]
+    assert [task.number for task in new.todo] == [1, 0, 2]
     queue = JobQueue(models, Limits())
     queue._jobs = {job.id: job for job in (*begun, new, other)}
     assert [queue._may_run(job) for job in (*begun, new, other)] == [

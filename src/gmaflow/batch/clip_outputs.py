@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 
 from gmaflow.batch.destination import Destination
 from gmaflow.inference import BidirectionalFlow, Flow
@@ -42,14 +41,12 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class ClipPair:
-    """Two consecutive frames of a clip and the flow between them."""
+    """The flow between two consecutive frames of a clip."""
 
     number: int
     """The first frame's, from 0."""
     name: str
     """The first frame's: its number in a video, or the name of its file."""
-    image1: UInt8[np.ndarray, "h w 3"]
-    image2: UInt8[np.ndarray, "h w 3"]
     flow: Flow
     both: BidirectionalFlow | None = None
 
@@ -63,11 +60,7 @@ class ClipFiles:
         shutil.rmtree(self._folder, ignore_errors=True)  # of an attempt that ran out of memory
 
     def path(self, ending: str) -> Path:
-        """Return where to write a file.
-
-        Args:
-            ending: What follows the identifier: `.npz`, or `/000001.flo`.
-        """
+        """Return where to write a file; `ending` follows its identifier: .npz, or /000001.flo."""
         path = Path(f"{self._folder}/clip{ending}")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -202,15 +195,7 @@ def make_outputs(
     bound: float,
     max_length: float | None,
 ) -> list[ClipOutput]:
-    """Return the outputs of a clip.
-
-    Args:
-        files: Where its files are written.
-        kinds: Some of `KINDS`.
-        flow_format: One of `FLOW_FORMATS`.
-        bound: The longest motion in x and in y that 8-bit flow keeps.
-        max_length: The length at full colour in pictures; None for the longest of each pair.
-    """
+    """Return the outputs of a clip."""
 
     def flow() -> ClipOutput:
         if f".{flow_format}" in CLIP_SUFFIXES:
@@ -239,11 +224,7 @@ def make_outputs(
 
 
 def require_format(flow_format: str) -> None:
-    """Refuse a format whose package is missing, before any work.
-
-    Raises:
-        FlowError: It needs a package that is not installed.
-    """
+    """Refuse a format whose package is missing, before any work."""
     if f".{flow_format}" in CLIP_SUFFIXES:
         create_clip(f"clip.{flow_format}")
     else:

@@ -103,11 +103,7 @@ class BatchConfig:
 
     @property
     def shard_numbers(self) -> tuple[int, int]:
-        """The part to do and the number of parts, from 1; 1, 1 for everything.
-
-        Raises:
-            FlowError: It is not such a part.
-        """
+        """The part to do and the number of parts, from 1; 1, 1 for everything."""
         if self.shard is None:
             return 1, 1
         found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.shard)

@@ -28,7 +28,7 @@ import numpy as np
 
 from gmaflow.batch.manifest import Clip
 from gmaflow.errors import OutputError
-from gmaflow.io.paths import NO_ROOM, atomic_write, ensure_can_fill
+from gmaflow.io.paths import atomic_write, ensure_can_fill
 from gmaflow.io.remote import IN_MEMORY, explaining, is_remote, open_store
 
 RECORDS, SHARDS, PARTIAL = "_clips", "_shards", "_partial"
@@ -56,11 +56,7 @@ class Destination:
         return self.url.startswith(IN_MEMORY)
 
     def check(self) -> None:
-        """Refuse a place that cannot be written to.
-
-        Raises:
-            OutputError: It is a file, or not writable.
-        """
+        """Refuse a place that cannot be written to."""
         if not self.is_remote:
             ensure_can_fill(Path(self.url))
 
@@ -69,11 +65,7 @@ class Destination:
         return f"{self.url}/{name}"
 
     def is_empty(self) -> bool:
-        """Whether nothing is there; hidden files do not count.
-
-        Raises:
-            OutputError: It cannot be listed.
-        """
+        """Whether nothing is there; hidden files do not count."""
         if self.is_remote:
             store, root = open_store(self.url)
             with explaining(self.url, OutputError):
@@ -118,11 +110,7 @@ class Destination:
             return [found[path] for path in paths]
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file as a whole.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write a file as a whole."""
         if self.is_remote:
             store, path = open_store(self.path_of(name))
             with explaining(self.path_of(name), OutputError):
@@ -132,11 +120,7 @@ class Destination:
             file.write(data)
 
     def put(self, file: Path, name: str) -> None:
-        """Move a file from `scratch` to its final name; it appears there as a whole.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Move a file from `scratch` to its final name; it appears there as a whole."""
         if self.is_remote:
             store, path = open_store(self.path_of(name))
             with explaining(self.path_of(name), OutputError):
@@ -175,11 +159,7 @@ class Destination:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a folder for unfinished files, from which `put` moves them; removed at the end.
-
-        Raises:
-            OutputError: It cannot be made.
-        """
+        """Give a folder for unfinished files, from which `put` moves them; removed at the end."""
         folder = self._unfinished / secrets.token_hex(8)
         try:
             folder.mkdir(parents=True)
@@ -216,11 +196,6 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
                     yield prefix + entry.name
     except FileNotFoundError:
         return
-
-
-def is_disk_error(err: OSError) -> bool:
-    """Whether an error means that nothing more can be written: a full or broken disk."""
-    return err.errno in NO_ROOM
 
 
 # --- Finished clips -------------------------------------------------------------------------------
@@ -275,7 +250,7 @@ def hash_of(text: str) -> int:
 
 
 class FinishedClips:
-    """The clips that are finished at a destination, from one listing of names."""
+    """The keys of clips that are finished at a destination, from one listing of names."""
 
     def __init__(self, destination: Destination) -> None:
         self._identifiers = HashSet()
@@ -290,13 +265,9 @@ class FinishedClips:
     def __len__(self) -> int:
         return len(self._clips)
 
-    def __contains__(self, clip: Clip) -> bool:
-        return clip.key in self._clips
-
-    def has_key(self, key: str) -> bool:
-        """Whether the clip of a key is finished."""
+    def __contains__(self, key: str) -> bool:
         return key in self._clips
 
     def clashes(self, clip: Clip) -> bool:
         """Whether another source was finished under the identifier of a clip."""
-        return clip.identifier in self._identifiers and clip not in self
+        return clip.identifier in self._identifiers and clip.key not in self

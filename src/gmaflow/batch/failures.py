@@ -35,9 +35,9 @@ class FailureLog:
         shards = [f"{SHARDS}/{name}" for name in self._destination.names(SHARDS)]
         for name in (WHOLE, *(name for name in shards if "/failures-" in name)):
             for row in read_rows(self._destination.read(name)):
-                clip = clip_of_row(row)
-                if clip not in finished:
-                    failed.add(clip.key)
+                key = Clip.from_row(row).key
+                if key not in finished:
+                    failed.add(key)
         return failed
 
     def add(self, result: ClipResult) -> None:
@@ -57,7 +57,7 @@ class FailureLog:
             self._file.close()
             text = Path(self._file.name).read_bytes()
         if text is not None:
-            rows = {clip_of_row(row).key: row for row in read_rows(text)}
+            rows = {Clip.from_row(row).key: row for row in read_rows(text)}
             kept = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
             if kept.encode() != text or self._destination.is_remote:
                 self._destination.write(self._name, kept.encode())
@@ -85,8 +85,3 @@ def read_rows(text: bytes | None) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(row, dict) and "id" in row and "source" in row:
             yield row
-
-
-def clip_of_row(row: dict[str, Any]) -> Clip:
-    """Return the clip of a row."""
-    return Clip(row["id"], row["source"], row.get("second"), row.get("start"), row.get("end"))

@@ -197,7 +197,7 @@ class BatchJob:
         progress.started = time.monotonic()
         watch(progress)
         done_now = HashSet()
-        todo = (c for c in self._own_clips() if c not in finished and c.key not in failed)
+        todo = (c for c in self._own_clips() if c.key not in finished and c.key not in failed)
         try:
             if progress.left:
                 with closing(self._results(todo, checkpoint)) as results:
@@ -206,7 +206,7 @@ class BatchJob:
                         watch(progress)
         finally:
             self.destination.remove_unfinished()
-            self._failures.close(lambda key: key in done_now or finished.has_key(key))
+            self._failures.close(lambda key: key in done_now or key in finished)
         if self.config.kinds & ROWS.keys() and (
             progress.done or self.destination.read(self._table) is None
         ):
@@ -224,7 +224,7 @@ class BatchJob:
         """
         for clip in self._own_clips():
             self.progress.total += 1
-            if clip in finished:
+            if clip.key in finished:
                 self.progress.finished_before += 1
             elif finished.clashes(clip):
                 raise OutputError(
@@ -273,7 +273,7 @@ class BatchJob:
     def _write_table(self) -> None:
         """Write a row for each finished clip, in the order of the inputs."""
         finished = FinishedClips(self.destination)
-        names = (record_name(clip) for clip in self._own_clips() if clip in finished)
+        names = (record_name(clip) for clip in self._own_clips() if clip.key in finished)
         with self.destination.scratch() as scratch:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]

@@ -44,11 +44,7 @@ Reply: TypeAlias = "ClipResult | ClipProgress | str | None"
 
 
 def devices_of(config: BatchConfig) -> list[str]:
-    """Return the device of each worker.
-
-    Raises:
-        FlowError: There is no such device.
-    """
+    """Return the device of each worker."""
     place = pick_device(config.device)
     if place.type == "cuda":
         numbers = range(torch.cuda.device_count()) if place.index is None else [place.index]
@@ -92,11 +88,7 @@ def run_here(
 def run_local(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
 ) -> Generator[ClipResult | ClipProgress]:
-    """Do clips with all devices of this machine; gives results and progress as they come.
-
-    Raises:
-        FlowError: A worker cannot start.
-    """
+    """Do clips with all devices of this machine; gives results and progress as they come."""
     pool = WorkerPool(config, destination)
     try:
         yield from pool.run(clips)
@@ -135,7 +127,7 @@ class WorkerPool:
 
     def __init__(self, config: BatchConfig, destination: Destination) -> None:
         self._config, self._destination = config, destination
-        self._tries: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
         self._suspects: deque[Clip] = deque()
         self._workers: list[WorkerProcess] = []
         self._sharing: Counter[str] = Counter()
@@ -216,9 +208,8 @@ class WorkerPool:
         if not worker.started:
             raise FlowError(f"a worker {how_it_ended(worker.process)} while it started")
         for clip in worker.doing.values():
-            tries = self._tries.get(clip.key, 0) + 1
-            self._tries[clip.key] = tries
-            if tries < MOST_TRIES:
+            self._tries[clip.key] += 1
+            if self._tries[clip.key] < MOST_TRIES:
                 self._suspects.append(clip)
             else:
                 reason = f"the process that worked on it {how_it_ended(worker.process)}, twice"

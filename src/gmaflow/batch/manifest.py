@@ -68,6 +68,11 @@ class Clip:
         row |= {"start": self.start, "end": self.end}
         return {name: value for name, value in row.items() if value is not None}
 
+    @classmethod
+    def from_row(cls, row: Row) -> "Clip":
+        """Return the clip of a row of a report."""
+        return cls(row["id"], row["source"], row.get("second"), row.get("start"), row.get("end"))
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -220,11 +225,7 @@ def without_suffix(name: str) -> str:
 
 
 def read_manifest(text: str, columns: Columns) -> Iterator[Clip]:
-    """Yield the clips of a .csv, .tsv, .jsonl or .txt file, row by row.
-
-    Raises:
-        FlowError: It cannot be read, or a row cannot be used.
-    """
+    """Yield the clips of a .csv, .tsv, .jsonl or .txt file, row by row."""
     rows = _READERS[PurePosixPath(text).suffix.lower()]
     folder = text[: text.rfind("/") + 1]
     number = 0
@@ -303,17 +304,7 @@ _READERS: dict[str, Callable[[TextIO, str, Columns], Iterator[Row]]] = {
 
 
 def clip_of_row(row: Row, columns: Columns, folder: str, where: str) -> Clip:
-    """Return the clip of a row.
-
-    Args:
-        row: Values by column.
-        columns: The names of the columns.
-        folder: The folder of the manifest, to which its paths are relative.
-        where: The row, for messages.
-
-    Raises:
-        FlowError: The row has no file, or a value cannot be used.
-    """
+    """Return the clip of a row; its paths are relative to the folder of the manifest."""
 
     def text_of(column: str) -> str | None:
         value = row.get(column)
@@ -345,11 +336,7 @@ def identifier_of(path: str) -> str:
 
 
 def check_identifier(identifier: str, where: str) -> str:
-    """Return an identifier, or refuse one that cannot be a name at the destination.
-
-    Raises:
-        FlowError: It cannot be part of a path.
-    """
+    """Return an identifier, or refuse one that cannot be a name at the destination."""
     parts = identifier.split("/")
     if (
         any(part in ("", ".", "..") for part in parts)

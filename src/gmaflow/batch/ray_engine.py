@@ -8,7 +8,7 @@ where there is room. Actors that Ray cannot place yet, on a cluster that grows, 
 import logging
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,11 +34,7 @@ ASK_EVERY = 2.0
 
 
 def import_ray() -> Any:  # noqa: ANN401  (a module without types)
-    """Import Ray, or say how to install it.
-
-    Raises:
-        FlowError: It is not installed.
-    """
+    """Import Ray, or say how to install it."""
     # Actors without a GPU must still see those that other programs gave them.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
@@ -105,11 +101,7 @@ class Actor:
 def run_on_ray(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
 ) -> Generator[ClipResult | ClipProgress]:
-    """Do clips on a Ray cluster; gives results and progress as they come.
-
-    Raises:
-        FlowError: There is no Ray, no cluster at the address, or its workers cannot start.
-    """
+    """Do clips on a Ray cluster; gives results and progress as they come."""
     ray = import_ray()
     if destination.in_this_process:
         raise FlowError(
@@ -130,11 +122,7 @@ def run_on_ray(
 
 
 def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
-    """Connect to a cluster, or start one on this machine if none is named and none runs.
-
-    Raises:
-        FlowError: There is no cluster at the address.
-    """
+    """Connect to a cluster, or start one on this machine if none is named and none runs."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     address = config.address or os.environ.get("RAY_ADDRESS")
     try:
@@ -159,7 +147,7 @@ class ActorPool:
     def __init__(self, ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
         self._ray, self._config = ray, config
         self._actors: list[Actor] = []
-        self._tries: dict[str, int] = {}
+        self._tries: Counter[str] = Counter()
         self._again: deque[Clip] = deque()
         self._at_once = 1
         self._more = True
@@ -167,11 +155,7 @@ class ActorPool:
         self._asked_at = time.monotonic()
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
-        """Ask Ray for actors.
-
-        Raises:
-            FlowError: The cluster has no such device.
-        """
+        """Ask Ray for actors."""
         there = self._ray.cluster_resources()
         gpus, cores = there.get("GPU", 0.0), there.get("CPU", 0.0)
         on_gpu = self._config.device.startswith("cuda") or (
@@ -253,25 +237,27 @@ class ActorPool:
             a for a in self._actors if reference in a.doing or reference in (a.starting, a.asked)
         )
         errors = self._ray.exceptions
+        lost = (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError)
         if reference == actor.asked:
             actor.asked = None
             doing = {clip.key for clip in actor.doing.values()}
-            with suppress(errors.RayActorError, errors.RaySystemError, errors.ObjectLostError):
+            with suppress(*lost):
                 yield from (p for p in self._ray.get(reference) if p.clip.key in doing)
-            return
-        if reference == actor.starting:
+        elif reference == actor.starting:
             try:
                 check_version(self._ray.get(reference))
             except (errors.RayActorError, errors.RayTaskError) as err:
                 raise FlowError(f"a worker on Ray cannot start: {reason_of(err)}") from err
             actor.starting = None
-            return
-        clip = actor.doing.pop(reference)
+        else:
+            result: ClipResult | None = None
+            with suppress(*lost):
+                result = self._ray.get(reference)
+            yield from self._take(actor, actor.doing.pop(reference), result)
+
+    def _take(self, actor: Actor, clip: Clip, result: ClipResult | None) -> Iterator[ClipResult]:
+        """Take the result of a clip; None if its actor died or was restarted."""
         actor.alone = actor.alone and bool(actor.doing)
-        try:
-            result: ClipResult | None = self._ray.get(reference)
-        except (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError):
-            result = None
         if result is not None:
             actor.node = result.node
             self._tries.pop(clip.key, None)
@@ -281,9 +267,8 @@ class ActorPool:
         if actor.starting is None:
             log.warning("a worker on %s is lost; others take over", actor.node or "a new node")
             self._await(actor)
-        tries = self._tries.get(clip.key, 0) + 1
-        self._tries[clip.key] = tries
-        if tries < MOST_TRIES:
+        self._tries[clip.key] += 1
+        if self._tries[clip.key] < MOST_TRIES:
             self._again.append(clip)
         else:
             reason = f"the worker died each of the {MOST_TRIES} times that it was tried"
@@ -297,11 +282,7 @@ class ActorPool:
 
 
 def check_version(version: str) -> None:
-    """Refuse workers with another version, whose results could differ.
-
-    Raises:
-        FlowError: The version is another.
-    """
+    """Refuse workers with another version, whose results could differ."""
     if version != __version__:
         raise FlowError(
             f"a node of the Ray cluster has gmaflow {version}, and this machine {__version__}; "

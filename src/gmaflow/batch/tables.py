@@ -24,11 +24,7 @@ Rows = list[dict[str, Any]]
 
 
 def require_table(kind: str) -> None:
-    """Refuse a format whose package is missing, before any work.
-
-    Raises:
-        FlowError: It needs a package that is not installed.
-    """
+    """Refuse a format whose package is missing, before any work."""
     if kind == "parquet":
         try:
             import pyarrow.parquet  # noqa: F401
@@ -42,9 +38,7 @@ def require_table(kind: str) -> None:
 def table_writer(path: Path, names: Sequence[str]) -> Iterator[Callable[[Rows], None]]:
     """Give a function that appends rows to a new table; the suffix picks the format.
 
-    Args:
-        path: The table.
-        names: Columns in addition to those of every table.
+    `names` are columns in addition to those of every table.
     """
     columns = {**CLIP_COLUMNS, **dict.fromkeys(names, "float64")}
     if path.suffix == ".parquet":

@@ -17,7 +17,7 @@ import torch
 
 from gmaflow.batch.clip_outputs import ClipFiles, ClipPair, make_outputs
 from gmaflow.batch.config import BatchConfig
-from gmaflow.batch.destination import Destination, is_disk_error, record_name
+from gmaflow.batch.destination import Destination, record_name
 from gmaflow.batch.manifest import FRAME_SUFFIXES, Clip
 from gmaflow.errors import FlowError, ImageError, OutputError
 from gmaflow.inference import (
@@ -31,6 +31,7 @@ from gmaflow.inference import (
 from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
 from gmaflow.io.images import check_same_size
+from gmaflow.io.paths import NO_ROOM
 from gmaflow.io.remote import explaining, is_remote, open_store
 from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
 from gmaflow.weights import Checkpoint
@@ -81,15 +82,7 @@ Tell = Callable[[ClipProgress], None]
 
 
 class ClipWorker:
-    """Does clips with one estimator on one device. Threads may share it.
-
-    Args:
-        config: The options of the job.
-        destination: Where results go.
-        device: Where to compute.
-        checkpoint: The weights, if they are loaded already.
-        name: What to call it in reports.
-    """
+    """Does clips with one estimator on one device. Threads may share it."""
 
     def __init__(
         self,
@@ -120,12 +113,7 @@ class ClipWorker:
         )
 
     def run(self, clip: Clip, tell: Tell = lambda progress: None) -> ClipResult:
-        """Do a clip.
-
-        Args:
-            clip: What to do.
-            tell: Called every `TELL_EVERY` seconds with how far it is.
-        """
+        """Do a clip; `tell` is called every `TELL_EVERY` seconds with how far it is."""
         began = time.monotonic()
         done = ClipResult(clip, node=self.node, worker=self.name)
         try:
@@ -136,7 +124,7 @@ class ClipWorker:
             done = replace(done, error=str(err))
         except OSError as err:
             reason = f"{err.filename or clip.source}: {err.strerror or type(err).__name__}"
-            done = replace(done, error=reason, fatal=is_disk_error(err))
+            done = replace(done, error=reason, fatal=err.errno in NO_ROOM)
         except Exception as err:  # noqa: BLE001 - the other clips can still be done
             done = replace(done, error=f"{type(err).__name__}: {err}"[:1000])
         return replace(done, seconds=time.monotonic() - began)
@@ -167,7 +155,8 @@ class ClipWorker:
             max_length=config.max_length,
         )
         footage = Footage(local, config)
-        pairs, cuts, size = 0, [], (0, 0)
+        pairs, size = 0, (0, 0)
+        cuts: list[str] = []
         told = time.monotonic()
         with closing(self._pairs(footage, estimator)) as estimated:
             for pair in estimated:
@@ -178,27 +167,13 @@ class ClipWorker:
                     continue
                 pairs += 1
                 for output in outputs:
-                    output.add(
-                        ClipPair(
-                            pair.first.number,
-                            name,
-                            pair.first.image,
-                            pair.second.image,
-                            pair.flow,
-                            pair.both,
-                        )
-                    )
+                    output.add(ClipPair(pair.first.number, name, pair.flow, pair.both))
                 if time.monotonic() - told >= TELL_EVERY:
                     told = time.monotonic()
                     tell(ClipProgress(clip, pairs, footage.expected_pairs, self.node, self.name))
         footage.check()
-        record = {
-            **clip.as_row(),
-            "height": size[0],
-            "width": size[1],
-            "pairs": pairs,
-            "cuts": cuts,
-        }
+        height, width = size
+        record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}
         for output in outputs:
             record |= output.close()
         record["files"] = files.publish(self.destination)
@@ -249,11 +224,7 @@ class Footage:
             yield from self._video()
 
     def check(self) -> None:
-        """Refuse a clip that was not read to its end, or that has no pair.
-
-        Raises:
-            ImageError: It is damaged, or has fewer than two frames.
-        """
+        """Refuse a clip that was not read to its end, or that has no pair."""
         if self._reader is not None and self._reader.problem:
             raise ImageError(self._reader.problem)
         if len(self.names) < 2:
@@ -293,11 +264,7 @@ class Footage:
 
 
 def fetch(clip: Clip, folder: Path) -> Clip:
-    """Return a clip whose files are local; remote ones are downloaded to a folder.
-
-    Raises:
-        ImageError: They cannot be downloaded.
-    """
+    """Return a clip whose files are local; remote ones are downloaded to a folder."""
     sources = [clip.source] if clip.second is None else [clip.source, clip.second]
     local = [
         str(download(source, folder / f"source{number}")) if is_remote(source) else source

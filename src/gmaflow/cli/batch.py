@@ -43,10 +43,14 @@ class BatchOptions:
     """
 
     inputs: Annotated[
-        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(help_behavior_hint="")
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="VIDEO | FOLDER | MANIFEST ...", help_behavior_hint=""),
     ] = ()
     """Videos, folders, patterns, or manifests."""
-    output: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="DEST")] = ""
+    output: Annotated[
+        str, tyro.conf.arg(aliases=["-o"], metavar="DEST", help_behavior_hint="(required)")
+    ] = ""
     """A folder, or an address such as s3://bucket/flow."""
     config: Annotated[BatchConfig, tyro.conf.OmitArgPrefixes] = field(default_factory=BatchConfig)
     quiet: bool = False

@@ -130,14 +130,12 @@ def draw_nodes(progress: BatchProgress) -> RenderableType:
     table.add_column("machine", no_wrap=True)
     for title in ("workers", "clips", "pairs", "pairs/s"):
         table.add_column(title, justify="right")
-    seconds = max(progress.seconds, 1e-9)
     nodes = sorted(progress.nodes.items(), key=lambda item: -item[1].pairs)
+    under_way = tuple(progress.under_way.values())
     for name, node in nodes[:MOST_NODES]:
-        clips = tuple(progress.under_way.values())
-        under_way = sum(clip.pairs for clip in clips if clip.node == name)
-        figures = (len(node.workers), node.clips, node.pairs + under_way)
-        speed = f"{figures[2] / seconds:,.3g}"
-        table.add_row(printable(name), *(f"{figure:,}" for figure in figures), speed)
+        pairs = node.pairs + sum(clip.pairs for clip in under_way if clip.node == name)
+        counts = (f"{count:,}" for count in (len(node.workers), node.clips, pairs))
+        table.add_row(printable(name), *counts, f"{pairs / max(progress.seconds, 1e-9):,.3g}")
     if len(nodes) > MOST_NODES:
         table.add_row(f"and {len(nodes) - MOST_NODES} more")
     return table

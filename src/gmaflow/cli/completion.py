@@ -40,11 +40,7 @@ complete -o default -F _gmaflow gmaflow"""
 
 
 def make_script(shell: str = "bash") -> str:
-    """Return the script that a shell reads at its start.
-
-    Raises:
-        FlowError: The shell is unknown.
-    """
+    """Return the script that a shell reads at its start."""
     check_known("shell", shell, SHELLS)
     os.environ |= {"COLUMNS": "1000", "NO_COLOR": "1"}  # help in long lines
     groups, choices, options = [], [], []

@@ -153,11 +153,7 @@ def plan(options: ConvertOptions) -> list[Conversion]:
 
 
 def check_output(options: ConvertOptions) -> None:
-    """Refuse an output that does not fit the input or --format.
-
-    Raises:
-        OutputError: The output is refused.
-    """
+    """Refuse an output that does not fit the input or --format."""
     one_file = not is_folder(options.target)
     if options.is_sequence and one_file and not is_clip(options.output):
         what = "a clip" if is_clip(options.input) else "a folder"
@@ -188,11 +184,7 @@ def plan_clip(options: ConvertOptions) -> list[Conversion]:
 
 
 def plan_files(options: ConvertOptions) -> list[Conversion]:
-    """List flow files that become a file each.
-
-    Raises:
-        OutputError: Two would become one file.
-    """
+    """List flow files that become a file each."""
     sources = list_flows(options.input) if options.input.is_dir() else [options.input]
     ending = ending_of(options.word)
     targets = [

@@ -102,7 +102,7 @@ class FlowOptions(Reporting):
     attention: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")
     ] = ()
-    """Show which pixels the pixel at x,y aggregates motion from; can be given several times."""
+    """Show which pixels the pixel at x,y aggregates motion from."""
     truth: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """One pair: the true flow, to report and draw the error."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class PairJob:
     """A pair of a folder, and the paths of its files."""
 
     first: Path
@@ -80,17 +80,8 @@ def run_sequence(options: "FlowOptions") -> dict[str, object]:
         for number, job in enumerate(jobs)
         if job.name in output.finished
     }
-    done, skipped = estimate_frames(frames, estimator, options, finished=finished, save=save)
-    return {
-        **settings(estimator),
-        "inputs": [str(path) for path in options.inputs],
-        "outputs": {"folder": str(folder)},
-        "pairs": len(jobs),
-        "estimated": done,
-        "already_there": len(output.finished),
-        "skipped": skipped,
-        "max_length": output.scale,
-    }
+    report = estimate_frames(frames, estimator, options, finished=finished, save=save)
+    return report | {"outputs": {"folder": str(folder)}, "max_length": output.scale}
 
 
 def run_clip(options: "FlowOptions", frames: list[Path]) -> dict[str, object]:
@@ -112,17 +103,8 @@ def run_clip(options: "FlowOptions", frames: list[Path]) -> dict[str, object]:
         clip.add(number, pair.flow.array)
 
     with clip:
-        done, skipped = estimate_frames(frames, estimator, options, finished={}, save=save)
-    return {
-        **settings(estimator),
-        "inputs": [str(path) for path in options.inputs],
-        "outputs": {"clip": str(output)},
-        "pairs": len(frames) - 1,
-        "estimated": done,
-        "already_there": 0,
-        "skipped": skipped,
-        "max_length": None,
-    }
+        report = estimate_frames(frames, estimator, options, finished={}, save=save)
+    return report | {"outputs": {"clip": str(output)}, "max_length": None}
 
 
 def list_frames(inputs: Sequence[Path]) -> list[Path]:
@@ -163,10 +145,10 @@ def check_folder(options: "FlowOptions", frames: list[Path]) -> Path:
     return folder
 
 
-def plan_jobs(options: "FlowOptions", frames: list[Path], folder: Path) -> list[Job]:
+def plan_jobs(options: "FlowOptions", frames: list[Path], folder: Path) -> list[PairJob]:
     """List the pairs, after everything that can be checked before the work."""
     jobs = [
-        Job(
+        PairJob(
             first,
             second,
             folder_paths(folder, (first.stem, second.stem), options.extras, options.only),
@@ -184,7 +166,7 @@ def plan_jobs(options: "FlowOptions", frames: list[Path], folder: Path) -> list[
     return jobs
 
 
-def refuse_clashes(jobs: list[Job]) -> None:
+def refuse_clashes(jobs: list[PairJob]) -> None:
     """Refuse frames of which two (a.png and a.jpg) would be written to one name."""
     written = (
         (job.second if part is Part.BACKWARD else job.first, path)
@@ -200,7 +182,7 @@ def refuse_clashes(jobs: list[Job]) -> None:
 
 
 def open_folder(
-    options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[Job]
+    options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[PairJob]
 ) -> ResultFolder:
     """Look at the output folder."""
     frames = [jobs[0].first, *(job.second for job in jobs)]
@@ -234,18 +216,11 @@ def estimate_frames(
     *,
     finished: "dict[int, Flow | None]",
     save: Save,
-) -> tuple[int, list[str]]:
-    """Estimate and write the pairs; returns how many were estimated, and why others were not.
+) -> dict[str, object]:
+    """Estimate and write the pairs; returns what was done, and why some pairs were skipped.
 
-    Args:
-        frames: The frames.
-        estimator: The estimator.
-        options: The options of the verb.
-        finished: Numbers of pairs that are finished, with their flow if it is known.
-        save: Writes a pair; it runs in a thread of its own.
-
-    Raises:
-        ImageError: No pair could be used.
+    `finished` pairs are left out, by number and with their flow if it is known. `save` runs in a
+    thread of its own.
     """
     from gmaflow.inference import estimate_pairs
 
@@ -276,7 +251,14 @@ def estimate_frames(
             show_progress(pair.second.number, total)
     if skipped and not done and not finished:
         raise ImageError(f"no pair can be used; the first: {skipped[0]}")
-    return done, skipped
+    return {
+        **settings(estimator),
+        "inputs": [str(path) for path in options.inputs],
+        "pairs": total,
+        "estimated": done,
+        "already_there": len(finished),
+        "skipped": skipped,
+    }
 
 
 def load_frames(frames: Sequence[Path], finished: Container[int]) -> "Iterator[SequenceFrame]":

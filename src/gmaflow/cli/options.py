@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from io import StringIO
 from itertools import count, pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
     from gmaflow.inference import FlowEstimator
+    from gmaflow.io import VideoReader
     from gmaflow.weights import Checkpoint
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ Options = TypeVar("Options")
 CONTINUES = "the same command continues"
 CONTINUES_WITH_RESUME = "the same command with --resume continues"
 
+USUAL_FPS = "25"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
 """Seconds: when a progress bar appears, and how often a line is printed without a terminal."""
 
@@ -70,6 +73,17 @@ Ignore = Annotated[Path | None, tyro.conf.arg(metavar="MASK")]
 Iterations = int | Literal["auto"]
 """As `gmaflow.inference.engine.Iterations`, whose import would load torch."""
 
+
+def _join_lines(helptext: str) -> str:
+    """Join the lines of an option's help, which is wrapped to the terminal; leave paragraphs."""
+    return helptext if "\n\n" in helptext else " ".join(helptext.split())
+
+
+# tyro's own function leaves lines apart that are indented, as those in a class are, and makes each
+# paragraph one long line.
+with suppress(AttributeError):  # it is private, and another version may not have it
+    tyro._strings.remove_single_line_breaks = _join_lines
+
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
@@ -103,15 +117,15 @@ class NotANumberError(FlowError):
 
 
 @_TYPES.primitive_rule
-def _number_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Numbers, and those that may be left out, with an error in words."""
-    kinds: dict[object, type[int] | type[float]] = {int: int, int | None: int}
-    kinds |= {float: float, float | None: float}
+def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
+    """Numbers, with an error in words, and numbers and texts that may be left out."""
+    kinds: dict[object, type[int] | type[float] | type[str]] = {int: int, int | None: int}
+    kinds |= {float: float, float | None: float, str | None: str}
     kind = next((kinds[known] for known in kinds if info.type == known), None)
     if kind is None:
         return None
 
-    def read(texts: list[str]) -> int | float:
+    def read(texts: list[str]) -> int | float | str:
         try:
             return kind(texts[0])
         except ValueError:
@@ -250,27 +264,102 @@ def run_and_report(
     return report
 
 
+@dataclass(frozen=True, kw_only=True)
+class FootageOptions:
+    """Which frames of a video or folder are used, and where its shots end."""
+
+    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
+    """Where to begin: seconds, m:s or h:m:s."""
+    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
+    """Where to end."""
+    every: int = 1
+    """Use only every n-th frame; the motions get longer."""
+    fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
+    """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
+    cut_threshold: float = 0.4
+    """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
+    no_cuts: bool = False
+    """Continue across cuts."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold of cuts; None if they are not looked for."""
+        return None if self.no_cuts else self.cut_threshold
+
+    @property
+    def takes_a_part(self) -> bool:
+        """Whether some frames are left out."""
+        return (self.start, self.end, self.every) != ("0", None, 1)
+
+    def open(self, path: Path, *, scale: float = 1.0) -> "VideoReader":
+        """Open a video or a folder of frames."""
+        from gmaflow.io import VideoReader
+
+        return VideoReader(
+            path,
+            start=parse_time(self.start),
+            end=None if self.end is None else parse_time(self.end),
+            every=self.every,
+            scale=scale,
+            fps=parse_fps(self.fps or USUAL_FPS),
+        )
+
+    def check(self, path: Path) -> None:
+        """Refuse options that are out of range, or not for this input."""
+        self.check_threshold()
+        if self.fps is not None and not path.is_dir():
+            raise FlowError("--fps is for folders of frames; a video keeps its own times")
+
+    def check_threshold(self) -> None:
+        """Refuse a threshold of cuts that is out of range."""
+        if not 0 < self.cut_threshold <= 2:
+            raise FlowError(
+                f"--cut-threshold {self.cut_threshold:g} is out of range; give a number such as "
+                "0.4, or --no-cuts"
+            )
+
+
+Footage = Annotated[FootageOptions, tyro.conf.OmitArgPrefixes]
+
+
+def parse_fps(text: str) -> Fraction:
+    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television."""
+    try:
+        rate = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if not Fraction(1, 1000) <= rate <= 1000:
+        raise FlowError(f"--fps {text} is not a frame rate; give 0.001 to 1000")
+    of_television = Fraction(1000 * round(rate * 1001 / 1000), 1001)
+    is_meant = rate > 1 and rate.denominator > 1 and abs(rate - of_television) < Fraction(1, 200)
+    return of_television if is_meant else rate.limit_denominator(1001)
+
+
+def parse_time(text: str) -> Fraction:
+    """Read a time: seconds, m:s or h:m:s."""
+    parts = text.split(":")
+    try:
+        numbers = [Fraction(part) for part in parts]
+    except (ValueError, ZeroDivisionError):
+        numbers = []
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:
+        raise FlowError(
+            f"{text!r} is not a time; give seconds such as 12.5, or h:m:s such as 0:01:30"
+        )
+    seconds = Fraction(0)
+    for number in numbers:
+        seconds = 60 * seconds + number
+    return seconds
+
+
 def check_length(option: str, length: float | None) -> None:
     """Refuse a length in pixels that is not positive and finite."""
     if length is not None and not 0 < length < float("inf"):
         raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
 
 
-def check_cut_threshold(threshold: float) -> None:
-    """Refuse a threshold of cuts that is out of range."""
-    if not 0 < threshold <= 2:
-        raise FlowError(
-            f"--cut-threshold {threshold:g} is out of range; give a number such as 0.4, or "
-            "--no-cuts"
-        )
-
-
 def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
-    """Read points such as 120,80.
-
-    Raises:
-        FlowError: One of them is not x,y.
-    """
+    """Read points such as 120,80."""
     points = []
     for text in texts:
         try:

@@ -150,7 +150,7 @@ class StatsOptions:
     count: int = 100
     """Number of pairs of each preset."""
     against: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
-    """Folder with real ground truth, in the layout of any data set; can be repeated."""
+    """Folder with real ground truth, in the layout of any data set."""
     output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Chart of the distributions to write."""
     size: OptionalSize = None

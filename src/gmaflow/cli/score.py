@@ -14,15 +14,15 @@ import tyro
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Footage,
+    FootageOptions,
     Ignore,
     Overwrite,
     Progress,
-    check_cut_threshold,
     parse,
     progress_bar,
 )
 from gmaflow.cli.outputs import refuse_existing, refuse_inputs
-from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
 from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
 from gmaflow.io import MaskReader, VideoReader, read_ahead
 from gmaflow.io.images import MIN_SIDE
@@ -64,21 +64,10 @@ class ScoreOptions:
     side: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
     """Shrink frames first so that the shorter side has this many pixels; lengths are in pixels of
     the small frames. Makes videos of different sizes comparable, and is much faster."""
-    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
-    """Where to begin: seconds, m:s or h:m:s."""
-    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
-    """Where to end."""
-    every: int = 1
-    """Use only every n-th frame; the motions get longer."""
-    fps: Annotated[str, tyro.conf.arg(metavar="NUMBER")] = USUAL_FPS
-    """Frames per second of folders of frames."""
+    footage: Footage = field(default_factory=FootageOptions)
     ignore: Ignore = None
     """Pixels that do not count, white in a mask: an image for all frames, or a folder or video with
     a mask for each frame."""
-    cut_threshold: float = 0.4
-    """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
-    no_cuts: bool = False
-    """Estimate flow across cuts too."""
     overwrite: Overwrite = False
     """Replace the output if it exists."""
     json: bool = False
@@ -86,7 +75,7 @@ class ScoreOptions:
 
     def check(self) -> None:
         """Refuse options that are out of range, and outputs that cannot be written."""
-        check_cut_threshold(self.cut_threshold)
+        self.footage.check_threshold()
         if self.side is not None and self.side < MIN_SIDE:
             raise FlowError(f"--side {self.side} is too small; give at least {MIN_SIDE}")
         if not self.inputs:
@@ -104,13 +93,7 @@ class ScoreOptions:
 
     def open(self, path: Path) -> VideoReader:
         """Open a video."""
-        reader = VideoReader(
-            path,
-            start=parse_time(self.start),
-            end=None if self.end is None else parse_time(self.end),
-            every=self.every,
-            fps=parse_fps(self.fps),
-        )
+        reader = self.footage.open(path)
         if self.side is not None:
             shorter = min(reader.info.height, reader.info.width)
             reader.scale = min(1.0, self.side / shorter)
@@ -163,7 +146,7 @@ def score(
         for step in estimate_video(
             estimator,
             frames,
-            cut_threshold=None if options.no_cuts else options.cut_threshold,
+            cut_threshold=options.footage.threshold,
         ):
             ignore = masks.mask(step.number, step.image.shape) if masks else None
             scorer.add(step.flow, ignore=ignore)
@@ -172,7 +155,7 @@ def score(
         found = scorer.result()
     except FlowError as err:
         raise FlowError(f"{reader.path}: {err}") from None
-    rate = round(float(reader.info.fps / options.every), 3)
+    rate = round(float(reader.info.fps / options.footage.every), 3)
     numbers = {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in asdict(found).items()

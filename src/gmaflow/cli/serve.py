@@ -36,7 +36,7 @@ class ServeOptions:
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
-    """Weights to offer in addition to the shipped ones; the first is the default. Repeatable."""
+    """Weights to offer in addition to the shipped ones; the first is the default."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The default model; with --weights, the model that the files hold."""
     device: str = "auto"
@@ -50,7 +50,7 @@ class ServeOptions:
     allow_name: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()
-    """Host name of the server, in addition to localhost and IP addresses. Repeatable."""
+    """Host name of the server, in addition to localhost and IP addresses."""
     max_upload: float = DEFAULTS.upload_bytes / MIB
     """Largest request in MiB."""
     max_pixels: int = DEFAULTS.pixels

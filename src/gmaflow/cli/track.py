@@ -16,11 +16,12 @@ import tyro
 from gmaflow.cli.options import (
     Estimator,
     EstimatorOptions,
+    Footage,
+    FootageOptions,
     Ignore,
     Json,
     Overwrite,
     Reporting,
-    check_cut_threshold,
     parse,
     parse_points,
     progress_bar,
@@ -33,8 +34,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     settings,
 )
-from gmaflow.cli.video import USUAL_FPS, parse_fps, parse_time
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -92,11 +92,10 @@ class TrackOptions(Reporting):
         tyro.conf.UseAppendAction,
         tyro.conf.arg(name="output", aliases=["-o"], metavar="PATH"),
     ] = ()
-    """A file of tracks, a video with trails, a .colmap folder, or a folder for STMaps; can be
-    repeated."""
+    """A file of tracks, a video with trails, a .colmap folder, or a folder for STMaps."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     points: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")] = ()
-    """A point of the reference frame; can be repeated."""
+    """A point of the reference frame."""
     points_file: Annotated[Path | None, tyro.conf.arg(metavar="CSV")] = None
     """A file with x and y of a point in each line."""
     grid: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
@@ -108,22 +107,11 @@ class TrackOptions(Reporting):
     video with a mask for each frame."""
     reference: int = 0
     """The frame that the points are given in, counted from 0."""
-    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
-    """Where to begin: seconds, m:s or h:m:s."""
-    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
-    """Where to end."""
-    every: int = 1
-    """Use only every n-th frame."""
+    footage: Footage = field(default_factory=FootageOptions)
     scale: float = 1.0
     """Resize frames first; positions are in pixels of the resized frames."""
-    fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
-    """Folders of frames: frames per second of the video; 25 by default."""
     trail: int = 12
     """Videos: how many frames a trail goes back."""
-    cut_threshold: float = 0.4
-    """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
-    no_cuts: bool = False
-    """Track across cuts too."""
     overwrite: Overwrite = False
     json: Json = False
 
@@ -149,15 +137,13 @@ class TrackOptions(Reporting):
         """Refuse options that are out of range or contradict each other."""
         if not self.targets:
             raise OutputError("there is no output; add -o tracks.npz, or -o trails.mp4")
-        if self.fps is not None and not self.input.is_dir():
-            raise FlowError("--fps is for folders of frames; a video keeps its own times")
+        self.footage.check(self.input)
         if self.grid is not None and self.grid < 1:
             raise FlowError(f"--grid {self.grid} is no distance; give 1 or more pixels")
         if self.trail < 1:
             raise FlowError(f"--trail {self.trail} is no number of frames; give 1 or more")
         if (self.points or self.points_file) and (self.grid or self.mask):
             raise FlowError("--points chooses points, --grid and --mask all in an area; drop one")
-        check_cut_threshold(self.cut_threshold)
         if self.folder is not None and (len(self.targets) > 1 or self.picks_points):
             raise OutputError(
                 f"{self.folder}: a folder gets STMaps of every pixel; give it as the only output, "
@@ -182,14 +168,7 @@ def main(args: list[str]) -> None:
 def run(options: TrackOptions) -> dict[str, object]:
     """Track, and write the outputs; returns the report."""
     check_outputs(options)
-    reader = VideoReader(
-        options.input,
-        start=parse_time(options.start),
-        end=None if options.end is None else parse_time(options.end),
-        every=options.every,
-        scale=options.scale,
-        fps=parse_fps(options.fps or USUAL_FPS),
-    )
+    reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     points = None if options.folder else choose_points(options, reader, masks)
     check_memory(reader, points)
@@ -224,11 +203,7 @@ def run(options: TrackOptions) -> dict[str, object]:
 
 
 def check_outputs(options: TrackOptions) -> None:
-    """Refuse outputs that cannot be written, before any work is done for them.
-
-    Raises:
-        OutputError: An output is refused.
-    """
+    """Refuse outputs that cannot be written, before any work is done for them."""
     for path in options.files:
         if path.suffix.lower() not in (*TRACK_FILES, *VIDEO_OUTPUTS):
             known = ", ".join([*TRACK_FILES, COLMAP, *sorted(VIDEO_OUTPUTS)])
@@ -246,11 +221,7 @@ def check_outputs(options: TrackOptions) -> None:
 def choose_points(
     options: TrackOptions, reader: VideoReader, masks: MaskReader | None
 ) -> "np.ndarray":
-    """Return the points to track, as chosen or on a grid outside of ignored pixels.
-
-    Raises:
-        FlowError: There is none, or the mask does not fit.
-    """
+    """Return the points to track, as chosen or on a grid outside of ignored pixels."""
     import numpy as np
 
     from gmaflow.inference import default_spacing, grid_points
@@ -259,7 +230,7 @@ def choose_points(
     if options.points or options.points_file:
         chosen = [*parse_points("--points", options.points), *read_points(options.points_file)]
         return np.array(chosen, np.float32)
-    height, width = frame_size(reader)
+    height, width = frame_size(reader, options.reference)
     mask = np.ones((height, width), bool)
     if options.mask is not None:
         mask = read_image(options.mask).mean(axis=2) > 127
@@ -280,11 +251,7 @@ def choose_points(
 
 
 def read_points(path: Path | None) -> list[tuple[float, float]]:
-    """Read a file with x and y of a point in each line; a first line of names is left out.
-
-    Raises:
-        FlowError: A line is something else.
-    """
+    """Read a file with x and y of a point in each line; a first line of names is left out."""
     if path is None:
         return []
     try:
@@ -299,20 +266,25 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
     return list(parse_points(str(path), [",".join(row) for row in rows]))
 
 
-def frame_size(reader: VideoReader) -> tuple[int, int]:
-    """The height and width of the frames as they are read."""
+def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
+    """The height and width of a frame as it is read.
+
+    Raises:
+        ImageError: There is no such frame.
+    """
+    from gmaflow.inference.tracking import no_such_frame
+
+    count = 0
     with closing(iter(reader)) as frames:
         for frame in frames:
-            return frame.image.shape[:2]
-    raise ImageError(reader.problem or f"{reader.path} has no frames")
+            if frame.number == number:
+                return frame.image.shape[:2]
+            count = frame.number + 1
+    raise no_such_frame(number, count)
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
-    """Refuse tracks that are too large to collect, and say what large frames take, before the work.
-
-    Raises:
-        FlowError: They are.
-    """
+    """Refuse tracks that are too large to collect; say what large frames take."""
     height, width = frame_size(reader)
     kept = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
     if kept > TOLD:
@@ -350,7 +322,7 @@ def track_frames(
             (frame.image for frame in frames),
             points,
             reference=options.reference,
-            cut_threshold=None if options.no_cuts else options.cut_threshold,
+            cut_threshold=options.footage.threshold,
             ignore=None if masks is None else partial(masks.mask, size=size, may_be_whole=True),
         )
         for done, frame in enumerate(tracked, 1):
@@ -397,7 +369,7 @@ def write_video(options: TrackOptions, path: Path, reader: VideoReader, tracks: 
         progress_bar("drawing", quiet=options.quiet) as show_progress,
         VideoWriter(
             path,
-            fps=reader.info.fps / options.every,
+            fps=reader.info.fps / options.footage.every,
             time_base=reader.info.time_base,
             pixel_aspect=reader.info.pixel_aspect,
         ) as video,
@@ -417,7 +389,7 @@ def write_video(options: TrackOptions, path: Path, reader: VideoReader, tracks: 
             begin = frame.time - reader.start if frame.number else Fraction(0)
             show_progress(frame.number, len(tracks.visible))
         if last is not None:
-            video.write(last, time=begin, seconds=options.every / reader.info.fps)
+            video.write(last, time=begin, seconds=options.footage.every / reader.info.fps)
 
 
 def is_colmap(target: str) -> bool:

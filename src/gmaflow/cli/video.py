@@ -17,12 +17,15 @@ from gmaflow.cli.options import (
     Bound,
     Estimator,
     EstimatorOptions,
+    Footage,
+    FootageOptions,
     Ignore,
     Json,
     Reporting,
-    check_cut_threshold,
     check_length,
     parse,
+    parse_fps,
+    parse_time,
     progress_bar,
     run_and_report,
 )
@@ -81,7 +84,6 @@ Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
 Output: TypeAlias = "VideoFile | ClipFile | FrameFolder"
 Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
 
-USUAL_FPS = "25"
 SILENT = (".gif",)
 
 
@@ -130,17 +132,10 @@ class VideoOptions(Reporting):
     backward: bool = False
     """Folders of flow files: also write the flow from each frame back to the previous one, under
     the number of the frame whose motion it is."""
-    start: Annotated[str, tyro.conf.arg(metavar="TIME")] = "0"
-    """Where to begin: seconds, m:s or h:m:s."""
-    end: Annotated[str | None, tyro.conf.arg(metavar="TIME")] = None
-    """Where to end."""
-    every: int = 1
-    """Use only every n-th frame; the speed stays the same, the motions get longer."""
+    footage: Footage = field(default_factory=FootageOptions)
     scale: float = 1.0
     """Resize frames first: 0.5 is much faster but less accurate, and where the flow is wrong more
     pixels count as hidden. The flow is in pixels of the resized frames."""
-    fps: Annotated[str | None, tyro.conf.arg(metavar="NUMBER")] = None
-    """Folders of frames: frames per second, such as 12, 29.97 or 30000/1001; 25 by default."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
     bound: Bound = USUAL_BOUND
@@ -152,10 +147,6 @@ class VideoOptions(Reporting):
     warm_start: bool = False
     """Start each pair from the flow of the previous pair; with the shipped weights that is less
     accurate."""
-    cut_threshold: float = 0.4
-    """Frames that differ more belong to two shots: 0 is identical, 1 is unrelated."""
-    no_cuts: bool = False
-    """Estimate flow across cuts too."""
     no_sound: bool = False
     """Leave the sound out."""
     resume: bool = False
@@ -190,11 +181,6 @@ class VideoOptions(Reporting):
         return not self.writes_numbers and self.show in ("residual", "moving")
 
     @property
-    def threshold(self) -> float | None:
-        """The threshold of cuts; None if flow is estimated across them."""
-        return None if self.no_cuts else self.cut_threshold
-
-    @property
     def both_ways(self) -> bool:
         """Whether backward flow is needed."""
         return self.backward or self.show == "occlusion" or self.fits_camera
@@ -208,32 +194,26 @@ class VideoOptions(Reporting):
     @property
     def file_settings(self) -> dict[str, object]:
         """The options that the files of a folder depend on."""
+        footage = self.footage
         return {
             "show": self.show,
             "legend": self.legend,
-            "start": float(parse_time(self.start)),
-            "end": None if self.end is None else float(parse_time(self.end)),
-            "every": self.every,
+            "start": float(parse_time(footage.start)),
+            "end": None if footage.end is None else float(parse_time(footage.end)),
+            "every": footage.every,
             "scale": self.scale,
-            "fps": None if self.fps is None else float(parse_fps(self.fps)),
-            "cut_threshold": self.threshold,
+            "fps": None if footage.fps is None else float(parse_fps(footage.fps)),
+            "cut_threshold": footage.threshold,
             # Earlier versions did not know it.
             **({"bound": self.bound} if self.format == "xy" else {}),
             **({} if self.ignore is None else {"ignore": str(self.ignore)}),
         }
 
-    @property
-    def takes_a_part(self) -> bool:
-        """Whether some frames are left out."""
-        return (self.start, self.end, self.every) != ("0", None, 1)
-
     def check(self) -> None:
         """Refuse options that are out of range."""
-        if self.fps is not None and not self.input.is_dir():
-            raise FlowError("--fps is for folders of frames; a video keeps its own times")
+        self.footage.check(self.input)
         check_length("--max-length", self.max_length)
         check_length("--bound", self.bound)
-        check_cut_threshold(self.cut_threshold)
         if self.ignore is not None and not self.fits_camera:
             raise FlowError(
                 "--ignore leaves pixels out of the camera's motion; it needs --show residual or "
@@ -300,14 +280,7 @@ def open_input(options: VideoOptions) -> VideoReader:
     """Open the video or folder of frames."""
     if options.input.is_dir():
         warn_about_breaks(list_images(options.input))
-    return VideoReader(
-        options.input,
-        start=parse_time(options.start),
-        end=None if options.end is None else parse_time(options.end),
-        every=options.every,
-        scale=options.scale,
-        fps=parse_fps(options.fps or USUAL_FPS),
-    )
+    return options.footage.open(options.input, scale=options.scale)
 
 
 def find_scale(
@@ -326,7 +299,7 @@ def find_scale(
     return choose_scale(
         estimator,
         looks,
-        cut_threshold=options.threshold,
+        cut_threshold=options.footage.threshold,
         residual=options.fits_camera,
         quiet=options.quiet,
     )
@@ -370,7 +343,7 @@ def work_through(
                 count_frames(frames, output, tally, lambda number: show_progress(number, total)),
                 backward=options.both_ways,
                 warm_start=options.warm_start,
-                cut_threshold=options.threshold,
+                cut_threshold=options.footage.threshold,
                 done=output.done,
             ):
                 later(partial(finish, step))
@@ -380,7 +353,7 @@ def work_through(
         tally.interrupted = True
     tally.frames += tally.already_there
     if not tally.frames:
-        hint = " (take more with --start, --end or --every)" if options.takes_a_part else ""
+        hint = " (take more with --start, --end or --every)" if options.footage.takes_a_part else ""
         raise ImageError(
             reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
         )
@@ -424,36 +397,6 @@ def sentence(report: dict[str, object]) -> str:
         parts.append("interrupted there")
     how = how_estimated(report)
     return f"wrote {report['output']}: {', '.join(parts)} ({how})"
-
-
-def parse_fps(text: str) -> Fraction:
-    """Read frames per second: a number or a fraction; 29.97 means 30000/1001, as in television."""
-    try:
-        rate = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        rate = Fraction(0)
-    if not Fraction(1, 1000) <= rate <= 1000:
-        raise FlowError(f"--fps {text} is not a frame rate; give 0.001 to 1000")
-    of_television = Fraction(1000 * round(rate * 1001 / 1000), 1001)
-    is_meant = rate > 1 and rate.denominator > 1 and abs(rate - of_television) < Fraction(1, 200)
-    return of_television if is_meant else rate.limit_denominator(1001)
-
-
-def parse_time(text: str) -> Fraction:
-    """Read a time: seconds, m:s or h:m:s."""
-    parts = text.split(":")
-    try:
-        numbers = [Fraction(part) for part in parts]
-    except (ValueError, ZeroDivisionError):
-        numbers = []
-    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:
-        raise FlowError(
-            f"{text!r} is not a time; give seconds such as 12.5, or h:m:s such as 0:01:30"
-        )
-    seconds = Fraction(0)
-    for number in numbers:
-        seconds = 60 * seconds + number
-    return seconds
 
 
 # --- Where the flow goes: into a video, or into a file for each frame -----------------------------
@@ -543,7 +486,7 @@ def open_output(
         video = stack.enter_context(
             VideoWriter(
                 options.output,
-                fps=reader.info.fps / options.every,
+                fps=reader.info.fps / options.footage.every,
                 time_base=reader.info.time_base,
                 pixel_aspect=reader.info.pixel_aspect,
                 sound=track,

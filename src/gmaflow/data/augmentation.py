@@ -41,40 +41,37 @@ SPARSE_JITTER = ColorJitter(brightness=0.3, contrast=0.3, saturation=0.3, hue=0.
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Ranges and probabilities. Scales are powers of two: 1 doubles the size.
-
-    Attributes:
-        crop: height and width of the result.
-        min_scale: smallest scale; increased where the crop would not fit.
-        max_scale: largest scale.
-        jitter: ranges of colour changes.
-        asymmetric: probability that the frames' colours change independently.
-        erase: probability that boxes of the second frame are erased.
-        resize: probability of resizing.
-        stretch: probability, when resizing, that the axes scale differently.
-        max_stretch: largest difference, as a power of two.
-        flip_x: probability of a horizontal flip.
-        flip_y: probability of a vertical flip.
-        room: a resized image is at least this many pixels larger than the crop.
-        margin: how far (y, x) the crop's corner is drawn outside the image before it is clamped, so
-            that the borders are seen more often. y counts at the bottom only.
-        sparse: move known values one by one instead of interpolating.
-    """
+    """Ranges and probabilities. Scales are powers of two: 1 doubles the size."""
 
     crop: tuple[int, int]
+    """Height and width of the result."""
     min_scale: float
+    """Smallest scale; increased where the crop would not fit."""
     max_scale: float
+    """Largest scale."""
     jitter: ColorJitter = DENSE_JITTER
+    """Ranges of colour changes."""
     asymmetric: float = 0.2
+    """Probability that the frames' colours change independently."""
     erase: float = 0.5
+    """Probability that boxes of the second frame are erased."""
     resize: float = 0.8
+    """Probability of resizing."""
     stretch: float = 0.8
+    """Probability, when resizing, that the axes scale differently."""
     max_stretch: float = 0.2
+    """Largest difference, as a power of two."""
     flip_x: float = 0.5
+    """Probability of a horizontal flip."""
     flip_y: float = 0.1
+    """Probability of a vertical flip."""
     room: int = 8
+    """A resized image is at least this many pixels larger than the crop."""
     margin: tuple[int, int] = (0, 0)
+    """How far (y, x) the crop's corner is drawn outside the image before it is clamped, so that the
+    borders are seen more often. y counts at the bottom only."""
     sparse: bool = False
+    """Move known values one by one instead of interpolating."""
 
     def __post_init__(self) -> None:
         if min(self.crop) < 1 or self.min_scale > self.max_scale:
@@ -220,20 +217,18 @@ class Placement:
     """A crop of a resized, then flipped image.
 
     Sizes and corners are (height, width) and (top, left).
-
-    Attributes:
-        source: the size of the image.
-        resized: its size after resizing.
-        crop: the size of the crop.
-        corner: the crop's corner in the resized and flipped image.
-        flipped: whether the image is flipped vertically, and horizontally.
     """
 
     source: tuple[int, int]
+    """The size of the image."""
     resized: tuple[int, int]
+    """Its size after resizing."""
     crop: tuple[int, int]
+    """The size of the crop."""
     corner: tuple[int, int]
+    """The crop's corner in the resized and flipped image."""
     flipped: tuple[bool, bool] = (False, False)
+    """Whether the image is flipped vertically, and horizontally."""
 
     @property
     def stretch(self) -> Float32[np.ndarray, "2"]:

@@ -25,23 +25,20 @@ ListPairs = Callable[[DirectoryCache, Path, str, str], Iterable[FlowPair]]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of a data set with a published number of pairs.
-
-    Attributes:
-        split: training, validation, test or all.
-        pass_name: clean, final ...; for KITTI the kind of ground truth; empty if there is only one.
-        camera: left, right, or None for both.
-        direction: forward, backward, or None for both.
-        count: the published number of pairs, or None.
-        required: whether training or evaluation needs it; optional parts may be absent.
-    """
+    """A part of a data set with a published number of pairs."""
 
     split: str
+    """`training`, `validation`, `test` or `all`."""
     pass_name: str = ""
+    """Clean, final ...; for KITTI the kind of ground truth; empty if there is only one."""
     camera: str | None = None
+    """`left`, `right`, or None for both."""
     direction: str | None = None
+    """`forward`, `backward`, or None for both."""
     count: int | None = None
+    """The published number of pairs, or None."""
     required: bool = True
+    """Whether training or evaluation needs it; optional parts may be absent."""
 
     def __str__(self) -> str:
         words = (self.split, self.pass_name, self.camera, self.direction)
@@ -54,28 +51,25 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
-    """A known data set.
-
-    Attributes:
-        title: its published name.
-        example: a file below its root.
-        parts: its parts, the default split and pass first.
-        list_pairs: lists the pairs of a split and pass.
-        source: its download page, if it has one.
-        folders: possible names of its folder inside a folder of data sets, besides its own name.
-        cameras: the cameras used by default; all if empty.
-        test_example: a file of the test split, if different.
-    """
+    """A known data set."""
 
     name: str
     title: str
+    """Its published name."""
     example: str
+    """A file below its root."""
     parts: tuple[Part, ...]
+    """Its parts, the default split and pass first."""
     list_pairs: ListPairs
+    """Lists the pairs of a split and pass."""
     source: str = ""
+    """Its download page, if it has one."""
     folders: tuple[str, ...] = ()
+    """Possible names of its folder inside a folder of data sets, besides its own name."""
     cameras: tuple[str, ...] = ()
+    """The cameras used by default; all if empty."""
     test_example: str = ""
+    """A file of the test split, if different."""
 
     @property
     def download_hint(self) -> str:

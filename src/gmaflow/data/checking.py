@@ -13,7 +13,7 @@ from gmaflow.data.layouts import DirectoryCache
 from gmaflow.data.pairs import FlowPair
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.io.paths import PathLike
-from gmaflow.scenes.scene_dataset import FILES, rendered_scenes, scene_files
+from gmaflow.scenes.scene_dataset import FILES, expected_scenes, scene_files
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ def check_dataset(
     """
     info = dataset_info(name)
     folder = find_root(info, root)
-    expected = rendered_scenes(folder) if info.name == _RENDERED_LIKE else None
+    expected = expected_scenes(folder) if info.name == _RENDERED_LIKE else None
     if expected is not None:
         info = _as_rendered(info, len(expected.scenes) * (expected.frames - 1))
     cache = DirectoryCache()

@@ -143,11 +143,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
 
 
 def find_clips(root: Path) -> list[Path]:
-    """Find the clips below a folder, in order; hidden files are left out.
-
-    Raises:
-        DatasetError: The folder does not exist.
-    """
+    """Find the clips below a folder, in order; hidden files are left out."""
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder; give a folder of clips")
     found: list[Path] = []

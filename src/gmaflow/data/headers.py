@@ -7,11 +7,10 @@ from pathlib import Path
 from gmaflow.errors import DatasetError
 from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.exr_header import DamagedError, read_parts
-from gmaflow.io.flow_files import check_hdf5_end, import_h5py
+from gmaflow.io.flow_files import check_hdf5_end, import_h5py, read_flo_size, read_pfm_size
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_END = b"IEND\xaeB`\x82"
-_PFM = re.compile(rb"PF\s+(\d{1,9})\s+(\d{1,9})\s+\S+[ \t]*\r?\n")
 _PPM = re.compile(rb"P6\s(?:\s|#[^\n]*\n)*(\d{1,9})\s+(\d{1,9})\s+255\s")
 
 
@@ -45,23 +44,13 @@ def _png(path: Path) -> tuple[int, int]:
 
 
 def _flo(path: Path) -> tuple[int, int]:
-    head, size = _head(path, 12)
-    if len(head) < 12 or head[:4] != b"PIEH":
-        raise DatasetError(f"{path} is not a .flo file (starts with {head[:4]!r})")
-    width, height = struct.unpack("<ii", head[4:])
-    _check_length(path, 12 + 8 * height * width, size)
-    return height, width
+    with path.open("rb") as file:
+        return read_flo_size(path, file)
 
 
 def _pfm(path: Path) -> tuple[int, int]:
-    head, size = _head(path, 256)
-    match = _PFM.match(head)
-    if match is None:
-        raise DatasetError(f"{path} is not a .pfm flow file (starts with {head[:12]!r})")
-    width, height = int(match[1]), int(match[2])
-    if size != match.end() + 8 * height * width:  # some programs omit the third channel
-        _check_length(path, match.end() + 12 * height * width, size)
-    return height, width
+    with path.open("rb") as file:
+        return read_pfm_size(path, file)[:2]
 
 
 def _ppm(path: Path) -> tuple[int, int]:
@@ -71,8 +60,8 @@ def _ppm(path: Path) -> tuple[int, int]:
         whole = read_image(path)
         return whole.shape[0], whole.shape[1]
     width, height = int(match[1]), int(match[2])
-    if size < match.end() + 3 * height * width:
-        _check_length(path, match.end() + 3 * height * width, size)
+    if size < (wanted := match.end() + 3 * height * width):
+        raise DatasetError(f"{path} is truncated: it has {size} bytes, expected {wanted}")
     return height, width
 
 
@@ -99,11 +88,6 @@ def _exr(path: Path) -> tuple[int, int]:
 def _head(path: Path, length: int) -> tuple[bytes, int]:
     with path.open("rb") as file:
         return file.read(length), path.stat().st_size
-
-
-def _check_length(path: Path, wanted: int, actual: int) -> None:
-    if wanted != actual:
-        raise DatasetError(f"{path} is truncated: it has {actual} bytes, expected {wanted}")
 
 
 _READERS = {".png": _png, ".flo": _flo, ".pfm": _pfm, ".ppm": _ppm, ".flo5": _flo5, ".exr": _exr}

@@ -21,26 +21,24 @@ class FlowSample:
 
     Evaluation needs the original pixels and every mask; training uses `Batch`, which has tensors of
     one size and a single occlusion mask.
-
-    Attributes:
-        flow: true flow from the first to the second frame, 0 where unknown.
-        valid: where the flow is known.
-        occluded_in: pixels hidden in the second frame whose target lies inside it.
-        occluded_out: pixels whose target lies outside the second frame.
-        unmatched: the data set's own mask of pixels not visible in the second frame.
-        invalid: Sintel's mask of unreliable flow; the benchmark and the paper count those pixels.
-        foreground: KITTI 2015's mask of moving objects.
     """
 
     image1: UInt8[np.ndarray, "h w 3"]
     image2: UInt8[np.ndarray, "h w 3"]
     flow: Float32[np.ndarray, "h w 2"] | None = None
+    """True flow from the first to the second frame, 0 where unknown."""
     valid: Bool[np.ndarray, "h w"] | None = None
+    """Where the flow is known."""
     occluded_in: Bool[np.ndarray, "h w"] | None = None
+    """Pixels hidden in the second frame whose target lies inside it."""
     occluded_out: Bool[np.ndarray, "h w"] | None = None
+    """Pixels whose target lies outside the second frame."""
     unmatched: Bool[np.ndarray, "h w"] | None = None
+    """The data set's own mask of pixels not visible in the second frame."""
     invalid: Bool[np.ndarray, "h w"] | None = None
+    """Sintel's mask of unreliable flow; the benchmark and the paper count those pixels."""
     foreground: Bool[np.ndarray, "h w"] | None = None
+    """KITTI 2015's mask of moving objects."""
 
     @property
     def occluded(self) -> Bool[np.ndarray, "h w"] | None:
@@ -52,35 +50,32 @@ class FlowSample:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowPair:
-    """The files of a pair of frames and its ground truth.
-
-    Attributes:
-        scene: the sequence that the pair belongs to.
-        frame: the first frame's number, as written in its file name.
-        visible_flow: the true flow of non-occluded pixels only (KITTI's flow_noc).
-        occlusion: a mask of occluded pixels.
-        invalid: a mask of pixels whose flow is unreliable.
-        foreground: a mask of moving objects.
-        sparse: whether the flow has gaps everywhere, like that of a laser scanner.
-        flow_stride: rows and columns of flow per image pixel; the first one is used.
-        camera: left or right.
-        direction: forward in time or backward.
-    """
+    """The files of a pair of frames and its ground truth."""
 
     dataset: str
     scene: str
+    """The sequence that the pair belongs to."""
     frame: str
+    """The first frame's number, as written in its file name."""
     image1: Path
     image2: Path
     flow: Path | None = None
     visible_flow: Path | None = None
+    """The true flow of non-occluded pixels only (KITTI's flow_noc)."""
     occlusion: Path | None = None
+    """A mask of occluded pixels."""
     invalid: Path | None = None
+    """A mask of pixels whose flow is unreliable."""
     foreground: Path | None = None
+    """A mask of moving objects."""
     sparse: bool = False
+    """Whether the flow has gaps everywhere, like that of a laser scanner."""
     flow_stride: int = 1
+    """Rows and columns of flow per image pixel; the first one is used."""
     camera: str = "left"
+    """`left` or `right`."""
     direction: str = "forward"
+    """`forward` in time, or `backward`."""
 
     def follows(self, before: "FlowPair") -> bool:
         """Return whether this pair continues another, in the same sequence and direction."""

@@ -17,7 +17,7 @@ from jaxtyping import Float64
 from gmaflow.errors import FlowError, counted
 from gmaflow.evaluation.evaluating import Evaluation, PairResult, Start, evaluate
 from gmaflow.evaluation.examples import Example, ExampleSet
-from gmaflow.evaluation.metrics import REGIONS, Averaging, Column
+from gmaflow.evaluation.metrics import REGIONS, Averaging, Column, without_nan
 from gmaflow.inference import FlowEstimator
 from gmaflow.io.paths import write_text
 
@@ -185,12 +185,14 @@ def as_json(comparison: Comparison) -> dict[str, object]:
                 "pass": line.group,
                 "start": line.start,
                 "region": line.region,
-                "epe": {
-                    one.name: _plain(error)
-                    for one, error in zip(comparison.contenders, line.errors, strict=True)
-                },
+                "epe": without_nan(
+                    {
+                        one.name: error
+                        for one, error in zip(comparison.contenders, line.errors, strict=True)
+                    }
+                ),
                 "improvement_percent": {
-                    one.name: {name: _plain(value) for name, value in asdict(found).items()}
+                    one.name: without_nan(asdict(found))
                     for one, found in zip(comparison.contenders[1:], line.improvements, strict=True)
                 },
             }
@@ -228,7 +230,6 @@ def improvements(
     after: Float64[np.ndarray, "n r c"],
     *,
     averaging: Averaging,
-    seed: int = 0,
 ) -> list[Improvement]:
     """Compare the sums of the same pairs under two networks, region by region.
 
@@ -240,9 +241,7 @@ def improvements(
     first, second = before[..., columns], after[..., columns]
     once = np.ones((1, len(before)))
     found = _percent(once, first, second)[0]
-    drawn = np.concatenate(
-        [_percent(weights, first, second) for weights in _draw(len(before), seed)]
-    )
+    drawn = np.concatenate([_percent(weights, first, second) for weights in _draw(len(before))])
     pairs = (first[..., -1] > 0).sum(axis=0)
     return [
         Improvement(percent=float(percent), low=low, high=high, pairs=int(count))
@@ -250,9 +249,9 @@ def improvements(
     ]
 
 
-def _draw(count: int, seed: int) -> Iterator[Float64[np.ndarray, "t n"]]:
+def _draw(count: int) -> Iterator[Float64[np.ndarray, "t n"]]:
     """Yield how often each pair is drawn in each resample."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     for _ in range(RESAMPLES // _AT_ONCE):
         yield rng.multinomial(count, np.full(count, 1 / count), size=_AT_ONCE).astype(np.float64)
 
@@ -278,7 +277,3 @@ def _interval(values: Float64[np.ndarray, " t"]) -> tuple[float, float]:
     outside = (100 - _PERCENT) / 2
     low, high = np.percentile(known, [outside, 100 - outside])
     return float(low), float(high)
-
-
-def _plain(value: float | int) -> float | int | None:
-    return value if math.isfinite(value) else None

@@ -30,6 +30,7 @@ from gmaflow.evaluation.metrics import (
     Figures,
     averaging_of,
     measure,
+    without_nan,
 )
 from gmaflow.inference import Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
@@ -542,10 +543,10 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
     results: dict[str, dict[str, object]] = {}
     for (group, start), sums in summary.with_combined().items():
         results.setdefault(group, {})[start] = {
-            "regions": _plain(sums.figures(averaging)),
+            "regions": _regions(sums, averaging),
             "histogram": sums.histogram.astype(int).tolist(),
             "sequences": {
-                scene: _plain(each.figures(averaging))
+                scene: _regions(each, averaging)
                 for scene, each in summary.scenes.get((group, start), {}).items()
             },
         }
@@ -566,10 +567,5 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _plain(figures: dict[str, Figures]) -> dict[str, dict[str, float | None]]:
-    return {
-        region: {
-            name: None if math.isnan(value) else value for name, value in asdict(found).items()
-        }
-        for region, found in figures.items()
-    }
+def _regions(sums: ErrorSums, averaging: Averaging) -> dict[str, dict[str, float | None]]:
+    return {region: without_nan(asdict(found)) for region, found in sums.figures(averaging).items()}

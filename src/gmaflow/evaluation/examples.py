@@ -241,11 +241,7 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
 
 
 def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
-    """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass.
-
-    Raises:
-        FlowError: The masks cannot be read, or their number is not that of the pairs.
-    """
+    """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass."""
     kept: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
         some = list(group)

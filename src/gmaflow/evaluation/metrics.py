@@ -3,6 +3,8 @@
 Legend: r regions, c columns, k bins of the histogram.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -195,6 +197,11 @@ def measure(estimate: Float32[np.ndarray, "h w 2"], sample: FlowSample) -> Error
     bins = np.searchsorted(HISTOGRAM_EDGES, error[sample.valid], side="right")
     sums.histogram[:] = np.bincount(bins, minlength=len(sums.histogram))
     return sums
+
+
+def without_nan(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """Return figures as JSON can hold them: null for NaN."""
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}
 
 
 def averaging_of(dataset: str) -> Averaging:

@@ -494,7 +494,7 @@ def shown_flow(
         return flow.array
 
 
-def choose_queries(sample: FlowSample, count: int = NUM_QUERIES) -> tuple[Point, ...]:
+def choose_queries(sample: FlowSample) -> tuple[Point, ...]:
     """Return query points (x, y) whose attention is interesting.
 
     Occluded pixels are: their motion cannot be matched and has to be aggregated from elsewhere. The
@@ -503,8 +503,9 @@ def choose_queries(sample: FlowSample, count: int = NUM_QUERIES) -> tuple[Point,
     """
     height, width = sample.image1.shape[:2]
     hidden = sample.occluded
-    found = [] if hidden is None else _deep_and_apart(hidden, count)
-    spaced = [(float(width * i // (count + 1)), float(height // 2)) for i in range(1, count + 1)]
+    found = [] if hidden is None else _deep_and_apart(hidden, NUM_QUERIES)
+    parts = NUM_QUERIES + 1
+    spaced = [(float(width * i // parts), float(height // 2)) for i in range(1, parts)]
     return (*found, *spaced[len(found) :])
 
 

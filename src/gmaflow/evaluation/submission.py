@@ -25,24 +25,21 @@ _SHORT = {"forward": "FW", "backward": "BW"}
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """What a server wants; refinements and warm start are those of the paper's submissions.
-
-    Attributes:
-        dataset: the data set whose test split it evaluates.
-        largest: the largest motion that the file format can hold in either direction, in pixels.
-        place: from a pass and a pair to the file's path in the submission.
-        instructions: what to do with the folder, which replaces `{folder}`.
-    """
+    """What a server wants; refinements and warm start are those of the paper's submissions."""
 
     name: str
     dataset: str
+    """The data set whose test split it evaluates."""
     passes: tuple[str, ...] = ("",)
     iters: int
     warm_start: bool = False
     padding: PaddingKind = "sintel"
     largest: float | None = None
+    """The largest motion that the file format can hold in either direction, in pixels."""
     place: Callable[[str, FlowPair], Path]
+    """From a pass and a pair to the file's path in the submission."""
     instructions: str
+    """What to do with the folder, which replaces `{folder}`."""
 
 
 def _sintel_place(pass_name: str, pair: FlowPair) -> Path:

@@ -20,6 +20,7 @@ from gmaflow.data import FlowDataset, FlowPair
 from gmaflow.errors import FlowFileError, counted
 from gmaflow.evaluation.evaluating import SHOWN, ResultStore, digest, identify, is_reproducible
 from gmaflow.evaluation.examples import identify_files, identify_masks
+from gmaflow.evaluation.metrics import without_nan
 from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
@@ -208,7 +209,7 @@ def as_json(checked: list[CheckedPair]) -> dict[str, object]:
         "data": checked[0].pair.dataset,
         "pairs": len(checked),
         "static_camera": mean.static_camera,
-        "mean": {k: v if math.isfinite(v) else None for k, v in asdict(mean).items()},
+        "mean": without_nan(asdict(mean)),
     }
 
 

@@ -119,12 +119,12 @@ class Refinement:
     total: int
     """How many there will be."""
     state: "tuple[Float[Tensor, 'b 2 h w'], Float[Tensor, 'b c h w']] | None"
-    """The coarse flow and the hidden state; None for a part of the work."""
+    """The coarse flow and the hidden state; None for a part of the work, or a CUDA graph."""
     network: FlowNetwork
     padding: Padding
 
     def flow(self) -> Float32[np.ndarray, "H W 2"] | None:
-        """Return the flow of the batch's first pair at the images' size; None for a part of it."""
+        """Return the flow of the batch's first pair at the images' size; None without a state."""
         if self.state is None:
             return None
         coarse, hidden = self.state
@@ -297,11 +297,7 @@ Iterations: TypeAlias = int | Literal["auto"]
 
 
 def check_iters(iters: Iterations) -> tuple[int, float | None]:
-    """Return the largest number of refinements, and the change at which they stop.
-
-    Raises:
-        FlowError: It is neither 1 or more nor `auto`.
-    """
+    """Return the largest number of refinements, and the change at which they stop."""
     if iters == "auto":
         return MOST, SETTLED
     if not isinstance(iters, Integral) or iters < 1:

@@ -20,10 +20,12 @@ from gmaflow.inference.engine import (
     FrameAttention,
     Iterations,
     Pairs,
+    Refinement,
     Watcher,
     check_iters,
     make_runner,
 )
+from gmaflow.inference.fast import RecordedNetwork
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
     Footage,
@@ -113,7 +115,6 @@ class FlowEstimator:
         runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
         most, settled = check_iters(iters)
-        self._watch: Watcher | None = None  # of `match`; only set on copies
         self._engine = Engine(
             self.network, runner, self.device, self.dtype, most, plan, limit, settled
         )
@@ -263,9 +264,26 @@ class FlowEstimator:
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
-    def match(self, first: Frame, second: Frame, *, both_ways: bool = True) -> BatchEstimate:
-        """Estimate flow between encoded frames, and leave it on the device; row 1 is backward."""
-        return self._pair(first, second, None, self._watch, both_ways=both_ways)
+    def match(
+        self,
+        first: Frame,
+        second: Frame,
+        *,
+        both_ways: bool = True,
+        watch: Watcher | None = None,
+    ) -> BatchEstimate:
+        """Estimate flow between encoded frames, and leave it on the device; row 1 is backward.
+
+        A watcher is called after each refinement. A CUDA graph runs through: then it is called
+        once, without a flow, after the last.
+        """
+        through = isinstance(self._engine.runner, RecordedNetwork)
+        within = None if through else watch
+        found = self._pair(first, second, None, within, both_ways=both_ways)
+        if through and watch is not None:
+            last = max(found.iterations)
+            watch(Refinement(last, last, None, self.network, self._padding(first.image)))
+        return found
 
     def track(
         self,
@@ -291,21 +309,21 @@ class FlowEstimator:
                 across cuts.
             ignore: A mask for all frames, or a function that returns the mask of a frame by its
                 number. Points are not visible in pixels where it is true.
-            watch: Called after each refinement; an exception that it raises ends the tracking.
+            watch: Called after each refinement, or with CUDA graphs after each flow; an exception
+                that it raises ends the tracking.
 
         Raises:
             FlowError: A frame cannot be used, a point lies outside or in an ignored pixel, or there
                 is no such reference.
         """
-        watched = copy(self)
-        watched._watch = watch
         return track(
-            watched,
+            self,
             frames,
             points,
             reference=reference,
             cut_threshold=cut_threshold,
             ignore=ignore,
+            watch=watch,
         )
 
     def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:

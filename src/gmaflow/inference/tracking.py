@@ -14,7 +14,8 @@ steps hardly ever fail, but drift, and slip onto what passes in front.
 Legend: k points, H W rows and columns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ from torch import Tensor
 
 from gmaflow.errors import FlowError, ImageError, counted
 from gmaflow.geometry import outside_frame
+from gmaflow.inference.engine import Watcher
 from gmaflow.inference.images import (
     Footage,
     Frame,
@@ -97,6 +99,7 @@ class Tracker:
         points: Points (x, y).
         ignored: Pixels of the reference in which points are not visible.
         steps: Share of the frames that may be reached by a step too, to limit the number of flows.
+        watch: Watches each flow; see `FlowEstimator.match`.
     """
 
     def __init__(
@@ -106,8 +109,10 @@ class Tracker:
         points: Float[np.ndarray, "k 2"],
         ignored: Mask | None = None,
         steps: float = STEPS,
+        watch: Watcher | None = None,
     ) -> None:
         self._estimator = estimator
+        self._watch = watch
         self._allowed = steps
         position = torch.from_numpy(points).float().to(estimator.device)
         visible = torch.ones(len(position), dtype=torch.bool, device=position.device)
@@ -165,7 +170,7 @@ class Tracker:
         """Follow the points over a long gap, and by a step where that leaves many in doubt."""
         last = self._moments[-1]
         age = last.age + 1
-        match = self._estimator.match(source.frame, frame)
+        match = self._estimator.match(source.frame, frame, watch=self._watch)
         flow = match.flow.float()
         self.flows += 2
         self.in_tiles |= match.in_tiles
@@ -176,7 +181,8 @@ class Tracker:
         self._trust[name] = max(_LEAST_TRUST, _share_found(flow, given))
         step = None
         if not sure and source is not last and self._steps + 1 <= self._allowed * age:
-            step = self._estimator.match(last.frame, frame, both_ways=False).flow.float()
+            ahead = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
+            step = ahead.flow.float()
             self.flows += 1
             self._steps += 1
         starts = (_chunks(points) for points in (source.points, last.points))
@@ -290,27 +296,25 @@ def track(
     reference: int,
     cut_threshold: float | None,
     ignore: Ignored | None = None,
+    watch: Watcher | None = None,
 ) -> Iterator[TrackedFrame]:
     """Track points of one frame through a shot; see `FlowEstimator.track`."""
     if reference < 0:
         raise FlowError(f"there is no frame {reference}; frames count from 0")
     images = each_image(frames)
     with TemporaryDirectory(prefix="gmaflow-") as folder:
-        earlier: list[ImageLike] = []
+        earlier: list[Callable[[], ImageLike]] = []
         earlier_masks: list[Mask | Path | None] = []
         first: ImageArray | None = None
         for number, image in enumerate(images):
             if number == reference:
                 first = load_image(image, name=f"frame {number}")
                 break
-            earlier.append(_put_aside(image, Path(folder) / f"{number}.npy"))
+            earlier.append(_keep(frames, number, image, Path(folder)))
             # Read now: masks of a video come in this order only.
             earlier_masks.append(_put_mask_aside(ignore, number, Path(folder)))
         if first is None:
-            raise ImageError(
-                f"there is no frame {reference}: the shot has {counted(len(earlier), 'frame')}, "
-                "counted from 0"
-            )
+            raise no_such_frame(reference, len(earlier))
         given = check_points(points, first)
         ignored = _mask_of(ignore, reference)
         check_ignored(ignored, first, None if points is None else given)
@@ -325,11 +329,11 @@ def track(
         number = 0
         before = range(reference - 1, -1, -1)
         ways = (
-            ((n, _take_back(earlier[n]), _load_mask(earlier_masks[n])) for n in before),
+            ((n, earlier[n](), _load_mask(earlier_masks[n])) for n in before),
             ((n, image, _mask_of(ignore, n)) for n, image in enumerate(images, reference + 1)),
         )
         for way in ways:
-            tracker = Tracker(estimator, encoded, given, ignored)
+            tracker = Tracker(estimator, encoded, given, ignored, watch=watch)
             for number, found in _follow(tracker, first, way, cut_threshold):
                 yield _as_arrays(number, reference, shape, found, in_tiles=tracker.in_tiles)
     if reference == number == 0:
@@ -377,6 +381,13 @@ def _as_arrays(
         visible.reshape(shape),
         confidence.reshape(shape),
         in_tiles=in_tiles,
+    )
+
+
+def no_such_frame(reference: int, frames: int) -> ImageError:
+    """The error for a reference beyond the end of a shot of so many frames."""
+    return ImageError(
+        f"there is no frame {reference}: the shot has {counted(frames, 'frame')}, counted from 0"
     )
 
 
@@ -450,16 +461,15 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
     return np.load(mask) if isinstance(mask, Path) else mask
 
 
-def _put_aside(image: ImageLike, path: Path) -> ImageLike:
-    """Keep a frame for later on the disk; what is a file already stays there."""
+def _keep(frames: Footage, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
+    """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
+    if isinstance(frames, Sequence) and not isinstance(frames, str):
+        return partial(frames.__getitem__, number)
     if isinstance(image, str | Path):
-        return image
+        return lambda: image
+    path = folder / f"{number}.npy"
     np.save(path, load_image(image))
-    return path
-
-
-def _take_back(image: ImageLike) -> ImageLike:
-    return np.load(image) if isinstance(image, Path) and image.suffix == ".npy" else image
+    return partial(np.load, path)
 
 
 def _bytes(image: ImageArray) -> np.ndarray:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -111,22 +111,12 @@ class ClipWriter(ABC):
     def __enter__(self) -> "ClipWriter":
         with ExitStack() as stack:
             self._open(stack)
+            stack.push(self._finish)  # an error in it is one of the block
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if kind is None:
-                self._finish()
-        except BaseException as err:
-            self._stack.__exit__(type(err), err, err.__traceback__)
-            raise
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401
+        self._stack.__exit__(*error)
 
     def add(
         self,
@@ -164,7 +154,9 @@ class ClipWriter(ABC):
         self.frames.append(frame)
         self._size = array.shape
 
-    def _finish(self) -> None:
+    def _finish(self, kind: object, *_error: object) -> None:
+        if kind is not None:
+            return
         if not self.frames:
             raise FlowFileError(f"{self.path}: no flow was added; a clip needs at least one")
         self._end()
@@ -312,11 +304,7 @@ class _TarReader(ClipReader):
 
 
 def read_xy_members(path: Path, x: Member, y: Member) -> Float32[np.ndarray, "h w 2"]:
-    """Read the flow of two JPEGs in a .tar.
-
-    Raises:
-        FlowFileError: They are damaged.
-    """
+    """Read the flow of two JPEGs in a .tar."""
     return decode_xy(
         (read_member(path, x), f"{path}: {x.name}"), (read_member(path, y), f"{path}: {y.name}")
     )

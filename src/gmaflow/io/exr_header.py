@@ -46,25 +46,22 @@ class Window(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One of the images in a file; most files have one.
-
-    Attributes:
-        number: Its index in the file.
-        channels: Names of the channels with a value for each pixel.
-        thinned: Names of the channels with one value for several pixels.
-        data: The pixels that are stored.
-        display: The pixels that make up the image.
-        compression: Its number in the format.
-        deep: Whether pixels hold any number of values, one behind the other.
-    """
+    """One of the images in a file; most files have one."""
 
     number: int
+    """Its index in the file."""
     channels: tuple[str, ...]
+    """Names of the channels with a value for each pixel."""
     thinned: tuple[str, ...]
+    """Names of the channels with one value for several pixels."""
     data: Window
+    """The pixels that are stored."""
     display: Window
+    """The pixels that make up the image."""
     compression: int
+    """Its number in the format."""
     deep: bool
+    """Whether pixels hold any number of values, one behind the other."""
 
     @property
     def samples(self) -> int:

@@ -46,18 +46,15 @@ HALF_ENDING = ".f16.npz"
 
 
 class FlowArrays(NamedTuple):
-    """A flow and where it is known.
-
-    Attributes:
-        array: x and y displacement in pixels; 0 where unknown.
-        valid: True where the flow is known.
-        backward: Whether it leads to the previous frame instead of the next. Only .exr stores this;
-            flow from other formats counts as forward.
-    """
+    """A flow and where it is known."""
 
     array: Float32[np.ndarray, "h w 2"]
+    """X and y displacement in pixels; 0 where unknown."""
     valid: Bool[np.ndarray, "h w"]
+    """True where the flow is known."""
     backward: bool = False
+    """Whether it leads to the previous frame instead of the next. Only .exr stores this; flow from
+    other formats counts as forward."""
 
     def marked(self, unknown: float = np.nan) -> Float32[np.ndarray, "h w 2"]:
         """Return the flow with a mark where it is unknown, for formats without a mask."""
@@ -200,17 +197,23 @@ _FLO_UNKNOWN = 1e10
 _FLO_UNKNOWN_ABOVE = 1e9
 
 
+def read_flo_size(path: Path, file: IO[bytes]) -> tuple[int, int]:
+    """Read the height and width of an open .flo, up to its data, and check its length."""
+    head = file.read(_FLO_HEADER.size)
+    if len(head) < _FLO_HEADER.size or head[:4] != _FLO_MAGIC:
+        raise FlowFileError(
+            f"{path}: not a Middlebury .flo file (starts with {head[:4]!r}, "
+            f"expected {_FLO_MAGIC!r})"
+        )
+    _, width, height = _FLO_HEADER.unpack(head)
+    check_header_size(path, height, width)
+    check_length(path, height * width * 8, path.stat().st_size - _FLO_HEADER.size)
+    return height, width
+
+
 def _read_flo(path: Path) -> FlowArrays:
     with path.open("rb") as file:
-        head = file.read(_FLO_HEADER.size)
-        if len(head) < _FLO_HEADER.size or head[:4] != _FLO_MAGIC:
-            raise FlowFileError(
-                f"{path}: not a Middlebury .flo file (starts with {head[:4]!r}, "
-                f"expected {_FLO_MAGIC!r})"
-            )
-        _, width, height = _FLO_HEADER.unpack(head)
-        check_header_size(path, height, width)
-        check_length(path, height * width * 8, path.stat().st_size - _FLO_HEADER.size)
+        height, width = read_flo_size(path, file)
         array = np.fromfile(file, "<f4").reshape(height, width, 2)
     return known_part(array, limit=_FLO_UNKNOWN_ABOVE)
 
@@ -261,24 +264,30 @@ _PFM_HEADER = re.compile(
 _PFM_LONGEST_HEADER = 256
 
 
+def read_pfm_size(path: Path, file: IO[bytes]) -> tuple[int, int, int, str]:
+    """Read the height, width, channels and byte order of an open .pfm, and check its length."""
+    head = file.read(_PFM_LONGEST_HEADER)
+    if head[:2] == b"Pf":
+        raise FlowFileError(f"{path}: a one-channel .pfm (depth or disparity), not flow")
+    match = _PFM_HEADER.match(head)
+    if match is None:
+        raise FlowFileError(
+            f"{path}: not a .pfm file (starts with {head[:12]!r}, expected b'PF', size, scale)"
+        )
+    width, height = int(match[1]), int(match[2])
+    check_header_size(path, height, width)
+    byte_order = _pfm_byte_order(path, match[3])
+    length = path.stat().st_size - match.end()
+    channels = 2 if length == height * width * 8 else 3
+    check_length(path, height * width * channels * 4, length)
+    file.seek(match.end())
+    return height, width, channels, byte_order
+
+
 def _read_pfm(path: Path) -> FlowArrays:
     with path.open("rb") as file:
-        head = file.read(_PFM_LONGEST_HEADER)
-        if head[:2] == b"Pf":
-            raise FlowFileError(f"{path}: a one-channel .pfm (depth or disparity), not flow")
-        match = _PFM_HEADER.match(head)
-        if match is None:
-            raise FlowFileError(
-                f"{path}: not a .pfm file (starts with {head[:12]!r}, expected b'PF', size, scale)"
-            )
-        width, height = int(match[1]), int(match[2])
-        check_header_size(path, height, width)
-        byte_order = _pfm_byte_order(path, match[3])
-        length = path.stat().st_size - match.end()
-        channels = 2 if length == height * width * 8 else 3
-        check_length(path, height * width * channels * 4, length)
-        file.seek(match.end())
-        array = np.fromfile(file, f"{byte_order}f4").reshape(height, width, channels)
+        *shape, byte_order = read_pfm_size(path, file)
+        array = np.fromfile(file, f"{byte_order}f4").reshape(shape)
     return known_part(array[::-1, :, :2])
 
 
@@ -352,11 +361,7 @@ def _read_npz(path: Path) -> FlowArrays:
 
 
 def read_npz_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of an .npz, without believing what it says about their size.
-
-    Raises:
-        FlowFileError: It is damaged, or holds no array of that name.
-    """
+    """Read some arrays of an .npz, without believing what it says about their size."""
     found = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -386,11 +391,7 @@ def _write_npz(
 
 
 def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:
-    """Return a flow in float16.
-
-    Raises:
-        FlowFileError: A motion is longer than float16 can hold.
-    """
+    """Return a flow in float16."""
     with np.errstate(over="ignore"):
         half = array.astype(np.float16)
     if np.isinf(half).any():
@@ -492,9 +493,6 @@ def check_hdf5_end(path: Path) -> None:
     """Refuse an HDF5 file that claims to be shorter than its first block.
 
     The library checks the lengths of tables by it; without, it takes gigabytes for a few bytes.
-
-    Raises:
-        FlowFileError: It makes such a claim.
     """
     with path.open("rb") as file:
         head = file.read(64)

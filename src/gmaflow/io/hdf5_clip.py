@@ -28,11 +28,7 @@ _SMALLEST_CHUNK = 8
 
 
 class Hdf5Output:
-    """An HDF5 clip that is being written to an open file.
-
-    Args:
-        file: A file that is open for writing and reading.
-    """
+    """An HDF5 clip that is being written to an open file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         h5py = import_h5py("writing", SUFFIX)
@@ -41,12 +37,7 @@ class Hdf5Output:
         self._data: Any = None
 
     def append(self, array: Float32[np.ndarray, "h w 2"]) -> None:
-        """Add a flow, NaN where it is unknown.
-
-        Raises:
-            FlowFileError: It does not fit float16.
-            OSError: The disk is full.
-        """
+        """Add a flow, NaN where it is unknown."""
         half = to_half(array)
         if self._data is None:
             height, width, _ = half.shape
@@ -68,11 +59,7 @@ class Hdf5Output:
         self._disk.check()
 
     def finish(self, frames: Sequence[int]) -> None:
-        """Write the numbers of the frames, and close the file.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the numbers of the frames, and close the file."""
         self._hdf5.create_dataset("frames", data=np.asarray(frames, "<i8"))
         self.close()
         self._disk.check()
@@ -136,11 +123,7 @@ class Hdf5Index(NamedTuple):
     """Offset and length of each component of each frame."""
 
     def read(self, path: Path, index: int) -> Float16[np.ndarray, "h w 2"]:
-        """Read one flow.
-
-        Raises:
-            FlowFileError: It is damaged.
-        """
+        """Read one flow."""
         height, width = self.size
         check_ratio(path, 4 * height * width, int(self.chunks[index, :, 1].sum()))
         half = np.empty((height, width, 2), "<f2")
@@ -153,11 +136,7 @@ class Hdf5Index(NamedTuple):
 
 
 def read_index(path: Path) -> Hdf5Index:
-    """Read where the flows of a clip lie.
-
-    Raises:
-        FlowFileError: The file is damaged, or not a clip.
-    """
+    """Read where the flows of a clip lie."""
     h5py = import_h5py("reading", SUFFIX)
     check_hdf5_end(path)
     try:

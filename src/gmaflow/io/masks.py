@@ -15,11 +15,7 @@ _MIDDLE_GREY = 127
 
 
 def read_mask(path: PathLike) -> Bool[np.ndarray, "h w"]:
-    """Read an image as a mask: true where it is lighter than middle grey.
-
-    Raises:
-        ImageError: The image does not exist or is damaged.
-    """
+    """Read an image as a mask: true where it is lighter than middle grey."""
     return _as_mask(read_image(path))
 
 

@@ -25,23 +25,16 @@ class Member(NamedTuple):
 
 
 class ShardSample(NamedTuple):
-    """The files of a sample.
-
-    Attributes:
-        key: Their name up to the first dot, with its folder: clip/000012.
-        files: The files by the rest of their names: flow_x.jpg.
-    """
+    """The files of a sample."""
 
     key: str
+    """Their name up to the first dot, with its folder: clip/000012."""
     files: Mapping[str, Member]
+    """The files by the rest of their names: flow_x.jpg."""
 
 
 def list_samples(path: PathLike) -> list[ShardSample]:
-    """List the samples of a tar file, in its order.
-
-    Raises:
-        FlowFileError: It does not exist, is damaged, or compressed.
-    """
+    """List the samples of a tar file, in its order."""
     path = require_file(path, FlowFileError, "a .tar file")
     samples: dict[str, dict[str, Member]] = {}
     try:
@@ -70,11 +63,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def read_member(path: Path, member: Member) -> bytes:
-    """Read a file of a tar file.
-
-    Raises:
-        FlowFileError: It cannot be read, or is truncated.
-    """
+    """Read a file of a tar file."""
     try:
         with path.open("rb") as file:
             file.seek(member.offset)

@@ -126,11 +126,7 @@ class VideoReader:
         self._end, self._every = end, every
 
     def alike(self, path: PathLike) -> "VideoReader":
-        """Return a reader of the same part of another video or folder, such as of masks.
-
-        Raises:
-            ImageError: It cannot be read, or has nothing there.
-        """
+        """Return a reader of the same part of another video or folder, such as of masks."""
         return VideoReader(
             path,
             start=self.start,

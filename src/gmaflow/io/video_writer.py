@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from io import SEEK_CUR, SEEK_SET, BufferedRandom
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -242,13 +241,8 @@ class VideoWriter:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401
+        self._stack.__exit__(*error)
 
     def write(
         self,
@@ -296,20 +290,15 @@ class VideoWriter:
         # Marked explicitly: players guess the matrix of unmarked video by its size.
         return frame.reformat(format=self._format.pixels, dst_colorspace="itu709")
 
-    def _finish(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _finish(self, kind: object, *_error: object) -> None:
         """Flush after success, and close; an error here removes the file as well."""
         container, stream = self._container, self._stream
         self._container = self._stream = None
         assert container is not None
-        if error is not None or stream is None:
+        if kind is not None or stream is None:
             with suppress(self._av.FFmpegError):
                 container.close()
-            if error is None:
+            if kind is None:
                 raise OutputError(f"{self.path}: no frames were written")
             return
         try:

@@ -26,11 +26,7 @@ _LARGEST_BOUND = 1e4
 
 
 def check_bound(bound: float) -> None:
-    """Refuse a bound that is not a length in pixels.
-
-    Raises:
-        FlowError: It is not above 0, or very large.
-    """
+    """Refuse a bound that is not a length in pixels."""
     if not (math.isfinite(bound) and 0 < bound <= _LARGEST_BOUND):
         raise FlowError(
             f"a bound of {bound:g} pixels is out of range; give a number above 0, usually 20"
@@ -57,12 +53,7 @@ def encode_xy(
 def decode_xy(
     x_file: tuple[bytes, PathLike], y_file: tuple[bytes, PathLike]
 ) -> Float32[np.ndarray, "h w 2"]:
-    """Return the flow of two JPEGs, each given with its name for errors.
-
-    Raises:
-        FlowFileError: One of them is damaged, not a grey JPEG, or too large to be safe, or their
-            sizes differ.
-    """
+    """Return the flow of two JPEGs, each given with its name for errors."""
     x, y = _decode_plane(*x_file), _decode_plane(*y_file)
     if x.shape != y.shape:
         raise FlowFileError(

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -31,10 +30,9 @@ not foresee."""
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
-_flags = threading.Lock()
-_users: Counter[str] = Counter()
-"""How many callers are within `cudnn_flag`, by flag."""
-_before: dict[str, bool] = {}
+_benchmarking = threading.Lock()
+_before: list[bool] = []
+"""What cuDNN's setting was when each of those within `cudnn_benchmark` came."""
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -119,23 +117,19 @@ def computing(
 
 
 @contextmanager
-def cudnn_flag(name: Literal["benchmark", "deterministic"]) -> Iterator[None]:
-    """Set a flag of cuDNN: try all algorithms for a new size, or use deterministic ones only.
+def cudnn_benchmark() -> Iterator[None]:
+    """Let cuDNN try all algorithms for each new size, and keep the fastest.
 
-    All threads share the flag. The last one to leave restores it.
+    All threads share this setting. The last one to leave restores it.
     """
-    with _flags:
-        if _users[name] == 0:
-            _before[name] = getattr(torch.backends.cudnn, name)
-            setattr(torch.backends.cudnn, name, True)
-        _users[name] += 1
+    with _benchmarking:
+        _before.append(torch.backends.cudnn.benchmark)
+        torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        with _flags:
-            _users[name] -= 1
-            if _users[name] == 0:
-                setattr(torch.backends.cudnn, name, _before[name])
+        with _benchmarking:
+            torch.backends.cudnn.benchmark = _before.pop()
 
 
 def has_kernels(device: torch.device) -> bool:

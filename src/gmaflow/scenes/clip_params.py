@@ -61,15 +61,7 @@ class _Swing:
 
 
 class ClipParams:
-    """The parameters of one clip, for any two of its frames.
-
-    Args:
-        preset: One of `PRESETS`.
-        seed: The seed of the pairs.
-        number: The number of the pair that the clip begins with.
-        size: Height and width of the frames.
-        bank: Textures and silhouettes.
-    """
+    """The parameters of the clip that begins with the pair `number`, for any two of its frames."""
 
     def __init__(
         self, preset: str, seed: int, number: int, size: tuple[int, int], bank: TextureBank

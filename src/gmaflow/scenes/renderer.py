@@ -85,33 +85,30 @@ class SceneBatch:
 
 @dataclass(frozen=True)
 class SceneClip:
-    """A rendered clip of n frames, and where each pixel of one of them is in all others.
-
-    Attributes:
-        clean: Frames before photometric effects, multiples of 1/255 in 0..1.
-        final: Frames with photometric effects.
-        identity: Number of the visible object, as in `SceneBatch`.
-        flow: Flow from each frame to the next.
-        occluded_in: The pixel is hidden in the next frame.
-        occluded_out: The pixel is outside the next frame.
-        valid: Whether the flow to the next frame is known.
-        reference: Number of the frame whose pixels are tracked.
-        tracks: Motion of each of its pixels from there to every frame, in pixels, x then y.
-        visible: Whether the pixel is visible in that frame.
-        known: Whether its position is known; it is not where a surface is behind the camera.
-    """
+    """A rendered clip of n frames, and where each pixel of one of them is in all others."""
 
     clean: Float[Tensor, "n 3 h w"]
+    """Frames before photometric effects, multiples of 1/255 in 0..1."""
     final: Float[Tensor, "n 3 h w"]
+    """Frames with photometric effects."""
     identity: UInt8[Tensor, "n h w"]
+    """Number of the visible object, as in `SceneBatch`."""
     flow: Float[Tensor, "m 2 h w"]
+    """Flow from each frame to the next."""
     occluded_in: Bool[Tensor, "m h w"]
+    """The pixel is hidden in the next frame."""
     occluded_out: Bool[Tensor, "m h w"]
+    """The pixel is outside the next frame."""
     valid: Bool[Tensor, "m h w"]
+    """Whether the flow to the next frame is known."""
     reference: int
+    """Number of the frame whose pixels are tracked."""
     tracks: Float[Tensor, "n 2 h w"]
+    """Motion of each of its pixels from there to every frame, in pixels, x then y."""
     visible: Bool[Tensor, "n h w"]
+    """Whether the pixel is visible in that frame."""
     known: Bool[Tensor, "n h w"]
+    """Whether its position is known; it is not where a surface is behind the camera."""
 
     @property
     def occluded(self) -> Bool[Tensor, "m h w"]:
@@ -215,12 +212,8 @@ class SceneRenderer:
         flow, occluded_in, occluded_out, valid = _join(ahead[:-1])
         tracks, hidden, out, known = _join(followed)
         # Bending a sheet and bending it back is not exact.
-        tracks[reference], hidden[reference], out[reference], known[reference] = (
-            0,
-            False,
-            False,
-            True,
-        )
+        tracks[reference], known[reference] = 0, True
+        hidden[reference] = out[reference] = False
         identity = torch.cat([of_pixels(views[0].identity, layers) for layers in shown])
         return SceneClip(
             clean=clean,
@@ -344,18 +337,19 @@ class PairArrays:
 
 def pair_arrays(batch: SceneBatch) -> list[PairArrays]:
     """Split a batch into pairs of NumPy arrays."""
-    flow = batch.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    frames = (_bytes(f) for f in (batch.clean1, batch.clean2, batch.final1, batch.final2))
-    masks = (m.cpu().numpy() for m in (batch.valid, batch.occluded_in, batch.occluded_out))
-    return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
+    frames = (batch.clean1, batch.clean2, batch.final1, batch.final2)
+    return _split_pairs([_bytes(frame) for frame in frames], batch)
 
 
 def clip_arrays(clip: SceneClip) -> list[PairArrays]:
     """Split a clip into its consecutive pairs of NumPy arrays."""
     clean, final = _bytes(clip.clean), _bytes(clip.final)
-    flow = clip.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    masks = (m.cpu().numpy() for m in (clip.valid, clip.occluded_in, clip.occluded_out))
-    frames = (clean[:-1], clean[1:], final[:-1], final[1:])
+    return _split_pairs([clean[:-1], clean[1:], final[:-1], final[1:]], clip)
+
+
+def _split_pairs(frames: Sequence[np.ndarray], truth: SceneBatch | SceneClip) -> list[PairArrays]:
+    flow = truth.flow.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    masks = (m.cpu().numpy() for m in (truth.valid, truth.occluded_in, truth.occluded_out))
     return [PairArrays(*parts) for parts in zip(*frames, flow, *masks, strict=True)]
 
 

@@ -87,7 +87,7 @@ def scene_files(folder: Path, scene: str, frames: int = 2) -> list[Path]:
     return list(dict.fromkeys([*tracks, *files]))
 
 
-class RenderedScenes(NamedTuple):
+class ExpectedScenes(NamedTuple):
     """What a rendered data set should hold."""
 
     scenes: list[str]
@@ -95,7 +95,7 @@ class RenderedScenes(NamedTuple):
     """Frames of each scene."""
 
 
-def rendered_scenes(folder: Path) -> RenderedScenes | None:
+def expected_scenes(folder: Path) -> ExpectedScenes | None:
     """Return what a rendered data set should hold; None for other folders."""
     record = dataset_record(folder)
     if not record.exists():
@@ -104,7 +104,7 @@ def rendered_scenes(folder: Path) -> RenderedScenes | None:
         settings = record.read()
         start, count = int(settings["start"]), int(settings["count"])
         scenes = [scene_name(settings["preset"], number) for number in range(start, start + count)]
-        return RenderedScenes(scenes, int(settings.get("frames", 2)))
+        return ExpectedScenes(scenes, int(settings.get("frames", 2)))
     except (OutputError, ValueError, KeyError, TypeError) as err:
         raise DatasetError(
             f"{record.path} is broken; start over with `gmaflow scenes render --overwrite`"

@@ -32,7 +32,7 @@ from gmaflow.serving.jobs import (
 )
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.models import ModelRegistry
-from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.results import ResultFolder, StoredArrays
 from gmaflow.serving.track_views import save_tracks
 from gmaflow.serving.views import AttentionCache, ResultView
 from gmaflow.viz import largest_length
@@ -354,9 +354,9 @@ class JobQueue:
     def _track(self, job: Job, estimator: FlowEstimator) -> None:
         """Track every pixel of the reference into the next frame and save where they are."""
         if job.tracking is None:
-            footage = job.footage
+            names = [frame_name(number) for number in range(job.footage.frames)]
             job.tracking = estimator.with_iters(job.request.iters).track(
-                (footage.folder.load(frame_name(number)) for number in range(footage.frames)),
+                StoredArrays(job.footage.folder, names),
                 reference=job.request.reference or 0,
                 watch=lambda _: self._check_time(job),
             )

@@ -81,12 +81,13 @@ class JobRequest:
 class Task:
     """One pair with one model; of a job that tracks, one frame."""
 
-    pair: int
+    number: int
+    """Of the pair, or of the frame, from 0."""
     model: int = 0
 
     def name(self, what: str) -> str:
         """Return the name of a result in the folder of the job."""
-        return f"pair-{self.pair:04d}-{self.model}/{what}"
+        return f"pair-{self.number:04d}-{self.model}/{what}"
 
 
 def frame_name(number: int) -> str:
@@ -202,14 +203,14 @@ class Job:
             return []
         counts = [0] * self.footage.pairs
         for task in tuple(self.done):
-            counts[task.pair] += 1
+            counts[task.number] += 1
         return [pair for pair, count in enumerate(counts) if count == len(self.request.models)]
 
     def tracked_frames(self) -> list[int]:
         """Return the frames in which the tracks are known."""
         if self.request.reference is None:
             return []
-        return sorted(task.pair for task in tuple(self.done))
+        return sorted(task.number for task in tuple(self.done))
 
     def status(self, position: int) -> JobStatus:
         """Return the status as clients see it."""

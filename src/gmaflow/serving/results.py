@@ -1,7 +1,7 @@
 """The frames and results of a job: arrays on disk, by name."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from threading import Lock
@@ -70,3 +70,16 @@ class ResultFolder:
     def _count(self, number: int) -> None:
         with self._counting:
             self.bytes += number
+
+
+class StoredArrays(Sequence[np.ndarray]):
+    """Arrays of a folder, by their place in a list of names; loaded whenever they are asked for."""
+
+    def __init__(self, folder: ResultFolder, names: Sequence[str]) -> None:
+        self._folder, self._names = folder, names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, number: int) -> np.ndarray:  # type: ignore[override]  # without slices
+        return self._folder.load(self._names[number])

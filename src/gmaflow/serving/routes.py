@@ -406,7 +406,7 @@ async def picture_or_file(
     if view in FLOW_FILES:
         async with shown.job.making_files:
             path = await shared.draw(lambda: flow_file(shown, view))
-        name = f"flow-{shown.task.pair:04d}{path.suffix}"
+        name = f"flow-{shown.task.number:04d}{path.suffix}"
         return FileResponse(path, filename=name, media_type=BYTES)
     picture = await shared.draw(lambda: encode_png(PICTURES[view](shown)))
     return Response(picture, media_type="image/png", headers=caching(shown.job))
@@ -552,12 +552,12 @@ def draw_attention(
 def check_ready(view: ResultView) -> None:
     """Raise `ApiError` if a result does not exist yet, or never will."""
     job = view.job
-    if view.task.pair in job.finished_pairs():
+    if view.task.number in job.finished_pairs():
         return
     if job.state.over:
         reason = "" if job.error == job.state else f": {job.error}"
         raise ApiError(job.failure or 409, f"job {job.state}{reason}")
-    raise ApiError(409, f"pair {view.task.pair} is not ready; the job is {job.state}")
+    raise ApiError(409, f"pair {view.task.number} is not ready; the job is {job.state}")
 
 
 def caching(job: Job) -> dict[str, str]:

@@ -48,7 +48,7 @@ class ResultView:
 
     def frame(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
         """Return the first (0) or second (1) frame."""
-        return self.folder.load(frame_name(self.task.pair + number))
+        return self.folder.load(frame_name(self.task.number + number))
 
     def flow(self) -> Float32[np.ndarray, "h w 2"]:
         """Return the flow after `iteration` refinements."""
@@ -81,7 +81,7 @@ def draw_difference(view: ResultView) -> Picture:
     """Draw the distance between the flows of two models."""
     if len(view.job.request.models) != 2:
         raise ApiError(404, "this job has one model; set compare_model to compute a second")
-    other = ResultView(view.job, Task(view.task.pair, 1 - view.task.model), None, view.iteration)
+    other = ResultView(view.job, Task(view.task.number, 1 - view.task.model), None, view.iteration)
     return viz.error_map(view.flow(), other.flow())
 
 
@@ -169,9 +169,9 @@ def archive(job: Job) -> Path:
     def write(path: Path) -> None:
         # Pictures are compressed already; the plain .flo files are not.
         with atomic_write(path) as file, zipfile.ZipFile(file, "w") as bundle:
-            for task in sorted(job.done, key=lambda task: (task.model, task.pair)):
+            for task in sorted(job.done, key=lambda task: (task.model, task.number)):
                 view = ResultView(job, task)
-                stem = f"{job.request.models[task.model]}/{task.pair:04d}"
+                stem = f"{job.request.models[task.model]}/{task.number:04d}"
                 bundle.write(flow_file(view, "flow.flo"), f"{stem}-flow.flo", zipfile.ZIP_DEFLATED)
                 for name in ARCHIVED[job.footage.kind]:
                     bundle.writestr(f"{stem}-{name}.png", encode_png(PICTURES[name](view)))

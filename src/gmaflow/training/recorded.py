@@ -6,7 +6,7 @@ compiled: one iteration compiles in seconds and serves all of them, twelve in a 
 minutes. With several processes there are two graphs, and the gradients are exchanged in between.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -18,15 +18,13 @@ from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
 from gmaflow.model.upsample import ConvexUpsampler
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay
-from gmaflow.runtime.device import cudnn_flag
+from gmaflow.runtime.device import cudnn_benchmark
 from gmaflow.training import loss
 from gmaflow.training.config import StepPlan
 from gmaflow.training.step import StepResult, TrainStep
 
 CONTINUATION_PARTS = ("weigh", "terms", "blend")
 """Methods of `Continuation`. Between the last two is the product with its attention."""
-PARTS = ("context", "features", "recurrence", "motion", "upsampling", "loss", *CONTINUATION_PARTS)
-"""What is compiled; those that take longest come first."""
 WARM_UPS = 3
 """Runs before recording, in which kernels are compiled and algorithms chosen."""
 
@@ -38,16 +36,6 @@ class RecordedStep:
         self.step = step
         self._parts = CompiledParts(step.computing)
         self._recordings: dict[tuple[int, int], Replay] = {}
-
-    def compile(self, batch: Batch, names: Collection[str] = PARTS) -> None:
-        """Compile parts before the first step needs them, without learning from the batch."""
-        # cuDNN caches the algorithm of each convolution under these flags. It must not search now,
-        # while others may use the device, nor cache an algorithm that it picks without a search.
-        with self._parts.used(names), cudnn_flag("deterministic"), unchanged(self.step):
-            # The second refinement gets its state from the first, perhaps in another layout. The
-            # fourth gets its flow from the first continuation, which is in the third.
-            iters = 4 if self.step.network.config.continues else 2
-            self.step.apply(*self.step.gather(batch, iters))
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Learn from a batch. The next step overwrites the result."""
@@ -66,7 +54,7 @@ class RecordedStep:
         def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
             return step.gather(Batch(*tensors), iters, ahead)
 
-        with self._parts.used(), cudnn_flag("benchmark"), unchanged(step):
+        with self._parts.used(), cudnn_benchmark(), unchanged(step):
             pool = GraphPool(step.device)
             record = partial(pool.record, warm_ups=WARM_UPS, copy_outputs=False)
             if shared is None:
@@ -102,45 +90,33 @@ class CompiledParts:
     Each is one graph to the compiler, which takes seconds for each. A refinement is two graphs:
     between them is the product with the attention, which gathers its gradient over all iterations,
     and the compiler sees one call only.
-
-    Args:
-        network: The network whose parts are compiled.
-        backend: The back end of `torch.compile`.
     """
 
     def __init__(self, network: FlowNetwork, *, backend: str = "inductor") -> None:
-        places: dict[str, tuple[object, str]] = {
-            "context": (network, "encode_context"),
-            "features": (network, "encode"),
-            "recurrence": (network, "advance"),
-            "motion": (network, "observe"),
-            "loss": (loss, "weighted_error"),
-        }
+        places: list[tuple[object, str]] = [
+            *((network, name) for name in ("encode_context", "encode", "advance", "observe")),
+            (loss, "weighted_error"),
+        ]
         if isinstance(network.upsample, ConvexUpsampler):
-            places["upsampling"] = (network.upsample.weights, "forward")
+            places.append((network.upsample.weights, "forward"))
         if network.continuation is not None:
-            places |= {name: (network.continuation, name) for name in CONTINUATION_PARTS}
+            places += [(network.continuation, name) for name in CONTINUATION_PARTS]
         # Sizes never change; given a second size, the compiler would assume that they do.
-        self._parts = {
-            name: (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
-            for name, place in places.items()
-        }
-        self._adapted: list[tuple[object, str, object]] = [
+        self._parts: list[tuple[object, str, object]] = [
+            (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
+            for place in places
+        ]
+        self._parts += [
             (layer, "forward", partial(instance_norm, eps=layer.eps))
             for layer in network.modules()
             if isinstance(layer, nn.InstanceNorm2d)
         ]
 
     @contextmanager
-    def used(self, names: Collection[str] = PARTS) -> Iterator[None]:
-        """Put the named compiled parts in place for a while.
-
-        A part does not depend on which others are compiled: it returns what the plain one does, in
-        the same layout.
-        """
-        parts = [part for name, part in self._parts.items() if name in names]
+    def used(self) -> Iterator[None]:
+        """Put the compiled parts in place for a while."""
         with ExitStack() as stack:
-            for owner, name, part in (*parts, *self._adapted):
+            for owner, name, part in self._parts:
                 stack.enter_context(replaced(owner, name, part))
             yield
 

@@ -146,7 +146,7 @@ def has_checksum(path: Path) -> bool:
     return True
 
 
-def check_archive(path: Path) -> None:
+def check_zip(path: Path) -> None:
     """Verify the checksums of the parts of a checkpoint, which torch itself ignores."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -161,7 +161,7 @@ def read_state(path: Path) -> TrainState:
     """Read a checkpoint. Those of earlier versions have no checksum of all bytes."""
     checked = has_checksum(path)
     if not checked:
-        check_archive(path)
+        check_zip(path)
     content: Any = load_tensors_only(path)
     try:
         if content["version"] != VERSION:

@@ -19,11 +19,6 @@ class SharedGradients:
     Each process's batch norm uses its own share of the batch. The average of the running statistics
     keeps the networks of all processes equal. The loss is exchanged so that all processes skip a
     step if it is not finite in one of them.
-
-    Args:
-        parameters: What is learned.
-        buffers: The buffers of the network.
-        world: The processes.
     """
 
     def __init__(

@@ -80,7 +80,6 @@ class TrainStep:
         half = self.dtype != torch.float32
         self.half = HalfPrecisionCopy(network, self.dtype) if half else None
         self.computing = network if self.half is None else self.half.network
-        self.learner = PairLearner(self.computing, both_ways=config.both_ways, erase=config.erase)
         self.shared = (
             SharedGradients(self.learned.values(), network.buffers(), world)
             if world.exchanges
@@ -158,12 +157,7 @@ class TrainStep:
         self, part: Batch, iters: int, ahead: int
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
-        start = None
-        if self.config.disturbed:
-            start = disturb(part.flow, part.valid, self.disturbed)
-        prediction: Prediction = self.learner(
-            part.image1, part.image2, iters=iters, ahead=ahead, flow_init=start
-        )
+        prediction = self.predict(part, iters, ahead)
         weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
         loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
         if prediction.continued:
@@ -178,6 +172,26 @@ class TrainStep:
         (loss * self.scale.scale).backward()
         errors = error_sums(prediction.flow.detach(), part.flow, part.valid, part.occluded)
         return loss.detach(), errors
+
+    def predict(self, part: Batch, iters: int, ahead: int) -> Prediction:
+        """Estimate the flow after every iteration.
+
+        Both ways, the second half of a batch is the first half backward: each frame is encoded only
+        once.
+        """
+        network, config = self.computing, self.config
+        start = disturb(part.flow, part.valid, self.disturbed) if config.disturbed else None
+        if config.both_ways:
+            first = network.encode_frame(part.image1)
+            features2 = exchange_halves(first.features)
+        else:
+            features1, features2 = network.encode(torch.cat([part.image1, part.image2])).chunk(2)
+            first = EncodedFrame(features1, *network.encode_context(part.image1))
+        if config.erase:
+            features2 = erase_boxes(features2, config.erase)
+        return network.match(
+            first, features2, iters=iters, ahead=ahead, flow_init=start, all_iterations=True
+        )
 
     def scale_and_clip(self) -> Float[Tensor, ""]:
         """Unscale and clip the gradient in one pass; return its norm before clipping."""
@@ -327,54 +341,6 @@ class WeightAverage:
             kept = value.detach().clone()
             value.copy_(self.mean[name])
             self.mean[name].copy_(kept)
-
-
-class PairLearner(nn.Module):
-    """A network as training runs it.
-
-    Args:
-        network: The network to train.
-        both_ways: The second half of a batch is the first half backward: each frame is encoded
-            only once.
-        erase: Share of the pairs of which a part of the second frame's features is erased.
-    """
-
-    def __init__(self, network: FlowNetwork, *, both_ways: bool, erase: float) -> None:
-        super().__init__()
-        self.network = network
-        self.both_ways = both_ways
-        self.erase = erase
-
-    def forward(
-        self,
-        image1: Float[Tensor, "b 3 H W"],
-        image2: Float[Tensor, "b 3 H W"],
-        *,
-        iters: int,
-        ahead: int = 0,
-        flow_init: Float[Tensor, "b 2 h w"] | None = None,
-    ) -> Prediction:
-        """Estimate the flow of every iteration.
-
-        Args:
-            image1: First frames of the pairs; both ways, then those of the same pairs backward.
-            image2: Second frames; unused both ways, since they are image1 with its halves
-                exchanged.
-            iters: Number of refinement iterations.
-            ahead: Iterations before those, see `FlowNetwork.match`.
-            flow_init: Where to start; zero by default.
-        """
-        if self.both_ways:
-            first = self.network.encode_frame(image1)
-            features2 = exchange_halves(first.features)
-        else:
-            features1, features2 = self.network.encode(torch.cat([image1, image2])).chunk(2)
-            first = EncodedFrame(features1, *self.network.encode_context(image1))
-        if self.erase:
-            features2 = erase_boxes(features2, self.erase)
-        return self.network.match(
-            first, features2, iters=iters, ahead=ahead, flow_init=flow_init, all_iterations=True
-        )
 
 
 def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tensor, "b c h w"]:

@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_flow, check_image, check_positive, check_same_size
 from gmaflow.viz.flow_colors import INK, flow_to_image, known_pixels
-from gmaflow.viz.maps import blend
+from gmaflow.viz.maps import blend, paste_reduced
 
 
 def flow_arrows(
@@ -76,7 +76,7 @@ def _draw_arrows(
     scale: float,
 ) -> UInt8[np.ndarray, "h w 3"]:
     height, width = ground.shape[:2]
-    # Pillow draws without anti-aliasing, so draw larger and reduce. Large images need less of it.
+    # Large images need less anti-aliasing.
     sharp = 4 if height * width < 1_000_000 else 2
     # The transparent background has the outline's colour, so that reduced edges do not change hue.
     layer = Image.new("RGBA", (width * sharp, height * sharp), (*INK, 0))
@@ -87,10 +87,7 @@ def _draw_arrows(
     for shapes, tints in ((edges, np.broadcast_to(INK, colors.shape)), (bodies, colors)):
         for shape, tint in zip(shapes * sharp + offsets, tints.tolist(), strict=True):
             draw.polygon(shape.ravel().tolist(), fill=tuple(tint))
-    small = layer.reduce(sharp)
-    result = Image.fromarray(ground)
-    result.paste(small, (0, 0), small)
-    return np.array(result)
+    return paste_reduced(ground, layer, sharp)
 
 
 def _outline(

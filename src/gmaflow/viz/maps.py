@@ -258,7 +258,7 @@ def mark_point(
     """Draw a ring with a dot at a point, outlined so that it is visible on any background."""
     height, width = picture.shape[:2]
     radius = max(4.0, min(height, width) / 20)
-    sharp = 5  # drawn at this scale, then reduced: Pillow's own circles are jagged
+    sharp = 5  # drawn at this scale, then reduced
 
     side = 2 * int(np.ceil(radius * 1.5)) + 1
     left, top = (round(c) - side // 2 for c in point)
@@ -278,7 +278,20 @@ def mark_point(
     ring(0.42 * radius, radius, INK)
     ring(0.26 * radius, radius, color)
 
+    return paste_reduced(picture, stamp, sharp, (left, top))
+
+
+def paste_reduced(
+    picture: UInt8[np.ndarray, "h w 3"],
+    layer: Image.Image,
+    factor: int,
+    corner: tuple[int, int] = (0, 0),
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Reduce a transparent layer, which smooths its edges, and draw it over a picture.
+
+    Pillow itself draws without anti-aliasing.
+    """
+    small = layer.reduce(factor)
     result = Image.fromarray(picture)
-    small = stamp.reduce(sharp)
-    result.paste(small, (left, top), small)
+    result.paste(small, corner, small)
     return np.array(result)

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from gmaflow.io.images import check_image
 from gmaflow.viz.flow_colors import INK
-from gmaflow.viz.maps import blend
+from gmaflow.viz.maps import blend, paste_reduced
 
 _DOT_EVERY = 3.5
 """Thicknesses of a line from one dot of a hidden stretch to the next."""
@@ -56,7 +56,7 @@ def draw_trails(
     ground = blend(image, np.zeros((1, 1, 3), np.uint8), dim)
     if not positions.size:
         return ground
-    # Pillow draws without anti-aliasing, so draw larger and reduce. Large images need less of it.
+    # Large images need less anti-aliasing.
     sharp = 3 if height * width < 1_000_000 else 2
     layer = Image.new("RGBA", (width * sharp, height * sharp), (*INK, 0))
     draw = ImageDraw.Draw(layer)
@@ -78,10 +78,7 @@ def draw_trails(
             elif np.hypot(*(end - begin)) < longest_guess:
                 _dots(draw, begin, end, color, line)
     _heads(draw, places[-1], visible[-1], tints, sharp * thickness)
-    small = layer.reduce(sharp)
-    result = Image.fromarray(ground)
-    result.paste(small, (0, 0), small)
-    return np.array(result)
+    return paste_reduced(ground, layer, sharp)
 
 
 def _dots(

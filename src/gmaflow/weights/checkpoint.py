@@ -384,10 +384,10 @@ def check_same_tensors(found: State, wanted: State) -> None:
         raise WeightsError(f"its tensors do not fit this network: {said}")
 
 
-def shorten(names: list[str], most: int = 4) -> str:
+def shorten(names: list[str]) -> str:
     """List a few names and count the rest."""
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(names) - 4
+    return ", ".join(names[:4]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def as_float32(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

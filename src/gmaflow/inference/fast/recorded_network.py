@@ -19,7 +19,7 @@ from gmaflow.inference.fast.fast_network import FastNetwork, Refining
 from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
-from gmaflow.runtime.device import cudnn_flag
+from gmaflow.runtime.device import cudnn_benchmark
 
 log = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class RecordedNetwork:
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""
         # cuDNN tries its algorithms for each new size and keeps the fastest.
-        with self._lock, cudnn_flag("benchmark"):
+        with self._lock, cudnn_benchmark():
             try:
                 return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
             except torch.OutOfMemoryError:
