@@ -1,4 +1,4 @@
-"""Steps that are not torch's own: sums without lost digits, and the lookup on a CPU."""
+"""Steps that are not torch's own: sums without lost digits, attention and the lookup on a CPU."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from gmaflow.inference.fast.operations import (
     EPSILON,
     SUMMED_ROWS,
     CachedLookup,
+    attention_matrix,
     measure,
     normalize,
 )
@@ -35,6 +36,19 @@ def test_rows_are_normalized_as_by_instance_norm() -> None:
     expected = torch.nn.functional.instance_norm(rows.T[None].double(), eps=EPSILON)[0].T
     normalize(rows)
     torch.testing.assert_close(rows.double(), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-3)])
+def test_the_attention_matrix_is_a_softmax_of_products(
+    dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(2, 2, 3, 30, 8)
+    expected = (queries.double() @ keys.double().mT).softmax(dim=-1)
+    monkeypatch.setitem(operations.SOFTMAX_BYTES, "cpu", 30 * 4 * 7)  # seven rows at once
+    found = attention_matrix(queries, keys, dtype)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 17), (12, 9)])

@@ -33,7 +33,7 @@ LANES = 8
 OUTPUTS = 4
 """Outputs of a tile along an axis: more need fewer multiplications, and lose more digits."""
 
-TILES = 128
+TILES = 64
 """Tiles that each thread works on at once: what its caches hold."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
@@ -158,21 +158,26 @@ class Winograd:
         for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
                 last = min(first + step, rows)
-                self._fill(strip, image, first)
-                values = self._values(strip, last - first, columns)
                 some = target[first * self.tile[0] : last * self.tile[0]]
-                begin = 0
-                for products in self.products(values.flatten(0, 1).flatten(1, 2)):
-                    end = begin + products.shape[-1]
-                    found = self._outputs(products).unflatten(0, (last - first, columns))
-                    place = some[..., begin:end]
-                    put_tiles(found, place)
-                    if bias is not None:
-                        place += bias[begin:end]
-                    if relu:
-                        place.relu_()
-                    begin = end
+                self._fill(strip, image, first)
+                self._convolve(strip, last - first, columns, some)
+                if bias is not None:
+                    some += bias
+                if relu:
+                    some.relu_()
         return out
+
+    def _convolve(
+        self, strip: Float[Tensor, "r s i"], rows: int, columns: int, out: Float[Tensor, "h w o"]
+    ) -> None:
+        """Convolve some rows of tiles. What it makes is free before the next rows."""
+        values = self._values(strip, rows, columns).flatten(0, 1).flatten(1, 2)
+        begin = 0
+        for products in self.products(values):
+            end = begin + products.shape[-1]
+            found = self._outputs(products).unflatten(0, (rows, columns))
+            put_tiles(found, out[..., begin:end])
+            begin = end
 
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
         """Return zeros for the inputs of some rows of tiles."""
@@ -280,17 +285,33 @@ def has_onednn() -> bool:
         return False
     one = torch.ones(1, 1)
     try:
-        return bool(times_transposed(one, one).item() == 1)
+        packed = torch.ops.mkldnn._reorder_linear_weight(one, 1)
+        product = torch.ops.mkldnn._linear_pointwise(one, packed, None, "none", [], "")
+        return bool(product.item() == 1)
     except (AttributeError, RuntimeError):  # private operators: another version may lack them
         return False
 
 
-def times_transposed(
-    rows: Float[Tensor, "p i"], others: Float[Tensor, "q i"]
-) -> Float[Tensor, "p q"]:
-    """Return `rows @ others.T`."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, others, None, "none", [], "")
-    return out
+class Times:
+    """Products of rows with a transposed matrix, by oneDNN where it can.
+
+    Args:
+        matrix: The matrix; oneDNN copies it to the order that suits it best.
+        rows: How many rows each product will have.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "q i"], *, rows: int) -> None:
+        self.matrix = matrix
+        self.packed: Tensor | None = None
+        if matrix.device.type == "cpu" and has_onednn():
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), rows)
+
+    def __call__(self, rows: Float[Tensor, "p i"]) -> Float[Tensor, "p q"]:
+        """Return `rows @ matrix.T`."""
+        if self.packed is None:
+            return rows @ self.matrix.mT
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, None, "none", [], "")
+        return out
 
 
 class PackedConvolution:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.inference.fast.operations import SOFTMAX_BYTES, Lookup, Map, Operations, stored
+from gmaflow.inference.fast.operations import Lookup, Map, Operations, attention_matrix, stored
 from gmaflow.model.aggregation import AttentionWeights, StreamedAttention
 
 
@@ -55,10 +55,4 @@ class MixedOperations(Operations):
         """Return the attention of scaled queries and keys; only its weights are bfloat16."""
         if not store:
             return ExactAttention(queries, keys)
-        batch, heads, pixels, _ = queries.shape
-        weights = queries.new_empty(batch, heads, pixels, pixels, dtype=torch.bfloat16)
-        rows = max(1, SOFTMAX_BYTES // (batch * heads * pixels * 4))
-        parts = zip(weights.split(rows, dim=2), queries.split(rows, dim=2), strict=True)
-        for part, some in parts:
-            part.copy_((some @ keys.mT).softmax(dim=-1))
-        return stored(weights)
+        return stored(attention_matrix(queries, keys, torch.bfloat16))

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from gmaflow.inference.fast.convolution import (
     Convolution,
+    Times,
     Working,
     has_onednn,
-    times_transposed,
 )
 from gmaflow.model.aggregation import (
     AttentionWeights,
@@ -44,8 +44,9 @@ SUMMED_ROWS = 1024
 """Rows that are summed in float32; the sums are then added in float64."""
 NORMALIZED_ROWS = 2048
 """Rows that each thread normalises at once."""
-SOFTMAX_BYTES = 32 * 2**20
-"""Softmax works on this much at once, so that there is never a second attention matrix."""
+SOFTMAX_BYTES = {"cpu": 4 * 2**20, "other": 32 * 2**20}
+"""Softmax works on this much at once, so that there is never a second attention matrix; the caches
+of a CPU hold it."""
 EPSILON = 1e-5
 """The default of torch's instance norm."""
 NOTHING = 16
@@ -145,12 +146,7 @@ class Operations:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
-        scores = queries @ keys.transpose(2, 3)
-        columns = scores.shape[-1]
-        rows = max(1, SOFTMAX_BYTES // (columns * 4))
-        for part in scores.view(-1, columns).split(rows):
-            torch.softmax(part, dim=-1, out=part)
-        return stored(scores)
+        return stored(attention_matrix(queries, keys, queries.dtype))
 
     def attend_near(
         self,
@@ -169,7 +165,7 @@ class Operations:
             return streamed
         batch, heads, pixels, _ = queries.shape
         weights = queries.new_empty(batch, heads, pixels, pixels)
-        rows = max(1, SOFTMAX_BYTES // (batch * heads * pixels * 4))
+        rows = softmax_rows(queries.device, batch * heads * pixels)
         everything = torch.arange(pixels, device=queries.device).split(rows)
         for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
             part.copy_(streamed.rows(some))
@@ -180,14 +176,38 @@ class Operations:
         return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
 
 
+def attention_matrix(
+    queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"], dtype: torch.dtype
+) -> Float[Tensor, "b a p p"]:
+    """Return the softmax of all products, a few rows at a time: there is no second matrix."""
+    batch, heads, pixels, _ = queries.shape
+    weights = queries.new_empty(batch, heads, pixels, pixels, dtype=dtype)
+    rows = softmax_rows(queries.device, pixels)
+    each_head = (x.flatten(0, 1) for x in (weights, queries, keys))
+    for matrix, asking, asked in zip(*each_head, strict=True):
+        compare = Times(asked, rows=rows)
+        for part, some in zip(matrix.split(rows), asking.split(rows), strict=True):
+            scores = compare(some.contiguous())
+            if dtype == scores.dtype:
+                torch.softmax(scores, dim=-1, out=part)
+            else:
+                part.copy_(scores.softmax(dim=-1))
+    return weights
+
+
+def softmax_rows(device: torch.device, columns: int) -> int:
+    """Return how many rows of an attention matrix to make at once."""
+    limit = SOFTMAX_BYTES["cpu" if device.type == "cpu" else "other"]
+    return max(1, limit // (columns * 4))
+
+
 class OneDnnAttention(StoredAttention):
     """Stored attention whose products oneDNN computes."""
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         """Return for each pixel the mean of all values, weighted by attention."""
         parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
-        # oneDNN takes a thousand times as long if other heads lie between the rows.
-        found = [times_transposed(weights, part.contiguous().T) for weights, part in parts]
+        found = [Times(part.mT, rows=len(weights))(weights) for weights, part in parts]
         return torch.stack(found).view(values.shape)
 
 
@@ -273,7 +293,9 @@ class CachedLookup:
         rows1 = (features1 / features1.shape[-1] ** 0.5).flatten(1, 2)
         rows2 = pyramid_rows(features2.permute(0, 3, 1, 2), num_levels=num_levels)
         rows2 = F.pad(rows2, (0, 0, 0, NOTHING))
-        self.volume: Float[Tensor, "b n m"] = rows1 @ rows2.transpose(1, 2)
+        pairs = zip(rows1, rows2, strict=True)
+        # A matrix [n, m] for each pair.
+        self.volumes = [Times(cells, rows=len(rows))(rows) for rows, cells in pairs]
         height, width = features1.shape[1:3]
         level = torch.arange(num_levels, device=features1.device)
         self.scale = 2.0 ** -level.float()
@@ -292,7 +314,7 @@ class CachedLookup:
             points = coords[item].flatten(1)
             for first in range(0, height * width, at_once):
                 some = slice(first, first + at_once)
-                self._look_up(self.volume[item, some], points[:, some], out[item, some])
+                self._look_up(self.volumes[item][some], points[:, some], out[item, some])
         return out.view(batch, height, width, -1)
 
     def _look_up(
