@@ -218,7 +218,7 @@ def without_traceback(error: FlowError) -> FlowError:
 def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
     """Open a stage's mixture, a data set or a folder, with augmentation."""
     if source.kind == "stage":
-        mixture = MIXTURES[source.name].with_crop(config.crop)
+        mixture = MIXTURES[source.name].without(*config.without).with_crop(config.crop)
         names = [part.dataset for part in mixture.ingredients]
         roots = {name: root for name in names if (root := find_below(config.root, name))}
         parts = open_mixture(mixture, roots)
