@@ -171,7 +171,8 @@ class TrainConfig:
     validate_every: int = 0
     """Steps between two validations; 0: off."""
     validate_on: tuple[str, ...] = ("scenes:mix",)
-    """Validation data, as in --data (not stage:); the first one decides which weights are best."""
+    """Validation data, as in --data (not stage:), from the validation split if there is one; the
+    first one decides which weights are best."""
     validate_pairs: int = 64
     """Maximum number of pairs of each validation set."""
     max_skipped: int = 50
