@@ -1,6 +1,6 @@
 """What bfloat16 on a CPU costs in accuracy, on the real pairs.
 
-PYTHONPATH=src python benchmarks/bfloat16.py --material ../shared
+PYTHONPATH=src python benchmarks/bfloat16.py --material FOLDER
 
 Prints for each pair the error in float32, the ratio of the errors, and how far the two flows are
 apart; then the worst of the pairs whose error is below 3 px. Beyond, motion is not found, and where
@@ -22,7 +22,7 @@ MOST_ERROR = 3.0
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--material", type=Path, default=Path("../shared"))
+    parser.add_argument("--material", type=Path, required=True)
     options = parser.parse_args()
     print(f"{'':<32}{'error':>8}{'ratio':>8}{'mean px apart':>15}{'largest':>9}")
     ratios, apart = [], []

@@ -1,6 +1,6 @@
 """How many iterations pairs need: errors and changes of the flow, iteration by iteration.
 
-PYTHONPATH=src python benchmarks/settled_flow.py trace real.json --material ../shared
+PYTHONPATH=src python benchmarks/settled_flow.py trace real.json --material FOLDER
 PYTHONPATH=src python benchmarks/settled_flow.py trace scenes.json --scenes 200
 PYTHONPATH=src python benchmarks/settled_flow.py table real.json scenes.json
 
@@ -118,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("what", choices=("trace", "table"))
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--material", type=Path, default=Path("../shared"))
+    parser.add_argument("--material", type=Path, default=Path())
     parser.add_argument("--scenes", type=int, default=0)
     options = parser.parse_args()
     if options.what == "trace":

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from gmaflow.cli import main
+from gmaflow.data import catalog, layouts
 from gmaflow.example import load_example
 from gmaflow.io import read_image, write_image
+from tests.data import trees
 
 PAGE = Path(__file__).parent.parent / "docs" / "python.md"
 
@@ -62,6 +64,20 @@ def test_every_name_that_a_page_imports_is_there() -> None:
     for page in sorted(PAGE.parent.glob("*.md")):
         for line in re.findall(r"^ *(from gmaflow.* import .*)$", page.read_text("utf-8"), re.M):
             exec(line, {})  # noqa: S102  (our own pages)
+
+
+def test_the_data_set_of_the_page_can_be_added(tmp_path: Path) -> None:
+    text = (PAGE.parent / "data.md").read_text("utf-8").partition("## Adding a data set")[2]
+    listing, entry = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[:2]
+    names = {**vars(layouts), **vars(catalog)}
+    exec(listing, names)  # noqa: S102  (our own page)
+    info = eval(entry, names)  # noqa: S307
+    trees.put_images(tmp_path / "scene_1", "first.png", "second.png")
+    trees.put_flows(tmp_path / "scene_1", "flow.flo")
+    assert (tmp_path / info.example).is_file()
+    (pair,) = info.list_pairs(layouts.DirectoryCache(), tmp_path, info.splits[0], info.passes[0])
+    assert pair.dataset == info.name
+    assert pair.load().flow.shape == (trees.HEIGHT, trees.WIDTH, 2)
 
 
 def test_every_link_leads_to_a_file() -> None:

@@ -62,7 +62,8 @@ def test_a_set_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("GMAFLOW_CONFIG", str(tmp_path / "none.toml"))
     for name in ("GMAFLOW_DATA", "GMAFLOW_KITTI_2015"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(DatasetError, match="no folder is set for KITTI 2015"):
+    message = "no folder is set for KITTI 2015.*to leave it out, set without=kitti-2015$"
+    with pytest.raises(DatasetError, match=message):
         open_mixture(MIXTURES["sintel"], {"sintel": sintel(tmp_path)})
 
 

@@ -135,13 +135,14 @@ def test_runs_stand_below_the_papers_rows(tables: tuple[PaperTable, ...]) -> Non
     assert [row.label for row in best if row.source == "mine_1"] == ["alpha"]
 
 
-def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
+def test_networks_trained_on_other_data_are_apart_in_the_ablations() -> None:
     runs = [
         make_run("things", GMA),
         make_run("fixed", replace(GMA, learned_alpha=False)),
         make_run("sintel", GMA, "stage:sintel"),
+        make_run("own", GMA, "scenes:mix"),
     ]
-    clean = {"things": 1.3, "fixed": 1.4, "sintel": 0.6}
+    clean = {"things": 1.3, "fixed": 1.4, "sintel": 0.6, "own": 1.1}
     measured = {name: {("sintel", "clean"): figures(error)} for name, error in clean.items()}
     table = make_tables(runs, measured, [])[-1]
     column = [column.group for column in table.columns].index("clean", 2)
@@ -149,6 +150,9 @@ def test_networks_that_have_seen_the_data_are_apart_in_the_ablations() -> None:
     cells = {source: list(table.cells(row))[column] for source, row in ours.items()}
     assert cells["sintel"] == TableCell("(0.60)")
     assert cells["things"] == TableCell("1.30", best=True)
+    assert cells["own"] == TableCell("1.10")
+    named = [line[1].text for line in next(iter(table.blocks()))]
+    assert named == ["paper", "fixed", "paper", "things", "sintel (C+T+S/K)", "own (other data)"]
 
 
 def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path) -> None:

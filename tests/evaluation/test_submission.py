@@ -58,13 +58,13 @@ def test_sintel_is_warm_and_named_as_its_server_wants(
     out = tmp_path / "out"
     report = submit(BENCHMARKS["sintel"], estimator, out, root=root)
     assert files_of(out) == [
-        *(f"{p}/{s}/frame_000{n}.flo" for p in ("clean", "final") for s in "ab" for n in (1, 2)),
+        *(f"{p}/{s}/frame000{n}.flo" for p in ("clean", "final") for s in "ab" for n in (1, 2)),
         "submission.json",
     ]
     frames = sorted((root / "test/final/b").iterdir())
     first, second = estimator.sequence([read_image(f) for f in frames], warm_start=True)
-    assert (read_flo(out / "final/b/frame_0001.flo") == first.array).all()
-    assert (read_flo(out / "final/b/frame_0002.flo") == second.array).all()
+    assert (read_flo(out / "final/b/frame0001.flo") == first.array).all()
+    assert (read_flo(out / "final/b/frame0002.flo") == second.array).all()
     assert (report.written, report.kept) == (8, 0)
     assert len(report.problems) == 1
     assert "wants 1104 files but the test data has 8 pairs" in report.problems[0]

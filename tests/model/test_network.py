@@ -36,7 +36,7 @@ def test_every_model_and_ablation_runs_and_learns(
     sum(flow.abs().mean() for flow in prediction.flows).backward()
     unused = {name for name, p in network.named_parameters() if p.grad is None}
     expected = set()
-    if network.config.attention == "content":
+    if network.config.aggregates and not network.config.uses_position:
         expected = {"attention.row_offsets.weight", "attention.column_offsets.weight"}
     assert unused == expected
 

@@ -158,6 +158,16 @@ def test_a_data_set_and_a_stage_are_found_below_a_root(tmp_path: Path) -> None:
     assert next(stage.batches(0)).flow.shape == (2, 2, 16, 24)
 
 
+def test_a_stage_goes_without_data_sets_that_you_do_not_have(tmp_path: Path) -> None:
+    trees.sintel(tmp_path / "MPI-Sintel")
+    config = tiny_config(
+        data="stage:sintel", without=("kitti-2015", "hd1k", "things"), root=str(tmp_path)
+    )
+    source = open_source(config, CPU)
+    assert isinstance(source, FileSource)
+    assert {pair.dataset for pair in source.dataset.pairs} == {"sintel"}
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="nowhere is not a folder"):
         open_source(tiny_config(data="stage:chairs", root=str(tmp_path / "nowhere")), CPU)

@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from gmaflow.errors import TrainingError
+from gmaflow.inference.images import Padding
 from gmaflow.model import FlowNetwork
 from gmaflow.training import RunOptions
 from gmaflow.training.distributed import ALONE, World
 from gmaflow.training.loss import error_sums, mean_errors
 from gmaflow.training.setup import prepare
-from gmaflow.training.sources import open_source
+from gmaflow.training.sources import FileSource, open_source
 from gmaflow.training.validation import Validation
 from tests.data import trees
 from tests.training.conftest import tiny_config, tiny_network
@@ -57,6 +58,30 @@ def test_a_data_set_of_any_size(network: FlowNetwork, tmp_path: Path) -> None:
     assert pair.image1.shape == (1, 3, trees.HEIGHT, trees.WIDTH)
     assert pair.valid.sum() == trees.HEIGHT * (trees.WIDTH - 1)
     assert pair.occluded[0, 0].all()
+
+
+def test_a_data_set_with_a_validation_split_is_measured_on_it(tmp_path: Path) -> None:
+    trees.chairs(tmp_path, numbers=range(1, 6), flags="1 1 2 1 1")
+    on_chairs = {"data": "set:chairs", "validate_on": ("set:chairs",), "root": str(tmp_path)}
+    config = tiny_config(validate_every=1, **on_chairs)
+    assert [each.size for each in Validation(config, CPU).sets] == [1]
+    source = open_source(config, CPU)
+    assert isinstance(source, FileSource)
+    assert len(source.dataset) == 4
+
+
+def test_kitti_is_padded_as_in_its_published_figures(network: FlowNetwork, tmp_path: Path) -> None:
+    kitti = tmp_path / "training"
+    trees.put_images(kitti / "image_2", "000000_10.png", "000000_11.png", size=(20, 30))
+    trees.put_flows(kitti / "flow_occ", "000000_10.png", size=(20, 30))
+    config = tiny_config(validate_every=1, validate_on=("set:kitti-2015",), root=str(tmp_path))
+    validation = Validation(config, CPU)
+    pair = validation.sets[0].read(0)
+    padding = Padding.of_kind("kitti", 20, 30)
+    padded = (padding.pad(pair.image1), padding.pad(pair.image2))
+    flow = padding.crop(network(*padded, iters=config.iters).flow)
+    sums = error_sums(flow, pair.flow, pair.valid, pair.occluded)
+    assert validation.errors(network)["set:kitti-2015"] == mean_errors(sums)
 
 
 def test_errors_on_a_data_set(network: FlowNetwork, tmp_path: Path) -> None:

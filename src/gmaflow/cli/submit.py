@@ -29,8 +29,8 @@ class SubmitOptions(WeightsOptions):
     """Write a submission for a benchmark's server, and check it.
 
     Sintel is estimated with 32 refinements and a warm start, KITTI with 24 and its own padding, as
-    in the paper. A weights card may name another number of refinements, and that a warm start does
-    not help; for the shipped weights these are 12, without a warm start.
+    in the paper. A weights card may specify another number of refinements, and say that a warm
+    start does not help: the shipped weights use 12, without a warm start.
     An interrupted run resumes. Exits with 1 if the submission is incomplete.
 
     Examples:

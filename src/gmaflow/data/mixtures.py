@@ -57,12 +57,17 @@ def open_mixture(
     """Open the data sets of a mixture; returns each one's pairs, repeated, and its augmentation."""
     opened = []
     for part in mixture.ingredients:
-        dataset = open_dataset(
-            part.dataset,
-            (roots or {}).get(part.dataset),
-            split=part.split,
-            passes=part.passes or None,
-        )
+        try:
+            dataset = open_dataset(
+                part.dataset,
+                (roots or {}).get(part.dataset),
+                split=part.split,
+                passes=part.passes or None,
+            )
+        except DatasetError as err:
+            if len(mixture.ingredients) == 1:
+                raise
+            raise DatasetError(f"{err}; to leave it out, set without={part.dataset}") from None
         opened.append((part.repeats * dataset, part.augmentation))
     return tuple(opened)
 

@@ -58,6 +58,12 @@ class Row:
     """`paper`, or the name of a run."""
 
     @property
+    def told(self) -> str:
+        """Its source, with its training data unless the block or the table already says so."""
+        known = self.training in (self.block, ABLATED_ON)
+        return self.source if known else f"{self.source} ({self.training})"
+
+    @property
     def has_seen(self) -> bool:
         """Whether the network was trained on some of the data it is evaluated on."""
         return self.training == SEEN
@@ -233,7 +239,7 @@ class PaperTable:
                 heads = [
                     TableCell("" if lines else block),
                     TableCell(shown, underlined=shown in FINAL_COMPONENTS),
-                    TableCell(row.source),
+                    TableCell(row.told),
                 ]
                 lines.append([*heads[-len(self.labels) :], *self.cells(row)])
             yield lines
@@ -242,11 +248,11 @@ class PaperTable:
         """Yield each figure, and whether it is the best of its block.
 
         Figures on data that the network was trained on are in parentheses. The paper's figures and
-        measured ones are compared separately, and so are networks that have seen the data.
+        measured ones are compared separately, and so are networks trained on different data.
         """
 
-        def rivals(of: Row) -> tuple[str, bool, bool]:
-            return of.block, of.source == PAPER, of.has_seen
+        def rivals(of: Row) -> tuple[str, bool, str]:
+            return of.block, of.source == PAPER, of.training
 
         block = [other for other in self.rows if rivals(other) == rivals(row)]
         for index, (value, column) in enumerate(zip(row.values, self.columns, strict=True)):

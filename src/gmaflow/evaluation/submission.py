@@ -43,7 +43,8 @@ class Benchmark:
 
 
 def _sintel_place(pass_name: str, pair: FlowPair) -> Path:
-    return Path(pass_name, pair.scene, f"frame_{pair.frame}.flo")
+    # As the bundler's README and the published code: without the underscore of the images.
+    return Path(pass_name, pair.scene, f"frame{pair.frame}.flo")
 
 
 def _kitti_place(_pass: str, pair: FlowPair) -> Path:

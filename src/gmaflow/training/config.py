@@ -93,6 +93,8 @@ class TrainConfig:
     data: str = "scenes:mix"
     """Training data: scenes:PRESET, stage:STAGE (the paper's mixtures), set:NAME[:PASS] or
     folder:PATH."""
+    without: tuple[str, ...] = ()
+    """Data sets to leave out of a stage, such as hd1k."""
     root: str = ""
     """Folder of the data set, or of several; by default from the environment."""
     textures: str = ""
@@ -169,7 +171,8 @@ class TrainConfig:
     validate_every: int = 0
     """Steps between two validations; 0: off."""
     validate_on: tuple[str, ...] = ("scenes:mix",)
-    """Validation data, as in --data (not stage:); the first one decides which weights are best."""
+    """Validation data, as in --data (not stage:), from the validation split if there is one; the
+    first one decides which weights are best."""
     validate_pairs: int = 64
     """Maximum number of pairs of each validation set."""
     max_skipped: int = 50
@@ -186,6 +189,7 @@ class TrainConfig:
             )
         for name in (*filter(None, [self.data]), *self.validate_on):
             DataSource.parse(name)
+        self._check_without()
         if self.validate_every and not self.validate_on:
             raise TrainingError("validate_every needs data; give validate_on, or validate_every=0")
         if any(name.startswith("stage:") for name in self.validate_on):
@@ -249,6 +253,21 @@ class TrainConfig:
                 'with iterations, as in "0:4 0.5:8 0.8:8+12"'
             )
         return schedule
+
+    def _check_without(self) -> None:
+        if not self.without:
+            return
+        if not self.data.startswith("stage:"):
+            raise TrainingError(
+                f"without={as_text(self.without)} leaves data sets out of a stage, but the data is "
+                f"{self.data or 'not given'}"
+            )
+        mixture = MIXTURES[DataSource.parse(self.data).name]
+        known = [part.dataset for part in mixture.ingredients]
+        for name in self.without:
+            if name not in known:
+                raise TrainingError(f"{self.data} has no {name!r}; {suggest(name, known)}")
+        mixture.without(*self.without)  # raises if none is left
 
     def _check_sizes(self) -> None:
         if any(side % STRIDE or side < MIN_SIDE for side in self.crop):

@@ -281,6 +281,7 @@ class RunFolder:
         card = ModelCard(
             title=f"{config.model}, {config.data}, {counted(state.step, 'step')}",
             trained_on=config.data,
+            notes=f"without {', '.join(config.without)}" if config.without else "",
             figures={} if state.best is None else {config.validate_on[0]: state.best},
         )
         checkpoint = Checkpoint(config=config.network, tensors=weights, card=card)

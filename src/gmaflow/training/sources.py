@@ -218,7 +218,7 @@ def without_traceback(error: FlowError) -> FlowError:
 def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
     """Open a stage's mixture, a data set or a folder, with augmentation."""
     if source.kind == "stage":
-        mixture = MIXTURES[source.name].with_crop(config.crop)
+        mixture = MIXTURES[source.name].without(*config.without).with_crop(config.crop)
         names = [part.dataset for part in mixture.ingredients]
         roots = {name: root for name in names if (root := find_below(config.root, name))}
         parts = open_mixture(mixture, roots)
@@ -230,13 +230,15 @@ def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
     return AugmentedDataset(parts, seed=config.seed)
 
 
-def open_pairs(config: TrainConfig, source: DataSource) -> FlowDataset:
-    """List the pairs of a data set or a folder."""
+def open_pairs(config: TrainConfig, source: DataSource, *, held_out: bool = False) -> FlowDataset:
+    """List the pairs of a data set or a folder; with `held_out` its validation split, if any."""
     if source.kind == "folder":
         pairs = open_dataset("folder", Path(source.name).expanduser())
         return pairs.where(lambda pair: pair.flow is not None)
     root = find_below(config.root, source.name)
-    return open_dataset(source.name, root, passes=source.variant or None)
+    has_validation = "validation" in dataset_info(source.name).splits
+    split = "validation" if held_out and has_validation else None
+    return open_dataset(source.name, root, split=split, passes=source.variant or None)
 
 
 def find_below(root: str, dataset: str) -> Path | None:

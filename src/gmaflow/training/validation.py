@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.inference.images import Padding
+from gmaflow.evaluation.examples import published_padding
+from gmaflow.inference.images import Padding, PaddingKind
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
@@ -27,6 +28,7 @@ class ValidationSet(NamedTuple):
     name: str
     size: int
     read: Callable[[int], Batch]
+    padding: PaddingKind = "sintel"
 
 
 class Validation:
@@ -44,14 +46,14 @@ class Validation:
         for each in self.sets:
             sums = torch.zeros(SUMS, device=self.device)
             for number in range(self.world.rank, each.size, self.world.size):
-                sums += self.measure(network, each.read(number).to(self.device))
+                pair = each.read(number).to(self.device)
+                sums += self.measure(network, pair, each.padding)
             found[each.name] = mean_errors(self.world.sum(sums))
         return found
 
-    def measure(self, network: FlowNetwork, pair: Batch) -> Float[Tensor, " s"]:
+    def measure(self, network: FlowNetwork, pair: Batch, kind: PaddingKind) -> Float[Tensor, " s"]:
         """Return the error sums of a pair."""
-        height, width = pair.image1.shape[-2:]
-        padding = Padding.to_stride(height, width)
+        padding = Padding.of_kind(kind, *pair.image1.shape[-2:])
         image1, image2 = padding.pad(pair.image1), padding.pad(pair.image2)
         flow = padding.crop(network(image1, image2, iters=self.config.iters).flow)
         return error_sums(flow, pair.flow, pair.valid, pair.occluded)
@@ -66,7 +68,7 @@ def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> V
         return ValidationSet(
             str(source), config.validate_pairs, lambda i: from_scenes(renderer.render(i, 1))
         )
-    dataset = open_pairs(config, source)
+    dataset = open_pairs(config, source, held_out=True)
     if not len(dataset) or any(pair.flow is None for pair in dataset):
         raise TrainingError(f"{source} has no ground truth; validate on another set")
     # Spread over the whole set, to include every sequence.
@@ -82,4 +84,4 @@ def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> V
         pair = Batch.from_arrays(images, sample.flow, sample.valid, occluded)
         return Batch(*(tensor[None] for tensor in pair))
 
-    return ValidationSet(str(source), wanted, read)
+    return ValidationSet(str(source), wanted, read, published_padding(source.name))
