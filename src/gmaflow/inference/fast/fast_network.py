@@ -424,9 +424,9 @@ class FastNetwork:
     ) -> Refining:
         """Do everything that comes before the first iteration."""
         hidden, context = self._encode_context(image1)
-        plan = options.get("plan", STORE_ALL)
-        look_up = self._correlate(*self._encode_both(image1, image2), plan)
-        return self._begin(look_up, hidden, context, plan, options.get("flow_init"))
+        features1, features2 = self._encode_both(image1, image2)
+        first = EncodedFrame(features1, hidden, context)
+        return self.begin_match(first, features2, **options)
 
     def begin_match(
         self,
@@ -436,8 +436,23 @@ class FastNetwork:
     ) -> Refining:
         """Do the same for images that are encoded already."""
         plan = options.get("plan", STORE_ALL)
-        look_up = self._correlate(first.features, features2, plan)
-        return self._begin(look_up, first.hidden, first.context, plan, options.get("flow_init"))
+        on_cpu = features2.device.type == "cpu"
+        if on_cpu:
+            give_back_freed()  # the encoders' maps, before the largest tensor is made
+        look_up = self.operations.correlate(
+            channels_last(first.features),
+            channels_last(features2),
+            num_levels=self.config.correlation_levels,
+            radius=self.config.correlation_radius,
+            store=plan.store_correlation,
+        )
+        attention = self._attend(first.context, store=plan.store_attention)
+        prepared = self.refine.prepare(channels_last(first.context))
+        state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
+        if on_cpu:
+            give_back_freed()  # the encoders' maps, small pieces of which are still in use
+        before = torch.empty_like(state.flow)
+        return Refining(state, before, look_up, attention, prepared, first.context, plan)
 
     def advance(
         self, batch: Refining, iters: int, on_iteration: OnIteration | None = None
@@ -473,38 +488,6 @@ class FastNetwork:
             lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
         return batch.state, used
-
-    def _correlate(
-        self,
-        features1: Float[Tensor, "b c h w"],
-        features2: Float[Tensor, "b c h w"],
-        plan: MemoryPlan,
-    ) -> Lookup:
-        if features1.device.type == "cpu":
-            give_back_freed()  # the encoders' maps, before the largest tensor is made
-        return self.operations.correlate(
-            channels_last(features1),
-            channels_last(features2),
-            num_levels=self.config.correlation_levels,
-            radius=self.config.correlation_radius,
-            store=plan.store_correlation,
-        )
-
-    def _begin(
-        self,
-        look_up: Lookup,
-        hidden: Float[Tensor, "b c h w"],
-        context: Float[Tensor, "b d h w"],
-        plan: MemoryPlan,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-    ) -> Refining:
-        attention = self._attend(context, store=plan.store_attention)
-        prepared = self.refine.prepare(channels_last(context))
-        state = self.refine.begin(channels_last(hidden), flow_init)
-        if context.device.type == "cpu":
-            give_back_freed()  # the encoders' maps, small pieces of which are still in use
-        before = torch.empty_like(state.flow)
-        return Refining(state, before, look_up, attention, prepared, context, plan)
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         return self.features(image, self.operations).permute(0, 3, 1, 2)

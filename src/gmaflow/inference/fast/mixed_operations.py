@@ -25,12 +25,6 @@ class ExactAttention(StreamedAttention):
 class MixedOperations(Operations):
     """The steps in bfloat16; `dense`, the recurrent state, is float32."""
 
-    def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
-        """Turn sums into gates: update in the first half of `raw`, reset times the state."""
-        channels = hidden.shape[-1]
-        raw.add_(prepared[..., : 2 * channels]).sigmoid_()
-        torch.mul(raw[..., channels:], hidden, out=reset_hidden)
-
     def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
         """Move the state towards the candidate, in `dense`, and round it to `hidden`."""
         channels = hidden.shape[-1]
