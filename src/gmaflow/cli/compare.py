@@ -92,7 +92,7 @@ def main(args: list[str]) -> None:
             options.output,
             files=dict(zip(names, options.weights, strict=True)),
             warm_start=options.warm_start,
-            progress=lambda _name, result: step(result.example.title),
+            progress=lambda result: step(result.example.title),
         )
     page = write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     if options.json:

@@ -237,7 +237,7 @@ class PairEvaluator:
             else:
                 chain.restart()
                 warmed = replace(cold, start="warm")
-            chain.advance(warmed.key, example.source.load, warmed.flow)
+            chain.advance(warmed.key, example.load, warmed.flow)
             yield warmed
         if chain is not None:
             chain.last.remove()
@@ -254,7 +254,7 @@ class PairEvaluator:
         stored = self.store.get(key)
         if stored is not None:
             return PairResult.from_json(example, start, key, stored)
-        sample = sample or example.source.load()
+        sample = sample or example.load()
         previous = chain.previous() if chain else None
         begin = time.perf_counter()
         flow = self.estimator(sample.image1, sample.image2, previous=previous)
