@@ -249,7 +249,9 @@ def main(args: list[str]) -> None:
 def run(options: VideoOptions) -> dict[str, object]:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
-    reader = open_input(options)
+    if options.input.is_dir():
+        warn_about_breaks(list_images(options.input))
+    reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
@@ -274,13 +276,6 @@ def run(options: VideoOptions) -> dict[str, object]:
         "problem": reader.problem,
         "interrupted": tally.interrupted,
     }
-
-
-def open_input(options: VideoOptions) -> VideoReader:
-    """Open the video or folder of frames."""
-    if options.input.is_dir():
-        warn_about_breaks(list_images(options.input))
-    return options.footage.open(options.input, scale=options.scale)
 
 
 def find_scale(
@@ -338,9 +333,17 @@ def work_through(
             write_behind() as later,
             closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
         ):
+
+            def counted_frames() -> "Iterator[TimedFrame]":
+                for number, frame in enumerate(frames):
+                    show_progress(number, total)
+                    tally.already_there += number - 1 in output.done
+                    if frame is not None:  # not passed over
+                        yield frame
+
             for step in estimate_video(
                 estimator,
-                count_frames(frames, output, tally, lambda number: show_progress(number, total)),
+                counted_frames(),
                 backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.footage.threshold,
@@ -358,20 +361,6 @@ def work_through(
             reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
         )
     return tally
-
-
-def count_frames(
-    frames: "Iterable[TimedFrame | None]",
-    output: Output,
-    tally: Tally,
-    show: Callable[[int], None],
-) -> "Iterator[TimedFrame]":
-    """Yield the frames that were not passed over, and count finished ones."""
-    for number, frame in enumerate(frames):
-        show(number)
-        tally.already_there += number - 1 in output.done
-        if frame is not None:
-            yield frame
 
 
 def inner_frames(done: Iterable[int]) -> set[int]:
