@@ -125,5 +125,4 @@ class PrintableFormatter(logging.Formatter):
     """Format log messages without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message as one printable text."""
         return printable(super().format(record))

@@ -62,7 +62,6 @@ class CompareOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(CompareOptions, args, verb="compare")
     from gmaflow.evaluation import compare, write_comparison
     from gmaflow.evaluation.comparing import COMPARISON

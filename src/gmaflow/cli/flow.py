@@ -148,7 +148,6 @@ class FlowOptions(Reporting):
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
-        """The points of --attention."""
         return parse_points("--attention", self.attention)
 
 
@@ -162,7 +161,6 @@ def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(FlowOptions, args, verb="flow")
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
@@ -173,7 +171,6 @@ def main(args: list[str]) -> None:
 
 
 def run_pair(options: FlowOptions) -> dict[str, object]:
-    """Estimate and write one pair."""
     files = check_pair(options)
 
     from gmaflow.inference import load_image
@@ -263,7 +260,6 @@ def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
 
 
 def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
     outputs = report["outputs"]
     assert isinstance(outputs, dict)
     written = ", ".join(outputs.values())

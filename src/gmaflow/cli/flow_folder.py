@@ -184,7 +184,6 @@ def refuse_clashes(jobs: list[PairJob]) -> None:
 def open_folder(
     options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[PairJob]
 ) -> ResultFolder:
-    """Look at the output folder."""
     frames = [jobs[0].first, *(job.second for job in jobs)]
     source = frames if len(options.inputs) > 1 else options.inputs[0]
     how = make_settings(
@@ -278,7 +277,6 @@ def load_frames(frames: Sequence[Path], finished: Container[int]) -> "Iterator[S
 def make_result(
     pair: "PairEstimate[SequenceFrame]", options: "FlowOptions", max_length: float | None
 ) -> PairOutput:
-    """Return what is written for a pair."""
     import numpy as np
 
     image1, image2 = pair.first.image, pair.second.image

@@ -177,7 +177,6 @@ class PlaceOptions:
         iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
-        """Load an estimator with these options."""
         from gmaflow.inference import FlowEstimator, as_backend, as_precision
 
         if self.verbose:
@@ -280,7 +279,6 @@ class FootageOptions:
         return (self.start, self.end, self.every) != ("0", None, 1)
 
     def open(self, path: Path, *, scale: float = 1.0) -> "VideoReader":
-        """Open a video or a folder of frames."""
         from gmaflow.io import VideoReader
 
         return VideoReader(
@@ -499,13 +497,11 @@ class Progress:
             self._next = now + LINE_EVERY
 
     def stop(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
 
 def start_bar(what: str) -> "RichProgress":
-    """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress

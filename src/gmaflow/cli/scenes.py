@@ -61,7 +61,6 @@ class RenderingOptions:
     quiet: Quiet = False
 
     def pick_device(self) -> "torch.device":
-        """Return the device to render on."""
         from gmaflow.runtime.device import pick_device
 
         picked = pick_device(self.device)
@@ -163,7 +162,6 @@ class StatsOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     run_action(
         args,
         "scenes",
@@ -177,7 +175,6 @@ def main(args: list[str]) -> None:
 
 
 def list_presets(options: ListOptions) -> None:
-    """Print the presets."""
     from gmaflow.scenes.scene_presets import PRESET_INFO, PRESETS
 
     if options.json:
@@ -330,7 +327,6 @@ def full_size(options: StatsOptions, preset: str) -> tuple[int, int]:
 def measure_rendered(
     options: StatsOptions, sizes: dict[str, tuple[int, int]]
 ) -> "list[MotionStatistics]":
-    """Measure rendered pairs of each preset."""
     from gmaflow.scenes import SceneRenderer
     from gmaflow.scenes.motion_statistics import rendered_statistics
 

@@ -157,12 +157,10 @@ class VideoOptions(Reporting):
 
     @property
     def output(self) -> Path:
-        """The output as a path."""
         return Path(self.target)
 
     @cached_property
     def into_folder(self) -> bool:
-        """Whether the output is a folder."""
         return is_folder(self.target)
 
     @property
@@ -233,7 +231,6 @@ class Tally:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     # The earlier name of --max-length.
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
@@ -370,7 +367,6 @@ def inner_frames(done: Iterable[int]) -> set[int]:
 
 
 def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
     frames, cuts = report["frames"], report["cuts"]
     assert isinstance(frames, int)
     assert isinstance(cuts, list)
@@ -497,7 +493,6 @@ class VideoFile:
         self._start = start
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
-        """Write a step."""
         # The first frame may come a little after the start, and is shown from the start on.
         begin = step.time if step.number else self._start
         seconds = step.time + step.seconds - begin
@@ -524,7 +519,6 @@ class FrameFolder(ResultFolder):
     """A folder that gets a numbered file for each step."""
 
     def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
-        """Look at the folder."""
         how = make_settings(
             estimator,
             verb="video",

@@ -78,17 +78,14 @@ class DatasetInfo:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """All splits."""
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """All passes."""
         return tuple(dict.fromkeys(part.pass_name for part in self.parts))
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Return the data set with this name."""
     if name in DATASETS:
         return DATASETS[name]
     raise DatasetError(f"unknown data set {name!r}; {suggest(name, DATASETS)}")

@@ -96,7 +96,6 @@ class PairResult:
 
     @classmethod
     def from_json(cls, example: Example, start: Start, key: str, values: Values) -> "PairResult":
-        """Restore a result from `as_json`."""
         height, width = values["size"]
         return cls(
             example=example,
@@ -327,7 +326,6 @@ class About:
 
     @classmethod
     def of(cls, estimator: FlowEstimator, *, weights: str, warm_start: bool) -> "About":
-        """Describe an estimator."""
         return cls(
             weights=weights,
             fingerprint=fingerprint(estimator.network),

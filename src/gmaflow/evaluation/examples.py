@@ -102,7 +102,6 @@ class RenderedPair:
     final: bool
 
     def load(self) -> FlowSample:
-        """Render the pair."""
         pair = self.scenes.load(self.number)
         return FlowSample(
             image1=pair.final1 if self.final else pair.clean1,

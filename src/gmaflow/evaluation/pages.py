@@ -183,7 +183,6 @@ def write_comparison(
 
 
 def write_page(path: Path, template: str, **context: object) -> Path:
-    """Fill a template and write the page."""
     # Imported here, since only pages need it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -114,7 +114,6 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Find a benchmark by name."""
     if name not in BENCHMARKS:
         raise FlowError(f"unknown benchmark {name!r}; {suggest(name, BENCHMARKS)}")
     return BENCHMARKS[name]

@@ -381,7 +381,6 @@ def _write_npz(
 
 
 def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:
-    """Return a flow in float16."""
     with np.errstate(over="ignore"):
         half = array.astype(np.float16)
     if np.isinf(half).any():

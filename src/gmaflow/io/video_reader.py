@@ -165,7 +165,6 @@ class VideoReader:
         return -(-round(whole * share) // self._every)
 
     def __iter__(self) -> Generator[TimedFrame]:
-        """Read the frames."""
         return (frame for frame in self.passing_over(()) if frame is not None)
 
     def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:

@@ -299,7 +299,6 @@ class TrainConfig:
 
 
 def to_json(config: TrainConfig) -> str:
-    """Return a config as JSON."""
     return json.dumps(asdict(config), indent=2) + "\n"
 
 
@@ -528,7 +527,6 @@ PRESETS: Mapping[str, Callable[[], TrainConfig]] = {
 
 
 def preset(name: str) -> TrainConfig:
-    """Return the preset with this name."""
     if name not in PRESETS:
         raise TrainingError(f"unknown preset {name!r}; {suggest(name, PRESETS)}")
     return PRESETS[name]()

@@ -143,12 +143,10 @@ class RecordedNetwork:
         image2: Float[Tensor, "b 3 H W"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         begin = self.network.begin
         return self._estimate("pair", self.network, begin, (image1, image2), options)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
-        """Return all that the network needs of an image, for the pairs before and after it."""
         return EncodedFrame(*self._call(self.network.encode_frame, (image,), ("frame",)))
 
     def match(
@@ -157,7 +155,6 @@ class RecordedNetwork:
         features2: Float[Tensor, "b c h w"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow between images that are encoded already."""
 
         def match(*tensors: Tensor, **options: Unpack[MatchOptions]) -> Prediction:
             *first, features2 = tensors

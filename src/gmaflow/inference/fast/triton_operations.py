@@ -113,7 +113,6 @@ class FlashAttention(StreamedAttention):
     """Queries and keys only; torch's fused attention never makes the matrix."""
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         return F.scaled_dot_product_attention(self.queries, self.keys, values, scale=1.0)
 
 
