@@ -22,8 +22,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
-from gmaflow.inference.fast.mixed_operations import MixedOperations
-from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
+from gmaflow.inference.fast.operations import Lookup, Map, MixedOperations, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
     FlowNetwork,
@@ -82,7 +81,6 @@ class FastBlock:
 
     @classmethod
     def of(cls, block: ResidualBlock | BottleneckBlock, working: Working) -> "FastBlock":
-        """Convert a block."""
         pairs = [(block.conv1, block.norm1), (block.conv2, block.norm2)]
         if isinstance(block, BottleneckBlock):
             pairs.append((block.conv3, block.norm3))
@@ -231,7 +229,6 @@ class FastRefinement:
         return state
 
     def put(self, state: State, flow: Float32[Tensor, "b 2 h w"]) -> None:
-        """Replace the flow."""
         state.flow.copy_(flow.permute(0, 2, 3, 1))
         self._share_flow(state)
 
@@ -402,7 +399,6 @@ class FastNetwork:
         return self._upsampled(*self._run(self.begin(image1, image2, **options), options))
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
-        """Return all that the network needs of an image, for the pairs before and after it."""
         check_images(image, image)
         hidden, context = self._encode_context(image)
         return EncodedFrame(self._encode(image), hidden, context)
@@ -413,7 +409,6 @@ class FastNetwork:
         features2: Float[Tensor, "b c h w"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow between images that are encoded already."""
         return self._upsampled(*self._run(self.begin_match(first, features2, **options), options))
 
     def begin(
@@ -474,7 +469,6 @@ class FastNetwork:
         return batch.view()
 
     def finish(self, batch: Refining) -> Prediction:
-        """Return the flow of a batch."""
         return self._upsampled(batch.state)
 
     def _run(self, batch: Refining, options: MatchOptions) -> tuple[State, tuple[int, ...]]:

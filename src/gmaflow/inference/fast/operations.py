@@ -176,6 +176,48 @@ class Operations:
         return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
 
 
+class MixedOperations(Operations):
+    """The steps in bfloat16 on a CPU, with float32 where digits matter.
+
+    bfloat16 has 8 bits: convolutions and the product with the attention matrix bear that.
+    Correlation, flow, the recurrent state (`dense`), statistics of instance norm, softmax and
+    upsampling are float32.
+    """
+
+    def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
+        """Move the state towards the candidate, in `dense`, and round it to `hidden`."""
+        channels = hidden.shape[-1]
+        candidate = torch.add(raw, prepared[..., 2 * channels :]).tanh_().float()
+        dense.lerp_(candidate, gates[..., :channels].float())
+        hidden.copy_(dense)
+
+    def correlate(
+        self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
+    ) -> Lookup:
+        """Correlate two feature maps in float32."""
+        maps = features1.float(), features2.float()
+        return super().correlate(*maps, num_levels=num_levels, radius=radius, store=store)
+
+    def attend(
+        self,
+        queries: Float[Tensor, "b a p e"],
+        keys: Float[Tensor, "b a p e"],
+        *,
+        store: bool,
+    ) -> AttentionWeights:
+        """Return the attention of scaled queries and keys; only its weights are bfloat16."""
+        if not store:
+            return ExactAttention(queries, keys)
+        return stored(attention_matrix(queries, keys, torch.bfloat16))
+
+
+class ExactAttention(StreamedAttention):
+    """Streamed attention in float32, for values in any type."""
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        return super().aggregate(values.float()).to(values.dtype)
+
+
 def attention_matrix(
     queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"], dtype: torch.dtype
 ) -> Float[Tensor, "b a p p"]:
@@ -205,7 +247,6 @@ class OneDnnAttention(StoredAttention):
     """Stored attention whose products oneDNN computes."""
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
         found = [Times(part.mT, rows=len(weights))(weights) for weights, part in parts]
         return torch.stack(found).view(values.shape)
