@@ -147,8 +147,8 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
         max(2, limits.clip_pixels // (about.height * about.width)),
     )
     # One frame more than is used tells whether the clip is longer than that.
-    frames = read_frames(path, end=most + 1, max_pixels=limits.pixels, watch=deadline.check)
-    return save_frames(frames, folder, limits, most=most, fps=float(about.fps))
+    frames = read_frames(path, max_pixels=limits.pixels, watch=deadline.check)
+    return save_frames(islice(frames, most + 1), folder, limits, most=most, fps=float(about.fps))
 
 
 def read_images(
