@@ -208,7 +208,7 @@ def render(options: RenderOptions) -> None:
     ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
-        written = write_dataset(
+        rendered = write_dataset(
             renderer,
             options.output,
             start=options.rendering.start,
@@ -226,8 +226,8 @@ def render(options: RenderOptions) -> None:
         "start": options.rendering.start,
         "count": options.count,
         "frames": options.frames,
-        "rendered": written.rendered,
-        "kept": written.kept,
+        "rendered": rendered,
+        "kept": options.count - rendered,
         "skipped_textures": list(bank.skipped),
         "device": str(device),
         "seconds": round(time.perf_counter() - started, 2),
@@ -235,10 +235,10 @@ def render(options: RenderOptions) -> None:
     if options.json:
         print(json.dumps(report, indent=2))
         return
-    kept = f", {written.kept} kept" if written.kept else ""
+    kept = f", {report['kept']} kept" if report["kept"] else ""
     what = "pair" if options.frames == 2 else f"{options.frames}-frame clip"
     print(
-        f"wrote {options.output}: {counted(written.rendered, what)} of {options.preset} at "
+        f"wrote {options.output}: {counted(rendered, what)} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
 

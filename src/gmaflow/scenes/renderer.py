@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.scenes.clip_params import ClipParams
 from gmaflow.scenes.projection import (
     Points,
@@ -216,20 +216,16 @@ class SceneRenderer:
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
-            work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
+            steps = EAGER.compiled() if self.compiled else EAGER
+
+            def render(moved: Tensor) -> SceneBatch:
+                scenes = Scenes.unpack(moved, shapes)
+                return render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
+
             # A separate pool, because a training step may run at the same time.
             pool = GraphPool(self.device)
-            self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
+            self._recordings[count] = pool.record(render, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))
-
-    def _work(self, shapes: Shapes, steps: Steps) -> Run:
-        """Return the function that renders a packed batch of a fixed size."""
-
-        def render_packed(moved: Tensor) -> SceneBatch:
-            scenes = Scenes.unpack(moved, shapes)
-            return render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
-
-        return render_packed
 
 
 def render_scenes(
