@@ -18,7 +18,7 @@ from gmaflow.data.layouts import (
     list_things,
 )
 from gmaflow.data.pairs import FlowPair
-from gmaflow.errors import DatasetError, suggest
+from gmaflow.errors import DatasetError, look_up
 
 ListPairs = Callable[[DirectoryCache, Path, str, str], Iterable[FlowPair]]
 
@@ -86,9 +86,7 @@ class DatasetInfo:
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    if name in DATASETS:
-        return DATASETS[name]
-    raise DatasetError(f"unknown data set {name!r}; {suggest(name, DATASETS)}")
+    return look_up("data set", name, DATASETS, DatasetError)
 
 
 _ALL = (
