@@ -347,12 +347,8 @@ def _convolutions(layers: nn.Sequential, working: Working) -> list[Convolution]:
 class FastNetwork:
     """A `FlowNetwork` in evaluation mode, rebuilt for inference; gives the same flow.
 
-    It keeps no state between calls, so threads may share it.
-
-    Args:
-        network: The network; its weights are copied.
-        dtype: The type to compute in.
-        operations: How to compute the single steps; plain torch by default.
+    It keeps no state between calls, so threads may share it. Weights are copied. `operations`
+    compute the single steps, by default in plain torch.
     """
 
     def __init__(

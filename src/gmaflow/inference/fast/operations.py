@@ -35,6 +35,8 @@ from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""
+Heads: TypeAlias = Float[Tensor, "b a p e"]
+"""Queries or keys of each head."""
 Targets: TypeAlias = tuple[Tensor, Tensor]
 """Two places to write the same values to; may be the same place twice."""
 Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
@@ -136,25 +138,14 @@ class Operations:
 
         return look_up
 
-    def attend(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        *,
-        store: bool,
-    ) -> AttentionWeights:
+    def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
         return stored(attention_matrix(queries, keys, queries.dtype))
 
     def attend_near(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        bias: DistanceBias,
-        *,
-        store: bool,
+        self, queries: Heads, keys: Heads, bias: DistanceBias, *, store: bool
     ) -> AttentionWeights:
         """Return the attention of scaled queries and keys that falls with distance.
 
@@ -198,13 +189,7 @@ class MixedOperations(Operations):
         maps = features1.float(), features2.float()
         return super().correlate(*maps, num_levels=num_levels, radius=radius, store=store)
 
-    def attend(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        *,
-        store: bool,
-    ) -> AttentionWeights:
+    def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
         """Return the attention of scaled queries and keys; only its weights are bfloat16."""
         if not store:
             return ExactAttention(queries, keys)
@@ -218,9 +203,7 @@ class ExactAttention(StreamedAttention):
         return super().aggregate(values.float()).to(values.dtype)
 
 
-def attention_matrix(
-    queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"], dtype: torch.dtype
-) -> Float[Tensor, "b a p p"]:
+def attention_matrix(queries: Heads, keys: Heads, dtype: torch.dtype) -> Float[Tensor, "b a p p"]:
     """Return the softmax of all products, a few rows at a time: there is no second matrix."""
     batch, heads, pixels, _ = queries.shape
     weights = queries.new_empty(batch, heads, pixels, pixels, dtype=dtype)

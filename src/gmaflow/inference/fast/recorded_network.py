@@ -46,11 +46,8 @@ class SettlingCall:
     So it is recorded in three segments: up to the first check, from one check to the next, and the
     upsampling. The first makes a batch, the others change it in place.
 
-    Args:
-        network: The network.
-        begin: What comes before the first iteration.
-        inputs: How many tensors `begin` takes; one more is a first guess.
-        options: Those of the call.
+    `begin` is what comes before the first iteration. It takes `inputs` tensors; one more is a first
+    guess.
     """
 
     def __init__(
