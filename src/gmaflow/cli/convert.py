@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -246,10 +246,8 @@ def write(target: Path, flow: FlowArrays, options: ConvertOptions, scale: float 
     write_image(target, draw(flow.array, max_length=scale, valid=flow.valid))
 
 
-def sentence(report: dict[str, object]) -> str:
-    converted = report["converted"]
-    assert isinstance(converted, int)
-    several = Path(str(report["input"])).is_dir() or is_clip(str(report["input"]))
-    what = "flow" if is_clip(str(report["output"])) else "file"
-    files = f"{counted(converted, what)} to " if several else ""
+def sentence(report: dict[str, Any]) -> str:
+    several = Path(report["input"]).is_dir() or is_clip(report["input"])
+    what = "flow" if is_clip(report["output"]) else "file"
+    files = f"{counted(report['converted'], what)} to " if several else ""
     return f"wrote {files}{report['output']}{full_scale(report['max_length'])}"

@@ -16,6 +16,7 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Json,
     Overwrite,
+    Report,
     Reporting,
     check_length,
     parse,
@@ -170,7 +171,7 @@ def main(args: list[str]) -> None:
         sys.exit(NOT_WHOLE)
 
 
-def run_pair(options: FlowOptions) -> dict[str, object]:
+def run_pair(options: FlowOptions) -> Report:
     files = check_pair(options)
 
     from gmaflow.inference import load_image
@@ -259,21 +260,16 @@ def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
     return truth
 
 
-def sentence(report: dict[str, object]) -> str:
-    outputs = report["outputs"]
-    assert isinstance(outputs, dict)
-    written = ", ".join(outputs.values())
+def sentence(report: Report) -> str:
+    written = ", ".join(report["outputs"].values())
     how = how_estimated(report)
-    statistics = report.get("statistics")
-    if isinstance(statistics, dict):
+    if statistics := report.get("statistics"):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
         error = report.get("mean_error")
         shown = "" if error is None else f", mean error {error:.2f} px"
         return f"wrote {written}: {lengths}{shown} ({how})"
-    skipped = report["skipped"]
-    assert isinstance(skipped, list)
-    if skipped:
-        say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
+    if report["skipped"]:
+        say(f"gmaflow: {len(report['skipped'])} of {report['pairs']} pairs were skipped")
     there = f", {report['already_there']} already there" if report["already_there"] else ""
     return (
         f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"

@@ -234,7 +234,8 @@ class Reporting:
         return self.json or self.estimator.quiet
 
 
-Report = dict[str, object]
+Report = dict[str, Any]
+"""What a verb did, as JSON prints it."""
 ReportingOptions = TypeVar("ReportingOptions", bound=Reporting)
 
 

@@ -21,6 +21,7 @@ from gmaflow.cli.options import (
     FootageOptions,
     Ignore,
     Json,
+    Report,
     Reporting,
     check_length,
     parse,
@@ -243,7 +244,7 @@ def main(args: list[str]) -> None:
         sys.exit(NOT_WHOLE)
 
 
-def run(options: VideoOptions) -> dict[str, object]:
+def run(options: VideoOptions) -> Report:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
     if options.input.is_dir():
@@ -366,11 +367,9 @@ def inner_frames(done: Iterable[int]) -> set[int]:
     return {number for number in finished if number == 0 or number - 1 in finished}
 
 
-def sentence(report: dict[str, object]) -> str:
-    frames, cuts = report["frames"], report["cuts"]
-    assert isinstance(frames, int)
-    assert isinstance(cuts, list)
-    parts = [f"{counted(frames, 'frame')} of {report['show']}{full_scale(report['max_length'])}"]
+def sentence(report: Report) -> str:
+    frames, cuts = counted(report["frames"], "frame"), report["cuts"]
+    parts = [f"{frames} of {report['show']}{full_scale(report['max_length'])}"]
     if report["already_there"]:
         parts.append(f"{report['already_there']} already there")
     if cuts:
