@@ -131,6 +131,7 @@ class Example:
     masks: MaskReader | None = None
     """Masks of pixels that are ignored."""
     mask_number: int = 0
+    """Which of them is this pair's."""
 
     @property
     def title(self) -> str:
