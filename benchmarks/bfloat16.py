@@ -27,7 +27,7 @@ def main() -> None:
     print(f"{'':<32}{'error':>8}{'ratio':>8}{'mean px apart':>15}{'largest':>9}")
     ratios, apart = [], []
     for padding, example in real_pairs(options.material):
-        sample = example.source.load()
+        sample = example.load()
         flows = [
             FlowEstimator("gma", device="cpu", precision=precision, padding=padding)(
                 sample.image1, sample.image2

@@ -44,7 +44,7 @@ THRESHOLDS = (0.2, 0.1, SETTLED, 0.02, 0.01)
 
 def trace(estimator: FlowEstimator, example: Example) -> dict[str, object]:
     """Return errors and changes of a pair, an entry for each iteration."""
-    sample = example.source.load()
+    sample = example.load()
     assert sample.flow is not None
     assert sample.valid is not None
     errors: list[float] = []

@@ -2,8 +2,19 @@
 
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import gmaflow
+
+PACKAGES = sorted(
+    path.parent.name
+    for path in Path(gmaflow.__file__).parent.glob("*/__init__.py")
+    if "__all__" in path.read_text()
+)
 
 
 def run(program: str) -> str:
@@ -21,6 +32,17 @@ def test_every_promised_name_is_there() -> None:
 
 def test_the_list_of_homes_is_the_list_of_names() -> None:
     assert set(gmaflow._HOMES) | {"__version__"} == set(gmaflow.__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_shows_the_names_that_it_promises(package: str) -> None:
+    module = import_module(f"gmaflow.{package}")
+    shown = {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert shown == set(module.__all__)
 
 
 def test_other_names_are_refused() -> None:

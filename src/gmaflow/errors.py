@@ -18,7 +18,10 @@ import errno
 import io
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+Known = TypeVar("Known")
 
 NOT_WHOLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes: only a part was done, the input cannot be used, the user interrupted the program."""
@@ -61,6 +64,15 @@ def suggest(name: str, known: Iterable[str]) -> str:
     choices = list(known)
     near = difflib.get_close_matches(name, choices, n=3)
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
+
+
+def look_up(
+    what: str, name: str, known: Mapping[str, Known], error: type[FlowError] = FlowError
+) -> Known:
+    """Return what has a name, or raise an error that suggests similar names."""
+    if name not in known:
+        raise error(f"unknown {what} {name!r}; {suggest(name, known)}")
+    return known[name]
 
 
 def check_known(what: str, name: str, known: Iterable[str]) -> None:
@@ -125,5 +137,4 @@ class PrintableFormatter(logging.Formatter):
     """Format log messages without control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the message as one printable text."""
         return printable(super().format(record))

@@ -36,7 +36,7 @@ def test_json_and_csv_agree_with_the_pixels(tmp_path: Path, estimator: FlowEstim
     results = json.loads((tmp_path / "out/results.json").read_text())
     errors = []
     for example in data.examples:
-        sample = example.source.load()
+        sample = example.load()
         flow = estimator(sample.image1, sample.image2).array
         errors.append(np.linalg.norm(flow.astype(float) - sample.flow, axis=2))
     cold = results["results"]["clean"]["cold"]
@@ -68,7 +68,7 @@ def test_the_iterations_used_are_told(
 
 
 def load(example: Example) -> FlowSample:
-    return example.source.load()
+    return example.load()
 
 
 def test_warm_stands_beside_cold_where_there_are_sequences(
@@ -166,7 +166,7 @@ def test_a_pair_gets_the_errors_of_its_estimate(
 ) -> None:
     examples = examples_of(sintel)
     judged = list(PairEvaluator(estimator, tmp_path / "out").evaluate(examples))
-    sample = examples[1].source.load()
+    sample = examples[1].load()
     expected = measure(estimator(sample.image1, sample.image2).array, sample)
     assert [one.example.frame for one in judged] == ["0001", "0002"]
     assert (judged[1].sums.table == expected.table).all()

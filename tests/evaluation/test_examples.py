@@ -66,9 +66,9 @@ def test_ignored_pixels_are_not_valid(tmp_path: Path) -> None:
         write_image(tmp_path / "masks" / f"{number}.png", mask)
     one, each = ignoring(data, tmp_path / "masks" / "0.png"), ignoring(data, tmp_path / "masks")
     for number, example in enumerate(data.examples):
-        whole = example.source.load()
+        whole = example.load()
         for masked, rows in ((one, 10), (each, 10 + number % 2)):
-            sample = masked.examples[number].source.load()
+            sample = masked.examples[number].load()
             assert whole.valid is not None
             assert sample.valid is not None
             assert not sample.valid[:rows].any()
@@ -85,7 +85,7 @@ def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
     data = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
     again = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
     assert len({example.identity() for example in data.examples}) == 4
-    first, same = data.examples[1].source.load(), again.examples[1].source.load()
+    first, same = data.examples[1].load(), again.examples[1].source.load()
     assert (first.image1 == same.image1).all()
     assert first.image1.shape == (48, 64, 3)
     assert first.occluded_in is not None
@@ -109,7 +109,7 @@ def test_scenes_that_are_not_there_are_refused(
 @pytest.mark.usefixtures("few_textures")
 def test_scenes_rendered_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     make = partial(render_examples, "mix", seed=1, count=4, size=(48, 64), device="cpu")
-    apart = [example.source.load() for example in make().examples]
+    apart = [example.load() for example in make().examples]
     starts: list[int] = []
     render = SceneRenderer.render
 
@@ -119,7 +119,7 @@ def test_scenes_rendered_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(SceneRenderer, "render", note)
     monkeypatch.setitem(examples._PAIRS_AT_ONCE, "cpu", 3)
-    together = [example.source.load() for example in make().examples]
+    together = [example.load() for example in make().examples]
     assert starts == [0, 3]
     for one, other in zip(apart, together, strict=True):
         assert (one.image1 == other.image1).all()
@@ -146,7 +146,7 @@ def test_held_out_textures_and_seeds_are_those_of_evaluation(
     )
     make = partial(render_examples, "mix", seed=0, count=1, size=(48, 64), device="cpu")
     (example,) = make(textures=tmp_path).examples
-    sample = example.source.load()
+    sample = example.load()
     assert sample.image1.shape == (48, 64, 3)
     assert used[0].bank.textures["photo"] == range(len(held_out))
     assert used[0].seed == HELD_OUT_SEEDS

@@ -1,17 +1,5 @@
 import subprocess
 import sys
-from types import ModuleType
-
-import gmaflow.io
-
-
-def test_public_names_are_the_promised_ones() -> None:
-    shown = {
-        name
-        for name, value in vars(gmaflow.io).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert shown == set(gmaflow.io.__all__)
 
 
 def test_importing_brings_in_nothing_heavy() -> None:

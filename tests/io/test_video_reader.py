@@ -220,14 +220,8 @@ def test_a_clip_is_known_before_it_is_read(short_clip: Path) -> None:
     assert probe_video(short_clip) == VideoInfo(32, 48, fps, 10, 10 / fps, Fraction(1, 30000))
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "every"), [(0, None, 1), (3, None, 1), (2, 9, 3), (0, 99, 4), (50, None, 1)]
-)
-def test_frames_are_counted_as_a_range_counts(
-    short_clip: Path, start: int, end: int | None, every: int
-) -> None:
-    frames = list(read_frames(short_clip, start=start, end=end, every=every))
-    assert levels(frames) == list(range(10))[start:end:every]
+def test_all_frames_are_read_in_order(short_clip: Path) -> None:
+    assert levels(list(read_frames(short_clip))) == list(range(10))
 
 
 def test_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
@@ -236,16 +230,6 @@ def test_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
     assert probe_video(tmp_path) == VideoInfo(
         32, 48, Fraction(25), 11, Fraction(11, 25), Fraction(1, 25)
     )
-    assert levels(list(read_frames(tmp_path, start=1, end=11, every=3))) == [1, 4, 7, 10]
-
-
-def test_frames_of_different_size_are_refused(tmp_path: Path) -> None:
-    write_image(tmp_path / "1.png", np.zeros((4, 4, 3), np.uint8))
-    write_image(tmp_path / "2.png", np.zeros((4, 5, 3), np.uint8))
-    frames = read_frames(tmp_path)
-    next(frames)
-    with pytest.raises(ImageError, match="4 x 5 follows frames of 4 x 4"):
-        next(frames)
 
 
 @pytest.mark.parametrize(("quarter_turns", "matrix"), [(-1, (0, 1, -1, 0)), (2, (-1, 0, 0, -1))])
@@ -273,12 +257,6 @@ def test_a_note_in_an_old_encoding_does_not_hide_the_video(
     (tmp_path / "a.mp4").write_bytes(raw.replace(b"VideoHandler", b"Videoger\xe4t\0\0"))
     assert probe_video(tmp_path / "a.mp4") == probe_video(short_clip)
     assert len(list(read_frames(tmp_path / "a.mp4"))) == 10
-
-
-def test_a_range_without_frames_is_refused_at_once(short_clip: Path) -> None:
-    for start, end, every in ((-1, None, 1), (5, 5, 1), (0, None, 0)):
-        with pytest.raises(ImageError, match="empty frame range"):
-            read_frames(short_clip, start=start, end=end, every=every)
 
 
 def test_what_is_no_video_is_refused(tmp_path: Path, short_clip: Path) -> None:

@@ -360,14 +360,12 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return "CPU" if device.type == "cpu" else device.type
 
 
 def processor_name() -> str:
-    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -43,7 +43,6 @@ class BenchOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = read_options(BenchOptions(), args, verb="bench")
 
     from gmaflow.bench import as_json, as_text, bench, output_files, write_files

@@ -62,7 +62,6 @@ class CompareOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(CompareOptions, args, verb="compare")
     from gmaflow.evaluation import compare, write_comparison
     from gmaflow.evaluation.comparing import COMPARISON
@@ -92,7 +91,7 @@ def main(args: list[str]) -> None:
             options.output,
             files=dict(zip(names, options.weights, strict=True)),
             warm_start=options.warm_start,
-            progress=lambda _name, result: step(result.example.title),
+            progress=lambda result: step(result.example.title),
         )
     page = write_comparison(comparison, options.output, show=options.show, pairs=options.pairs)
     if options.json:

@@ -76,7 +76,6 @@ def find_actions(verb: str) -> Iterator[str]:
 
 
 def help_of(command: list[str]) -> str:
-    """Return what a command prints with --help."""
     verb, *rest = command
     shown = StringIO()
     with redirect_stdout(shown), suppress(SystemExit):

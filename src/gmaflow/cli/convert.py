@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -82,7 +82,6 @@ class ConvertOptions:
 
     @property
     def output(self) -> Path:
-        """The output as a path."""
         return Path(self.target)
 
     @property
@@ -106,12 +105,10 @@ class Conversion:
 
     @property
     def draws(self) -> bool:
-        """Whether the output is a picture."""
         return is_picture(self.target)
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(ConvertOptions, args, verb="convert")
     jobs = plan(options)
     scale = options.max_length
@@ -240,7 +237,6 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
 
 
 def write(target: Path, flow: FlowArrays, options: ConvertOptions, scale: float | None) -> None:
-    """Write a flow as a picture or a flow file."""
     if not is_picture(target):
         write_flow(target, *flow, bound=options.bound)
         return
@@ -250,11 +246,8 @@ def write(target: Path, flow: FlowArrays, options: ConvertOptions, scale: float 
     write_image(target, draw(flow.array, max_length=scale, valid=flow.valid))
 
 
-def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
-    converted = report["converted"]
-    assert isinstance(converted, int)
-    several = Path(str(report["input"])).is_dir() or is_clip(str(report["input"]))
-    what = "flow" if is_clip(str(report["output"])) else "file"
-    files = f"{counted(converted, what)} to " if several else ""
+def sentence(report: dict[str, Any]) -> str:
+    several = Path(report["input"]).is_dir() or is_clip(report["input"])
+    what = "flow" if is_clip(report["output"]) else "file"
+    files = f"{counted(report['converted'], what)} to " if several else ""
     return f"wrote {files}{report['output']}{full_scale(report['max_length'])}"

@@ -46,12 +46,10 @@ class CheckOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     run_action(args, "data", {"list": (ListOptions, list_sets), "check": (CheckOptions, check)})
 
 
 def list_sets(options: ListOptions) -> None:
-    """Print the data sets."""
     from gmaflow.data import DATASETS, look_up_root, root_variable
     from gmaflow.data.dataset import config_path
 
@@ -96,7 +94,6 @@ def check(options: CheckOptions) -> None:
 
 
 def as_json(report: "CheckReport") -> dict[str, object]:
-    """Return a report as JSON values."""
     return {
         "data set": report.info.name,
         "root": str(report.root),
@@ -119,7 +116,6 @@ def as_json(report: "CheckReport") -> dict[str, object]:
 
 
 def show(report: "CheckReport") -> None:
-    """Print a report as text."""
     from rich.console import Console
     from rich.table import Table
 

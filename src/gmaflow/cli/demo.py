@@ -40,7 +40,6 @@ class DemoOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(DemoOptions, args, verb="demo")
     for name in (PICTURE, TRUTH, *FRAMES):
         ensure_can_write(options.output / name, options.overwrite)

@@ -159,7 +159,6 @@ class EvaluateOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(EvaluateOptions, args, verb="evaluate")
     if options.unsupervised:
         evaluate_footage(options)
@@ -196,7 +195,6 @@ def main(args: list[str]) -> None:
 
 
 def print_table(table: "Table", *, title: str) -> None:
-    """Print a table to the terminal."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text

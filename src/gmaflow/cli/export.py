@@ -35,7 +35,6 @@ class ExportOptions(WeightsOptions):
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(ExportOptions, args, verb="export")
 
     from gmaflow.export import as_json, as_text, check_output, export

@@ -16,6 +16,7 @@ from gmaflow.cli.options import (
     EstimatorOptions,
     Json,
     Overwrite,
+    Report,
     Reporting,
     check_length,
     parse,
@@ -148,7 +149,6 @@ class FlowOptions(Reporting):
 
     @property
     def points(self) -> tuple[tuple[float, float], ...]:
-        """The points of --attention."""
         return parse_points("--attention", self.attention)
 
 
@@ -162,7 +162,6 @@ def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(FlowOptions, args, verb="flow")
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
@@ -172,8 +171,7 @@ def main(args: list[str]) -> None:
         sys.exit(NOT_WHOLE)
 
 
-def run_pair(options: FlowOptions) -> dict[str, object]:
-    """Estimate and write one pair."""
+def run_pair(options: FlowOptions) -> Report:
     files = check_pair(options)
 
     from gmaflow.inference import load_image
@@ -262,22 +260,16 @@ def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
     return truth
 
 
-def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
-    outputs = report["outputs"]
-    assert isinstance(outputs, dict)
-    written = ", ".join(outputs.values())
+def sentence(report: Report) -> str:
+    written = ", ".join(report["outputs"].values())
     how = how_estimated(report)
-    statistics = report.get("statistics")
-    if isinstance(statistics, dict):
+    if statistics := report.get("statistics"):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
         error = report.get("mean_error")
         shown = "" if error is None else f", mean error {error:.2f} px"
         return f"wrote {written}: {lengths}{shown} ({how})"
-    skipped = report["skipped"]
-    assert isinstance(skipped, list)
-    if skipped:
-        say(f"gmaflow: {len(skipped)} of {report['pairs']} pairs were skipped")
+    if report["skipped"]:
+        say(f"gmaflow: {len(report['skipped'])} of {report['pairs']} pairs were skipped")
     there = f", {report['already_there']} already there" if report["already_there"] else ""
     return (
         f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from gmaflow.cli.options import CONTINUES_WITH_RESUME, progress_bar
+from gmaflow.cli.options import CONTINUES_WITH_RESUME, Report, progress_bar
 from gmaflow.cli.outputs import (
     FORMATS,
     PairOutput,
@@ -55,7 +55,7 @@ Save: TypeAlias = "Callable[[int, PairEstimate[SequenceFrame]], None]"
 """Writes the flow of a pair, given its number."""
 
 
-def run_sequence(options: "FlowOptions") -> dict[str, object]:
+def run_sequence(options: "FlowOptions") -> Report:
     """Estimate and write the flow between consecutive frames."""
     frames = list_frames(options.inputs)
     if len(options.targets) == 1 and is_clip(options.targets[0]):
@@ -84,7 +84,7 @@ def run_sequence(options: "FlowOptions") -> dict[str, object]:
     return report | {"outputs": {"folder": str(folder)}, "max_length": output.scale}
 
 
-def run_clip(options: "FlowOptions", frames: list[Path]) -> dict[str, object]:
+def run_clip(options: "FlowOptions", frames: list[Path]) -> Report:
     """Estimate the flow between consecutive frames, and write it into one file."""
     output = Path(options.targets[0])
     if options.resume or options.extras or options.only is not None:
@@ -184,7 +184,6 @@ def refuse_clashes(jobs: list[PairJob]) -> None:
 def open_folder(
     options: "FlowOptions", folder: Path, estimator: "FlowEstimator", jobs: list[PairJob]
 ) -> ResultFolder:
-    """Look at the output folder."""
     frames = [jobs[0].first, *(job.second for job in jobs)]
     source = frames if len(options.inputs) > 1 else options.inputs[0]
     how = make_settings(
@@ -216,7 +215,7 @@ def estimate_frames(
     *,
     finished: "dict[int, Flow | None]",
     save: Save,
-) -> dict[str, object]:
+) -> Report:
     """Estimate and write the pairs; returns what was done, and why some pairs were skipped.
 
     `finished` pairs are left out, by number and with their flow if it is known. `save` runs in a
@@ -278,7 +277,6 @@ def load_frames(frames: Sequence[Path], finished: Container[int]) -> "Iterator[S
 def make_result(
     pair: "PairEstimate[SequenceFrame]", options: "FlowOptions", max_length: float | None
 ) -> PairOutput:
-    """Return what is written for a pair."""
     import numpy as np
 
     image1, image2 = pair.first.image, pair.second.image

@@ -116,50 +116,38 @@ class NotANumberError(FlowError):
     """A text is not the number that an option wants; `parse` adds the option's name."""
 
 
+_VALUES: dict[object, tuple[str, str, Callable[[str], int | float | str]]] = {
+    **dict.fromkeys((int, int | None), ("INT", "a whole number", int)),
+    **dict.fromkeys((float, float | None), ("FLOAT", "a number", float)),
+    str | None: ("STR", "a text", str),
+    Iterations | None: (
+        "INT|auto",
+        "a whole number or auto",
+        lambda text: text if text == "auto" else int(text),
+    ),
+}
+"""By type: how help calls a value, what is wanted, and how it is read."""
+
+
 @_TYPES.primitive_rule
 def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Numbers, with an error in words, and numbers and texts that may be left out."""
-    kinds: dict[object, type[int] | type[float] | type[str]] = {int: int, int | None: int}
-    kinds |= {float: float, float | None: float, str | None: str}
-    kind = next((kinds[known] for known in kinds if info.type == known), None)
-    if kind is None:
+    known = next((known for known in _VALUES if info.type == known), None)
+    if known is None:
         return None
+    metavar, wanted, read_one = _VALUES[known]
 
     def read(texts: list[str]) -> int | float | str:
         try:
-            return kind(texts[0])
+            return read_one(texts[0])
         except ValueError:
-            wanted = "a whole number" if kind is int else "a number"
             raise NotANumberError(f"{texts[0]} is not {wanted}") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar=kind.__name__.upper(),
+        metavar=metavar,
         instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, int | kind),
-        str_from_instance=lambda value: [str(value)],
-    )
-
-
-@_TYPES.primitive_rule
-def _iterations_rule(
-    info: tyro.constructors.PrimitiveTypeInfo,
-) -> tyro.constructors.PrimitiveConstructorSpec[Iterations] | None:
-    """A number of iterations, or `auto`."""
-    if info.type != Iterations | None:
-        return None
-
-    def read(texts: list[str]) -> Iterations:
-        try:
-            return "auto" if texts[0] == "auto" else int(texts[0])
-        except ValueError:
-            raise FlowError(f"--iters {texts[0]} is not a whole number or auto") from None
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT|auto",
-        instance_from_str=read,
-        is_instance=lambda value: value is None or isinstance(value, int | str),
+        is_instance=lambda value: value is None or isinstance(value, int | float | str),
         str_from_instance=lambda value: [str(value)],
     )
 
@@ -189,7 +177,6 @@ class PlaceOptions:
         iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
-        """Load an estimator with these options."""
         from gmaflow.inference import FlowEstimator, as_backend, as_precision
 
         if self.verbose:
@@ -247,7 +234,8 @@ class Reporting:
         return self.json or self.estimator.quiet
 
 
-Report = dict[str, object]
+Report = dict[str, Any]
+"""What a verb did, as JSON prints it."""
 ReportingOptions = TypeVar("ReportingOptions", bound=Reporting)
 
 
@@ -292,7 +280,6 @@ class FootageOptions:
         return (self.start, self.end, self.every) != ("0", None, 1)
 
     def open(self, path: Path, *, scale: float = 1.0) -> "VideoReader":
-        """Open a video or a folder of frames."""
         from gmaflow.io import VideoReader
 
         return VideoReader(
@@ -511,13 +498,11 @@ class Progress:
             self._next = now + LINE_EVERY
 
     def stop(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
 
 
 def start_bar(what: str) -> "RichProgress":
-    """Show a bar on stderr."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress

@@ -233,7 +233,6 @@ def refuse_two_formats(output: Path) -> NoReturn:
 
 
 def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Refuse to overwrite an input."""
     sources = {file.resolve() for path in inputs for file in files_of(path)}
     for path in paths:
         if any(file.resolve() in sources for file in files_of(path)):
@@ -270,7 +269,6 @@ def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
 
 
 def draw(result: PairOutput, part: Part) -> "np.ndarray":
-    """Draw one of the pictures."""
     from gmaflow import viz
 
     both = result.both

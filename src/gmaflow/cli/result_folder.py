@@ -23,7 +23,6 @@ of the files end."""
 
 
 def record_of(folder: Path) -> ResultRecord:
-    """Return the record of a folder of flow."""
     return ResultRecord(folder, RECORD, what="flow", required="verb")
 
 

@@ -61,7 +61,6 @@ class RenderingOptions:
     quiet: Quiet = False
 
     def pick_device(self) -> "torch.device":
-        """Return the device to render on."""
         from gmaflow.runtime.device import pick_device
 
         picked = pick_device(self.device)
@@ -163,7 +162,6 @@ class StatsOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     run_action(
         args,
         "scenes",
@@ -177,7 +175,6 @@ def main(args: list[str]) -> None:
 
 
 def list_presets(options: ListOptions) -> None:
-    """Print the presets."""
     from gmaflow.scenes.scene_presets import PRESET_INFO, PRESETS
 
     if options.json:
@@ -211,7 +208,7 @@ def render(options: RenderOptions) -> None:
     ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
-        written = write_dataset(
+        rendered = write_dataset(
             renderer,
             options.output,
             start=options.rendering.start,
@@ -229,8 +226,8 @@ def render(options: RenderOptions) -> None:
         "start": options.rendering.start,
         "count": options.count,
         "frames": options.frames,
-        "rendered": written.rendered,
-        "kept": written.kept,
+        "rendered": rendered,
+        "kept": options.count - rendered,
         "skipped_textures": list(bank.skipped),
         "device": str(device),
         "seconds": round(time.perf_counter() - started, 2),
@@ -238,10 +235,10 @@ def render(options: RenderOptions) -> None:
     if options.json:
         print(json.dumps(report, indent=2))
         return
-    kept = f", {written.kept} kept" if written.kept else ""
+    kept = f", {report['kept']} kept" if report["kept"] else ""
     what = "pair" if options.frames == 2 else f"{options.frames}-frame clip"
     print(
-        f"wrote {options.output}: {counted(written.rendered, what)} of {options.preset} at "
+        f"wrote {options.output}: {counted(rendered, what)} of {options.preset} at "
         f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
     )
 
@@ -330,7 +327,6 @@ def full_size(options: StatsOptions, preset: str) -> tuple[int, int]:
 def measure_rendered(
     options: StatsOptions, sizes: dict[str, tuple[int, int]]
 ) -> "list[MotionStatistics]":
-    """Measure rendered pairs of each preset."""
     from gmaflow.scenes import SceneRenderer
     from gmaflow.scenes.motion_statistics import rendered_statistics
 

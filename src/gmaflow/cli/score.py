@@ -88,11 +88,9 @@ class ScoreOptions:
 
     @property
     def as_json(self) -> bool:
-        """Whether rows are JSON objects."""
         return self.json if self.output is None else self.output.suffix.lower() == ".jsonl"
 
     def open(self, path: Path) -> VideoReader:
-        """Open a video."""
         reader = self.footage.open(path)
         if self.side is not None:
             shorter = min(reader.info.height, reader.info.width)
@@ -101,7 +99,6 @@ class ScoreOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(ScoreOptions, args, verb="score")
     options.check()
     estimator = options.estimator.make()

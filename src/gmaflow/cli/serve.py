@@ -75,7 +75,6 @@ class ServeOptions:
     """Log every request."""
 
     def limits(self, device: str) -> Limits:
-        """Return the limits of a server on this type of device."""
         return Limits(
             upload_bytes=round(self.max_upload * MIB),
             pixels=self.max_pixels,
@@ -91,7 +90,6 @@ class ServeOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(ServeOptions, args, verb="serve")
     try:
         import fastapi  # noqa: F401
@@ -132,7 +130,6 @@ def main(args: list[str]) -> None:
 
 
 def welcome(url: str, opens: bool) -> None:
-    """Print the URL, and open it in a browser."""
     print(f"gmaflow serves at {url} (Ctrl-C stops it)", flush=True)
     if opens:
         import webbrowser

@@ -49,7 +49,6 @@ class SubmitOptions(WeightsOptions):
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     options = parse(SubmitOptions, args, verb="submit")
     from gmaflow.evaluation import find_benchmark, submit
     from gmaflow.evaluation.submission import list_files, uses_warm_start
@@ -80,7 +79,6 @@ def main(args: list[str]) -> None:
 
 
 def show(report: "SubmissionReport") -> None:
-    """Print the outcome of a submission."""
     count = report.written + report.kept
     print(f"{count} of {report.published} files: {report.written} written, {report.kept} kept")
     for problem in report.problems[:_SHOWN]:

@@ -59,7 +59,6 @@ class TablesOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     from rich.console import Console
 
     options = parse(TablesOptions, args, verb="tables")
@@ -94,7 +93,6 @@ def main(args: list[str]) -> None:
 
 
 def open_runs(options: TablesOptions) -> "list[Run]":
-    """Load the weights of each run."""
     from gmaflow.evaluation.paper_tables import Run
     from gmaflow.training.run_folder import RunFolder
     from gmaflow.weights import find_checkpoint
@@ -136,7 +134,6 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
 
 
 def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> None:
-    """Write the tables in all formats."""
     from gmaflow.evaluation.paper_tables import as_latex, as_markdown, as_plain
     from gmaflow.io.paths import write_text
 
@@ -150,7 +147,6 @@ def write(folder: Path, tables: "tuple[PaperTable, ...]", notes: list[str]) -> N
 
 
 def as_rich(table: "PaperTable") -> "Table":
-    """Return a table for the terminal."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -51,7 +51,6 @@ class TrainOptions(RunOptions):
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     choices = {name: summary(name) for name in PRESETS}
     name, rest = pick(
         args, choices, command="gmaflow train", about=ABOUT, more=EXAMPLES, what="preset"

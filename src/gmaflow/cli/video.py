@@ -21,6 +21,7 @@ from gmaflow.cli.options import (
     FootageOptions,
     Ignore,
     Json,
+    Report,
     Reporting,
     check_length,
     parse,
@@ -157,12 +158,10 @@ class VideoOptions(Reporting):
 
     @property
     def output(self) -> Path:
-        """The output as a path."""
         return Path(self.target)
 
     @cached_property
     def into_folder(self) -> bool:
-        """Whether the output is a folder."""
         return is_folder(self.target)
 
     @property
@@ -233,7 +232,6 @@ class Tally:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     # The earlier name of --max-length.
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
@@ -246,10 +244,12 @@ def main(args: list[str]) -> None:
         sys.exit(NOT_WHOLE)
 
 
-def run(options: VideoOptions) -> dict[str, object]:
+def run(options: VideoOptions) -> Report:
     """Estimate and write the flow of a video; returns the report."""
     check_output(options)
-    reader = open_input(options)
+    if options.input.is_dir():
+        warn_about_breaks(list_images(options.input))
+    reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     # Before anything is estimated: a place that cannot be written to is reported at once.
@@ -274,13 +274,6 @@ def run(options: VideoOptions) -> dict[str, object]:
         "problem": reader.problem,
         "interrupted": tally.interrupted,
     }
-
-
-def open_input(options: VideoOptions) -> VideoReader:
-    """Open the video or folder of frames."""
-    if options.input.is_dir():
-        warn_about_breaks(list_images(options.input))
-    return options.footage.open(options.input, scale=options.scale)
 
 
 def find_scale(
@@ -338,9 +331,17 @@ def work_through(
             write_behind() as later,
             closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
         ):
+
+            def counted_frames() -> "Iterator[TimedFrame]":
+                for number, frame in enumerate(frames):
+                    show_progress(number, total)
+                    tally.already_there += number - 1 in output.done
+                    if frame is not None:  # not passed over
+                        yield frame
+
             for step in estimate_video(
                 estimator,
-                count_frames(frames, output, tally, lambda number: show_progress(number, total)),
+                counted_frames(),
                 backward=options.both_ways,
                 warm_start=options.warm_start,
                 cut_threshold=options.footage.threshold,
@@ -360,32 +361,15 @@ def work_through(
     return tally
 
 
-def count_frames(
-    frames: "Iterable[TimedFrame | None]",
-    output: Output,
-    tally: Tally,
-    show: Callable[[int], None],
-) -> "Iterator[TimedFrame]":
-    """Yield the frames that were not passed over, and count finished ones."""
-    for number, frame in enumerate(frames):
-        show(number)
-        tally.already_there += number - 1 in output.done
-        if frame is not None:
-            yield frame
-
-
 def inner_frames(done: Iterable[int]) -> set[int]:
     """Return the frames that only finished steps need."""
     finished = set(done)
     return {number for number in finished if number == 0 or number - 1 in finished}
 
 
-def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
-    frames, cuts = report["frames"], report["cuts"]
-    assert isinstance(frames, int)
-    assert isinstance(cuts, list)
-    parts = [f"{counted(frames, 'frame')} of {report['show']}{full_scale(report['max_length'])}"]
+def sentence(report: Report) -> str:
+    frames, cuts = counted(report["frames"], "frame"), report["cuts"]
+    parts = [f"{frames} of {report['show']}{full_scale(report['max_length'])}"]
     if report["already_there"]:
         parts.append(f"{report['already_there']} already there")
     if cuts:
@@ -508,7 +492,6 @@ class VideoFile:
         self._start = start
 
     def write(self, step: "VideoStep", draw: Draw) -> None:
-        """Write a step."""
         # The first frame may come a little after the start, and is shown from the start on.
         begin = step.time if step.number else self._start
         seconds = step.time + step.seconds - begin
@@ -535,7 +518,6 @@ class FrameFolder(ResultFolder):
     """A folder that gets a numbered file for each step."""
 
     def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
-        """Look at the folder."""
         how = make_settings(
             estimator,
             verb="video",

@@ -55,7 +55,6 @@ class ConvertOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     run_action(
         args,
         "weights",
@@ -68,7 +67,6 @@ def main(args: list[str]) -> None:
 
 
 def list_models(options: ListOptions) -> None:
-    """Print the models and their shipped weights."""
     from rich.console import Console
     from rich.table import Table
 
@@ -87,7 +85,6 @@ def list_models(options: ListOptions) -> None:
 
 
 def show(options: ShowOptions) -> None:
-    """Print what a weights file holds."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -53,10 +53,8 @@ class Batch(NamedTuple):
 
     @classmethod
     def join(cls, parts: Sequence["Batch"]) -> "Batch":
-        """Concatenate batches."""
         return cls(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
     def split(self, parts: int) -> list["Batch"]:
-        """Split into equal parts, in order."""
         chunks = (tensor.chunk(parts) for tensor in self)
         return [Batch(*part) for part in zip(*chunks, strict=True)]

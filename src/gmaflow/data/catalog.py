@@ -18,7 +18,7 @@ from gmaflow.data.layouts import (
     list_things,
 )
 from gmaflow.data.pairs import FlowPair
-from gmaflow.errors import DatasetError, suggest
+from gmaflow.errors import DatasetError, look_up
 
 ListPairs = Callable[[DirectoryCache, Path, str, str], Iterable[FlowPair]]
 
@@ -78,20 +78,15 @@ class DatasetInfo:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """All splits."""
         return tuple(dict.fromkeys(part.split for part in self.parts))
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """All passes."""
         return tuple(dict.fromkeys(part.pass_name for part in self.parts))
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """Return the data set with this name."""
-    if name in DATASETS:
-        return DATASETS[name]
-    raise DatasetError(f"unknown data set {name!r}; {suggest(name, DATASETS)}")
+    return look_up("data set", name, DATASETS, DatasetError)
 
 
 _ALL = (

@@ -174,7 +174,6 @@ def root_variable(info: DatasetInfo) -> str:
 
 
 def config_path() -> Path:
-    """Return the path of the config file."""
     if own := os.environ.get(_CONFIG):
         return Path(own).expanduser()
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"

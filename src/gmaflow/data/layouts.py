@@ -40,11 +40,9 @@ class DirectoryCache:
         return self._folders[folder]
 
     def has(self, path: Path) -> bool:
-        """Return whether a file exists."""
         return path.name in self.files(path.parent)
 
     def if_exists(self, path: Path) -> Path | None:
-        """Return the path if the file exists."""
         return path if self.has(path) else None
 
     def numbers(self, folder: Path, pattern: str) -> set[str]:

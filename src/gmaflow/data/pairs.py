@@ -84,12 +84,10 @@ class FlowPair:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return all files of the pair."""
         truth = (self.flow, self.visible_flow, self.occlusion, self.invalid, self.foreground)
         return (self.image1, self.image2, *(path for path in truth if path is not None))
 
     def load(self) -> FlowSample:
-        """Read the files."""
         image1, image2 = read_image(self.image1), read_image(self.image2)
         self._check_same_size(image1.shape, self.image2, image2)
         if self.flow is None:

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +130,7 @@ def compare(
     *,
     files: dict[str, str] | None = None,
     warm_start: bool = False,
-    progress: Callable[[str, PairResult], None] = lambda _name, _result: None,
+    progress: Callable[[PairResult], None] = lambda _result: None,
 ) -> Comparison:
     """Evaluate two or more networks on the same pairs, as `evaluate`, and compare with the first.
 
@@ -139,16 +138,22 @@ def compare(
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
+    results: list[PairResult] = []
+
+    def keep(result: PairResult) -> None:
+        results.append(replace(result, flow=None, sample=None))
+        progress(result)
+
     contenders = []
     for name, estimator in estimators.items():
-        results: list[PairResult] = []
+        results.clear()
         evaluation = evaluate(
             estimator,
             data,
             folder / name,
             weights=(files or {}).get(name, name),
             warm_start=warm_start,
-            progress=partial(_keep, results, partial(progress, name)),
+            progress=keep,
         )
         contenders.append(Contender(name, estimator, evaluation, tuple(results)))
     comparison = Comparison(
@@ -156,13 +161,6 @@ def compare(
     )
     write_text(folder / COMPARISON, json.dumps(as_json(comparison), indent=2) + "\n")
     return comparison
-
-
-def _keep(
-    results: list[PairResult], progress: Callable[[PairResult], None], result: PairResult
-) -> None:
-    results.append(replace(result, flow=None, sample=None))
-    progress(result)
 
 
 def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:

@@ -96,7 +96,6 @@ class PairResult:
 
     @classmethod
     def from_json(cls, example: Example, start: Start, key: str, values: Values) -> "PairResult":
-        """Restore a result from `as_json`."""
         height, width = values["size"]
         return cls(
             example=example,
@@ -237,7 +236,7 @@ class PairEvaluator:
             else:
                 chain.restart()
                 warmed = replace(cold, start="warm")
-            chain.advance(warmed.key, example.source.load, warmed.flow)
+            chain.advance(warmed.key, example.load, warmed.flow)
             yield warmed
         if chain is not None:
             chain.last.remove()
@@ -254,7 +253,7 @@ class PairEvaluator:
         stored = self.store.get(key)
         if stored is not None:
             return PairResult.from_json(example, start, key, stored)
-        sample = sample or example.source.load()
+        sample = sample or example.load()
         previous = chain.previous() if chain else None
         begin = time.perf_counter()
         flow = self.estimator(sample.image1, sample.image2, previous=previous)
@@ -327,7 +326,6 @@ class About:
 
     @classmethod
     def of(cls, estimator: FlowEstimator, *, weights: str, warm_start: bool) -> "About":
-        """Describe an estimator."""
         return cls(
             weights=weights,
             fingerprint=fingerprint(estimator.network),

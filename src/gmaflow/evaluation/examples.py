@@ -102,7 +102,6 @@ class RenderedPair:
     final: bool
 
     def load(self) -> FlowSample:
-        """Render the pair."""
         pair = self.scenes.load(self.number)
         return FlowSample(
             image1=pair.final1 if self.final else pair.clean1,
@@ -118,28 +117,6 @@ class RenderedPair:
         return json.dumps([SCENES, __version__, *self.scenes.identity, self.number, self.final])
 
 
-@dataclass(frozen=True)
-class MaskedPair:
-    """A pair of which some pixels are ignored."""
-
-    pair: FlowPair | RenderedPair
-    masks: MaskReader
-    number: int
-    """Of its mask."""
-
-    def load(self) -> FlowSample:
-        """Load the pair; its ground truth is not valid where it is ignored."""
-        sample = self.pair.load()
-        if sample.valid is None:
-            return sample
-        mask = self.masks.mask(self.number, sample.valid.shape)
-        return replace(sample, valid=sample.valid & ~mask)
-
-    def identity(self) -> str:
-        """Return a text that changes with the pair and with its mask."""
-        return json.dumps([identify_pair(self.pair), identify_masks(self.masks), self.number])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One pair to evaluate: a frame of a scene."""
@@ -148,9 +125,13 @@ class Example:
     """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
-    source: FlowPair | RenderedPair | MaskedPair
+    source: FlowPair | RenderedPair
     follows: bool = False
     """Whether its first frame is the previous example's second, so that it can start warm."""
+    masks: MaskReader | None = None
+    """Masks of pixels that are ignored."""
+    mask_number: int = 0
+    """Which of them is this pair's."""
 
     @property
     def title(self) -> str:
@@ -158,13 +139,25 @@ class Example:
         words = (self.group, self.scene, "" if self.frame == self.scene else self.frame)
         return " ".join(word for word in words if word)
 
+    def load(self) -> FlowSample:
+        """Read or render the pair; its ground truth is not valid where it is ignored."""
+        sample = self.source.load()
+        if self.masks is None or sample.valid is None:
+            return sample
+        mask = self.masks.mask(self.mask_number, sample.valid.shape)
+        return replace(sample, valid=sample.valid & ~mask)
+
     def identity(self) -> str:
-        """Return a text that changes when the pair changes.
+        """Return a text that changes when the pair or its mask changes.
 
         Files are identified by path, size and modification time, rendered pairs by their settings
         and the version of the renderer.
         """
-        return identify_pair(self.source)
+        source = self.source
+        pair = identify_files(source.files) if isinstance(source, FlowPair) else source.identity()
+        if self.masks is None:
+            return pair
+        return json.dumps([pair, identify_masks(self.masks), self.mask_number])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +173,6 @@ class ExampleSet:
     def has_sequences(self) -> bool:
         """Whether a warm start can make a difference."""
         return any(example.follows for example in self.examples)
-
-
-def identify_pair(pair: FlowPair | RenderedPair | MaskedPair) -> str:
-    """Return a text that changes when the pair changes."""
-    return identify_files(pair.files) if isinstance(pair, FlowPair) else pair.identity()
 
 
 def identify_masks(masks: MaskReader) -> str:
@@ -246,9 +234,9 @@ def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
     for _, group in groupby(data.examples, lambda example: example.group):
         some = list(group)
         masks = MaskReader(path, count=len(some))
-        for number, example in enumerate(some):
-            assert not isinstance(example.source, MaskedPair)
-            kept.append(replace(example, source=MaskedPair(example.source, masks, number)))
+        kept += [
+            replace(example, masks=masks, mask_number=number) for number, example in enumerate(some)
+        ]
     note = f"ignored: the white pixels of {Path(path).name}"
     return replace(data, examples=tuple(kept), notes=(*data.notes, note))
 

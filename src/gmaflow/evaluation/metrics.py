@@ -123,7 +123,6 @@ class ErrorSums:
 
     @classmethod
     def from_json(cls, values: dict[str, list[float]]) -> "ErrorSums":
-        """Restore sums from `as_json`."""
         sums = cls.none()
         for name, row in _ROWS.items():
             if name in values:

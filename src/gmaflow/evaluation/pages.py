@@ -183,7 +183,6 @@ def write_comparison(
 
 
 def write_page(path: Path, template: str, **context: object) -> Path:
-    """Fill a template and write the page."""
     # Imported here, since only pages need it.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -378,7 +377,7 @@ def _sequence_tables(evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
 
 
 def _result_card(result: PairResult, estimator: FlowEstimator, folder: Path) -> Card:
-    sample = result.example.source.load()
+    sample = result.example.load()
     flow = shown_flow(folder / SHOWN / f"{result.key}.flo", sample, estimator)
     attention = attention_figures(estimator, sample, flow, choose_queries(sample))
     about = f"{format_figure(result.epe)} px mean error"
@@ -396,7 +395,7 @@ def _comparison_table(comparison: Comparison, whole: Line) -> Table:
 
 
 def _comparison_card(comparison: Comparison, place: int, example: Example, folder: Path) -> Card:
-    sample = example.source.load()
+    sample = example.load()
     estimates, errors = {}, []
     for one in comparison.contenders:
         result = one.of("cold")[place]

@@ -10,7 +10,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
-from gmaflow.errors import FlowError, OutputError, suggest
+from gmaflow.errors import FlowError, OutputError, look_up
 from gmaflow.evaluation.evaluating import WarmChain, digest, identify
 from gmaflow.inference import Flow, FlowEstimator, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
@@ -115,10 +115,7 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Find a benchmark by name."""
-    if name not in BENCHMARKS:
-        raise FlowError(f"unknown benchmark {name!r}; {suggest(name, BENCHMARKS)}")
-    return BENCHMARKS[name]
+    return look_up("benchmark", name, BENCHMARKS)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ class Port:
     meaning: str
 
     def describe(self) -> str:
-        """Return a readable description."""
         shape = ", ".join(map(str, self.shape))
         return f"{self.name}: {self.dtype} [{shape}], {self.meaning}"
 
@@ -58,12 +57,10 @@ class ExportReport:
 
 
 def as_json(report: ExportReport) -> str:
-    """Return a report as JSON."""
     return json.dumps({**asdict(report), "file": str(report.file)}, indent=2)
 
 
 def as_text(report: ExportReport) -> str:
-    """Return a readable report."""
     lines = [
         f"wrote {report.file}: {report.model}, {counted(report.iters, 'iteration')}, "
         f"{report.precision}, {report.format}, {report.bytes / 2**20:.1f} MiB"

@@ -59,7 +59,6 @@ class Format:
 
 
 def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
-    """Return a program as an ONNX model."""
     with quiet_exporters():
         exported = torch.onnx.export(
             program,
@@ -109,7 +108,6 @@ def load_onnx(content: bytes) -> Run:
 
 
 def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
-    """Return a program in the format of torch.export."""
     ports = {port.name: port.describe() for port in (*contract.inputs, *contract.outputs)}
     content = io.BytesIO()
     for node in program.graph.nodes:
@@ -121,7 +119,6 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
 
 
 def load_torch(content: bytes) -> Run:
-    """Load a file's content with torch."""
     with quiet_exporters():
         module = torch.export.load(io.BytesIO(content)).module()
 

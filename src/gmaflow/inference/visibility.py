@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gmaflow.geometry import outside_frame
+from gmaflow.geometry import outside_frame, warp
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.model import pixel_grid
 
@@ -44,8 +43,7 @@ def check_visibility(
     # static picture would count as out of frame.
     out = outside_frame(target_x + 0.5, target_y + 0.5, height=height, width=width)
 
-    grid = torch.stack([(2 * target_x + 1) / width - 1, (2 * target_y + 1) / height - 1], dim=-1)
-    back = F.grid_sample(backward, grid, padding_mode="border", align_corners=False)
+    back = warp(backward, forward)
     mismatch = (forward + back).square().sum(dim=1)
     lengths = forward.square().sum(dim=1) + back.square().sum(dim=1)
     ratio = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)

@@ -121,7 +121,6 @@ class LastFlows:
         return self._flows.get(name)
 
     def remove(self) -> None:
-        """Remove the file."""
         self._flows = {}
         self.path.unlink(missing_ok=True)
 

@@ -21,11 +21,11 @@ from jaxtyping import Bool, Float, Float16, Float32
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
 from gmaflow.io.images import (
-    BROKEN,
     PICTURE_SUFFIXES,
     check_header_size,
     check_length,
     check_ratio,
+    refusing_damage,
 )
 from gmaflow.io.paths import (
     XY_ENDING,
@@ -343,37 +343,27 @@ def _write_npy(file: IO[bytes], flow: FlowArrays) -> None:
 
 
 def _read_npz(path: Path) -> FlowArrays:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            flow = _zip_member(path, archive, "flow.npy")
-            with archive.open(flow) as file:
-                array = _read_flow_array(path, file.read, flow.file_size)
-            if "valid.npy" not in archive.namelist():
-                return known_part(array)
-            member = _zip_member(path, archive, "valid.npy")
-            with archive.open(member) as file:
-                valid = _read_array(path, file.read, member.file_size, array.shape[:2])
-    except FlowFileError:
-        raise
-    except (zipfile.BadZipFile, *BROKEN) as err:
-        raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
+    with refusing_damage(path, ".npz"), zipfile.ZipFile(path) as archive:
+        flow = _zip_member(path, archive, "flow.npy")
+        with archive.open(flow) as file:
+            array = _read_flow_array(path, file.read, flow.file_size)
+        if "valid.npy" not in archive.namelist():
+            return known_part(array)
+        member = _zip_member(path, archive, "valid.npy")
+        with archive.open(member) as file:
+            valid = _read_array(path, file.read, member.file_size, array.shape[:2])
     return known_part(array, valid != 0)
 
 
 def read_npz_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Read some arrays of an .npz, without believing what it says about their size."""
     found = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in names:
-                member = _zip_member(path, archive, f"{name}.npy")
-                with archive.open(member) as file:
-                    header = _read_npy_header(path, file.read)
-                    found[name] = _read_numbers(path, file.read, member.file_size, header)
-    except FlowFileError:
-        raise
-    except (zipfile.BadZipFile, *BROKEN) as err:
-        raise FlowFileError(f"{path}: not a valid .npz file ({err})") from err
+    with refusing_damage(path, ".npz"), zipfile.ZipFile(path) as archive:
+        for name in names:
+            member = _zip_member(path, archive, f"{name}.npy")
+            with archive.open(member) as file:
+                header = _read_npy_header(path, file.read)
+                found[name] = _read_numbers(path, file.read, member.file_size, header)
     return found
 
 
@@ -391,7 +381,6 @@ def _write_npz(
 
 
 def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:
-    """Return a flow in float16."""
     with np.errstate(over="ignore"):
         half = array.astype(np.float16)
     if np.isinf(half).any():
@@ -504,13 +493,8 @@ def check_hdf5_end(path: Path) -> None:
 def _read_flo5(path: Path) -> FlowArrays:
     h5py = import_h5py("reading")
     check_hdf5_end(path)
-    try:
-        with h5py.File(path, "r") as file:
-            return known_part(_read_dataset(path, file, h5py))
-    except FlowFileError:
-        raise
-    except (MemoryError, *BROKEN) as err:
-        raise FlowFileError(f"{path}: not a valid .flo5 file ({err})") from err
+    with refusing_damage(path, ".flo5"), h5py.File(path, "r") as file:
+        return known_part(_read_dataset(path, file, h5py))
 
 
 def _write_flo5(file: IO[bytes], flow: FlowArrays) -> None:

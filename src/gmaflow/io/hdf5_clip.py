@@ -19,7 +19,7 @@ from jaxtyping import Float16, Float32, Int64
 
 from gmaflow.errors import FlowFileError
 from gmaflow.io.flow_files import check_hdf5_end, import_h5py, plain_dataset, to_half
-from gmaflow.io.images import BROKEN, check_header_size, check_length, check_ratio
+from gmaflow.io.images import check_header_size, check_length, check_ratio, refusing_damage
 
 SUFFIX = ".h5"
 _LEVEL = 1  # 4 takes half as long again for 2 % less
@@ -139,19 +139,14 @@ def read_index(path: Path) -> Hdf5Index:
     """Read where the flows of a clip lie."""
     h5py = import_h5py("reading", SUFFIX)
     check_hdf5_end(path)
-    try:
-        with h5py.File(path, "r") as file:
-            data = plain_dataset(path, file, "flow", h5py)
-            count, height, width = _shape_of(path, data)
-            frames = plain_dataset(path, file, "frames", h5py)
-            if frames.shape != (count,) or frames.dtype.kind != "i" or frames.chunks is not None:
-                raise FlowFileError(f"{path}: its 'frames' are not the numbers of {count} frames")
-            numbers = frames[()].tolist()
-            chunks = _find_chunks(path, data, count)
-    except FlowFileError:
-        raise
-    except (MemoryError, *BROKEN) as err:
-        raise FlowFileError(f"{path}: not a valid .h5 file ({err})") from err
+    with refusing_damage(path, ".h5"), h5py.File(path, "r") as file:
+        data = plain_dataset(path, file, "flow", h5py)
+        count, height, width = _shape_of(path, data)
+        frames = plain_dataset(path, file, "frames", h5py)
+        if frames.shape != (count,) or frames.dtype.kind != "i" or frames.chunks is not None:
+            raise FlowFileError(f"{path}: its 'frames' are not the numbers of {count} frames")
+        numbers = frames[()].tolist()
+        chunks = _find_chunks(path, data, count)
     if numbers != sorted(set(numbers)) or numbers[0] < 0:
         raise FlowFileError(f"{path}: the numbers of its frames are not in order")
     return Hdf5Index((height, width), numbers, chunks)

@@ -4,8 +4,10 @@ import logging
 import math
 import re
 import struct
+import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from io import SEEK_CUR, SEEK_END, BytesIO, IOBase
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -433,6 +435,17 @@ def check_length(path: Path, claimed: int, actual: int) -> None:
             f"{path}: its header asks for {claimed} bytes of flow but it has {actual}; "
             "the file is truncated or damaged"
         )
+
+
+@contextmanager
+def refusing_damage(path: Path, suffix: str) -> Iterator[None]:
+    """Turn what a library raises on a damaged flow file into a `FlowFileError`."""
+    try:
+        yield
+    except FlowFileError:
+        raise
+    except (zipfile.BadZipFile, *BROKEN) as err:
+        raise FlowFileError(f"{path}: not a valid {suffix} file ({err})") from err
 
 
 def check_ratio(path: Path, unpacked: int, packed: int) -> None:

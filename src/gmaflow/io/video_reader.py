@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import dropwhile, islice
+from itertools import dropwhile
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -165,7 +165,6 @@ class VideoReader:
         return -(-round(whole * share) // self._every)
 
     def __iter__(self) -> Generator[TimedFrame]:
-        """Read the frames."""
         return (frame for frame in self.passing_over(()) if frame is not None)
 
     def passing_over(self, numbers: Container[int]) -> Generator[TimedFrame | None]:
@@ -274,43 +273,30 @@ def probe_video(
 
 
 def read_frames(
-    path: PathLike,
-    *,
-    start: int = 0,
-    end: int | None = None,
-    every: int = 1,
-    max_pixels: int | None = None,
-    watch: Callable[[], None] = lambda: None,
+    path: PathLike, *, max_pixels: int | None = None, watch: Callable[[], None] = lambda: None
 ) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    """Read the frames start, start + every, ... before end, one at a time.
+    """Read the frames of a video one at a time, upright RGB and all of one size.
 
-    Memory does not grow with the length of the video. Frames are upright RGB and all of one size.
+    Unlike a `VideoReader` it stops at the first damage.
 
     Args:
-        path: A video, or a folder of images, which are taken in natural order.
-        start: Number of the first frame, from 0.
-        end: Number of the frame to stop before; None for all.
-        every: 1 for every frame, 2 for every other one.
+        path: The video.
         max_pixels: Refuse larger frames, whatever size the file claims.
-        watch: Called before each packet of a video is decoded; may raise to stop.
+        watch: Called before each packet is decoded; may raise to stop.
 
     Raises:
-        ImageError: It cannot be read, or frames differ in size. The call itself raises what can be
-            seen without decoding, the iterator raises the rest.
+        ImageError: The video cannot be read, or its frames differ in size.
     """
-    if start < 0 or every < 1 or (end is not None and end <= start):
-        raise ImageError(
-            f"empty frame range {start}..{end} (step {every}); give a start from 0 on, a later "
-            "end, and a step of at least 1"
-        )
-    path = Path(path)
-    frames: Iterator[np.ndarray]
-    if path.is_dir():
-        frames = map(read_image, list_images(path)[start:end:every])
-    else:
-        require_file(path, ImageError, "a video or a folder of images")
-        frames = _decode(path, slice(start, end, every), max_pixels, watch)
-    return _of_one_size(path, frames)
+    first: tuple[int, ...] = ()
+    with open_video(path, max_pixels) as (container, stream):
+        for packet in container.demux(stream):
+            watch()
+            for frame in packet.decode():
+                image = upright(frame)
+                first = first or image.shape
+                if image.shape != first:
+                    raise other_size(Path(path), image.shape, first)
+                yield image
 
 
 def check_video_size(path: PathLike, max_pixels: int) -> None:
@@ -490,27 +476,3 @@ def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> I
         f"{path}: a frame of {found[0]} x {found[1]} follows frames of {wanted[0]} x {wanted[1]}; "
         "all must have one size"
     )
-
-
-def _decode(
-    path: Path, wanted: slice, max_pixels: int | None, watch: Callable[[], None]
-) -> Iterator[np.ndarray]:
-    with open_video(path, max_pixels) as (container, stream):
-
-        def decoded() -> Iterator["av.video.frame.VideoFrame"]:
-            for packet in container.demux(stream):
-                watch()
-                yield from packet.decode()
-
-        # Counted, not sought: a seek lands on the nearest key frame.
-        for frame in islice(decoded(), wanted.start, wanted.stop, wanted.step):
-            yield upright(frame)
-
-
-def _of_one_size(path: Path, frames: Iterator[np.ndarray]) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    first = None
-    for frame in frames:
-        first = first or frame.shape
-        if frame.shape != first:
-            raise other_size(path, frame.shape, first)
-        yield frame

@@ -343,7 +343,6 @@ class WrittenPart:
         self._place = 0
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes."""
         back = self._file.tell()
         self._file.seek(self._place)
         found = self._file.read(count)
@@ -352,7 +351,6 @@ class WrittenPart:
         return found
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """Go to a place, and return it."""
         back = self._file.tell()
         start = self._place if whence == SEEK_CUR else self._file.seek(0, whence)
         self._place = start + offset
@@ -360,7 +358,6 @@ class WrittenPart:
         return self._place
 
     def tell(self) -> int:
-        """Return the place."""
         return self._place
 
     def close(self) -> None:

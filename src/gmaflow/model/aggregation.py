@@ -48,11 +48,9 @@ class StoredAttention:
         self._factor = SharedFactor(weights) if weights.requires_grad else None
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
-        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
         return self.weights[:, :, queries]
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         if self._factor is not None and values.dtype == self.weights.dtype:
             return self._factor.times(values)
         return average(self.weights, values)
@@ -94,11 +92,9 @@ class StreamedAttention:
     """Added to the scores."""
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
-        """Return how much each query (flat pixel index) attends to every pixel; sums to 1."""
         return self._weights(self.queries[:, :, queries], queries)
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         batch, heads, pixels, _ = self.keys.shape
         size = self.keys.element_size() if self.bias is None else 4
         bytes_per_row = batch * heads * pixels * size

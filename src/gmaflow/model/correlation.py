@@ -87,7 +87,6 @@ class StoredCorrelation:
     window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
-        """Return the correlations in a window around `coords` (x, y) on every level."""
         around = self.window.around(coords)
         return around.blend(self.volume.gather(2, around.index))
 
@@ -101,7 +100,6 @@ class StreamedCorrelation:
     window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
-        """Return the correlations in a window around `coords` (x, y) on every level."""
         around = self.window.around(coords)
         index = around.index
         bytes_per_pixel = index.shape[-1] * self.rows2.shape[-1] * self.rows2.element_size()

@@ -231,7 +231,6 @@ class FusedCorrelation:
         return cls(volume, window, token, gathered)
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
-        """Return the correlations in a window around `coords` (x, y) on every level."""
         windows: Tensor = _Lookup.apply(self.token, coords, self.volume, self.gathered, self.window)
         return windows.permute(0, 3, 1, 2)
 

@@ -60,7 +60,6 @@ class BottleneckBlock(nn.Module):
         self.shortcut = make_shortcut(in_channels, out_channels, stride=stride, norm=norm)
 
     def forward(self, x: Float[Tensor, "b c y x"]) -> Float[Tensor, "b d v u"]:
-        """Refine the features, and halve their size if the stride is 2."""
         y = F.relu(self.norm1(self.conv1(x)), inplace=True)
         y = F.relu(self.norm2(self.conv2(y)), inplace=True)
         y = F.relu(self.norm3(self.conv3(y)), inplace=True)

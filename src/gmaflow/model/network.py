@@ -298,7 +298,6 @@ class FlowNetwork(nn.Module):
 
 
 def layout_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:
-    """Return the memory layout of features."""
     last = features.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if last else torch.contiguous_format
 

@@ -37,9 +37,7 @@ class Refined(NamedTuple):
 class Settling:
     """Watches the pairs of a batch, and keeps the flow of those that have settled.
 
-    Args:
-        iters: The largest number of iterations.
-        threshold: The mean change in pixels below which a pair has settled.
+    There are at most `iters` iterations, and the threshold is in pixels.
     """
 
     def __init__(self, iters: int, threshold: float) -> None:
@@ -70,14 +68,9 @@ class Settling:
 def refine_until_settled(
     advance: Callable[[int], Refined], *, iters: int, threshold: float
 ) -> tuple[int, ...]:
-    """Refine a batch from check to check until all its pairs have settled.
+    """Refine a batch from check to check until all its pairs have settled, see `Settling`.
 
-    Args:
-        advance: Makes this many more iterations.
-        iters: The largest number of iterations.
-        threshold: The mean change in pixels below which a pair has settled.
-
-    Returns: The iterations of each pair.
+    `advance` makes this many more iterations. Returns the iterations of each pair.
     """
     settling, done = Settling(iters, threshold), min(LEAST, iters)
     batch = advance(done)

@@ -139,7 +139,6 @@ def has_kernels(device: torch.device) -> bool:
 
 @cache
 def has_triton() -> bool:
-    """Tell whether Triton is installed."""
     return importlib.util.find_spec("triton") is not None
 
 

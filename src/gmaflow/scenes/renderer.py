@@ -1,7 +1,8 @@
 """Rendering pairs of frames, and clips, with their exact flow and occlusion."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run
+from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.scenes.clip_params import ClipParams
 from gmaflow.scenes.projection import (
     Points,
@@ -32,50 +33,33 @@ _PIXELS_AT_ONCE = 250_000
 _WARM_UPS = 2  # before recording: steps are compiled and tuned at their first use
 
 
-@dataclass(frozen=True)
-class SceneBatch:
-    """Rendered pairs. Index 1 is the first frame, 2 the second; `backward` is from 2 to 1."""
+class SceneBatch(NamedTuple):
+    """Rendered pairs: what belongs to the first frames, then in the same order to the second."""
 
     clean1: Float[Tensor, "b 3 h w"]  # before photometric effects, multiples of 1/255 in 0..1
-    clean2: Float[Tensor, "b 3 h w"]
     final1: Float[Tensor, "b 3 h w"]  # with photometric effects
-    final2: Float[Tensor, "b 3 h w"]
     flow: Float[Tensor, "b 2 h w"]  # in pixels, x then y
-    backward: Float[Tensor, "b 2 h w"]
     occluded_in: Bool[Tensor, "b h w"]  # the target is in the frame, but behind something nearer
     occluded_out: Bool[Tensor, "b h w"]  # the target is outside the other frame
+    valid: Bool[Tensor, "b h w"]  # false where a surface has gone behind the camera
+    identity1: UInt8[Tensor, "b h w"]  # visible object; 0 is the backdrop, limbs are their owner's
+
+    clean2: Float[Tensor, "b 3 h w"]
+    final2: Float[Tensor, "b 3 h w"]
+    backward: Float[Tensor, "b 2 h w"]  # flow from the second frame to the first
     backward_occluded_in: Bool[Tensor, "b h w"]
     backward_occluded_out: Bool[Tensor, "b h w"]
-    valid: Bool[Tensor, "b h w"]  # false where a surface has gone behind the camera
     backward_valid: Bool[Tensor, "b h w"]
-    identity1: UInt8[Tensor, "b h w"]  # visible object; 0 is the backdrop, limbs are their owner's
     identity2: UInt8[Tensor, "b h w"]
 
     @classmethod
     def join(cls, parts: Sequence["SceneBatch"]) -> "SceneBatch":
-        """Concatenate batches."""
-        if len(parts) == 1:
-            return parts[0]
-        return cls(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(cls)))
+        return parts[0] if len(parts) == 1 else cls(*map(torch.cat, zip(*parts, strict=True)))
 
     def reversed(self) -> "SceneBatch":
         """The same scenes backward in time; nothing is copied."""
-        return SceneBatch(
-            clean1=self.clean2,
-            clean2=self.clean1,
-            final1=self.final2,
-            final2=self.final1,
-            flow=self.backward,
-            backward=self.flow,
-            occluded_in=self.backward_occluded_in,
-            occluded_out=self.backward_occluded_out,
-            backward_occluded_in=self.occluded_in,
-            backward_occluded_out=self.occluded_out,
-            valid=self.backward_valid,
-            backward_valid=self.valid,
-            identity1=self.identity2,
-            identity2=self.identity1,
-        )
+        half = len(self) // 2
+        return SceneBatch(*self[half:], *self[:half])
 
     @property
     def occluded(self) -> Bool[Tensor, "b h w"]:
@@ -232,21 +216,16 @@ class SceneRenderer:
     def _render_recorded(self, packed: Float[Tensor, "b n"], shapes: Shapes) -> SceneBatch:
         count = len(packed)
         if count not in self._recordings:
-            work = self._work(shapes, EAGER.compiled() if self.compiled else EAGER)
+            steps = EAGER.compiled() if self.compiled else EAGER
+
+            def render(moved: Tensor) -> SceneBatch:
+                scenes = Scenes.unpack(moved, shapes)
+                return render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
+
             # A separate pool, because a training step may run at the same time.
             pool = GraphPool(self.device)
-            self._recordings[count] = pool.record(work, [packed], warm_ups=_WARM_UPS)
+            self._recordings[count] = pool.record(render, [packed], warm_ups=_WARM_UPS)
         return SceneBatch(*self._recordings[count](packed))
-
-    def _work(self, shapes: Shapes, steps: Steps) -> Run:
-        """Return the function that renders a packed batch of a fixed size."""
-
-        def render_packed(moved: Tensor) -> list[Tensor]:
-            scenes = Scenes.unpack(moved, shapes)
-            batch = render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
-            return [getattr(batch, f.name) for f in fields(batch)]
-
-        return render_packed
 
 
 def render_scenes(
@@ -256,33 +235,15 @@ def render_scenes(
     pixels = pixel_grid(*size, scenes.number.device)
     views = (scenes, scenes.reversed())
     sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
-    clean, final, truths, identities = [], [], [], []
+    frames: list[Tensor] = []
     for first in (0, 1):
         view = views[first]
         seen = see(view, sheets[first], pixels, steps)
         surface, truth = trace(view, sheets[1 - first], pixels, seen.shown, steps)
-        frame = picture(Shot(view, bank, pixels, surface, truth), plan, seen, steps)
-        clean.append(frame[0])
-        final.append(frame[1])
-        truths.append(truth)
-        identities.append(of_pixels(scenes.identity, seen.shown).to(torch.uint8))
-    forward, backward = truths
-    return SceneBatch(
-        clean1=clean[0],
-        clean2=clean[1],
-        final1=final[0],
-        final2=final[1],
-        flow=forward.flow,
-        backward=backward.flow,
-        occluded_in=forward.occluded_in,
-        occluded_out=forward.occluded_out,
-        backward_occluded_in=backward.occluded_in,
-        backward_occluded_out=backward.occluded_out,
-        valid=forward.valid,
-        backward_valid=backward.valid,
-        identity1=identities[0],
-        identity2=identities[1],
-    )
+        clean, final = picture(Shot(view, bank, pixels, surface, truth), plan, seen, steps)
+        identity = of_pixels(scenes.identity, seen.shown).to(torch.uint8)
+        frames += [clean, final, *truth, identity]
+    return SceneBatch(*frames)
 
 
 def see(view: Scenes, sheets: Sequence[Sheet], pixels: Points, steps: Steps = EAGER) -> Visible:

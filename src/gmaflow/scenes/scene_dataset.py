@@ -17,7 +17,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,14 +53,6 @@ _SCENE_NAME = re.compile(rf"({'|'.join(PRESETS)})_\d{{6,}}")
 _PIXELS_AT_ONCE = 1_000_000
 _MOST_AT_ONCE = 32
 _WRITERS = 4
-
-
-@dataclass(frozen=True)
-class Written:
-    """How many pairs a run rendered, and how many existed before."""
-
-    rendered: int
-    kept: int
 
 
 def dataset_record(folder: Path) -> ResultRecord:
@@ -121,8 +112,8 @@ def write_dataset(
     resume: bool = False,
     overwrite: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-) -> Written:
-    """Render the pairs `start` to `start + count - 1` into a folder.
+) -> int:
+    """Render the pairs `start` to `start + count - 1` into a folder; return how many were new.
 
     With more than two `frames` each pair goes on as a clip. `resume` continues a data set of the
     same preset, seed, size, start, frames and textures, and keeps complete pairs; `overwrite`
@@ -173,7 +164,7 @@ def write_dataset(
             done += len(numbers)
             progress(done)
     record.write(settings | {"complete": True})
-    return Written(rendered=len(wanted), kept=count - len(wanted))
+    return len(wanted)
 
 
 def write_pair(folder: Path, scene: str, pair: PairArrays) -> None:

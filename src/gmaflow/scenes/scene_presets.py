@@ -178,32 +178,6 @@ class PresetInfo:
     size: tuple[int, int]  # of the data set it imitates; any size can be rendered
 
 
-PRESET_INFO = {
-    "chairs": PresetInfo("cut-outs moving over one picture, like FlyingChairs", (384, 512)),
-    "things": PresetInfo("many fast, rotating, near objects, like FlyingThings3D", (540, 960)),
-    "film": PresetInfo("characters with blur, fog and defocus, like Sintel", (436, 1024)),
-    "chase": PresetInfo("film with large, fast objects in fog and blur", (436, 1024)),
-    "drive": PresetInfo("streets from a moving car, like KITTI", (375, 1242)),
-    "mix": PresetInfo("chairs, things, film, drive as 15 : 25 : 35 : 25; for training", (368, 496)),
-    "fast-mix": PresetInfo(
-        "chairs, things, film, chase, drive as 15 : 20 : 25 : 20 : 20; for the last stage",
-        (368, 768),
-    ),
-    "deep-film": PresetInfo("film with large moving objects that hide much", (436, 1024)),
-    "deep-chase": PresetInfo("chase with a calm camera; the deepest holes", (436, 1024)),
-    "fast-drive": PresetInfo("drive at about 45 km/h, up to 90", (375, 1242)),
-    "deep-mix": PresetInfo(
-        "chairs, things, deep-film, deep-chase, drive as 10 : 10 : 35 : 35 : 10; for "
-        "learning hidden motion",
-        (368, 768),
-    ),
-    "wide-mix": PresetInfo(
-        "chairs, things, film, chase, deep-film, deep-chase, drive, fast-drive as "
-        "10 : 15 : 20 : 10 : 15 : 10 : 10 : 10; for long runs",
-        (368, 768),
-    ),
-}
-
 _MIXES = {
     "mix": {"chairs": 0.15, "things": 0.25, "film": 0.35, "drive": 0.25},
     "fast-mix": {"chairs": 0.15, "things": 0.2, "film": 0.25, "chase": 0.2, "drive": 0.2},
@@ -218,6 +192,27 @@ _MIXES = {
         "drive": 0.1,
         "fast-drive": 0.1,
     },
+}
+
+
+def _of_mix(name: str, purpose: str, size: tuple[int, int]) -> PresetInfo:
+    shares = " : ".join(f"{100 * share:.0f}" for share in _MIXES[name].values())
+    return PresetInfo(f"{', '.join(_MIXES[name])} as {shares}; {purpose}", size)
+
+
+PRESET_INFO = {
+    "chairs": PresetInfo("cut-outs moving over one picture, like FlyingChairs", (384, 512)),
+    "things": PresetInfo("many fast, rotating, near objects, like FlyingThings3D", (540, 960)),
+    "film": PresetInfo("characters with blur, fog and defocus, like Sintel", (436, 1024)),
+    "chase": PresetInfo("film with large, fast objects in fog and blur", (436, 1024)),
+    "drive": PresetInfo("streets from a moving car, like KITTI", (375, 1242)),
+    "mix": _of_mix("mix", "for training", (368, 496)),
+    "fast-mix": _of_mix("fast-mix", "for the last stage", (368, 768)),
+    "deep-film": PresetInfo("film with large moving objects that hide much", (436, 1024)),
+    "deep-chase": PresetInfo("chase with a calm camera; the deepest holes", (436, 1024)),
+    "fast-drive": PresetInfo("drive at about 45 km/h, up to 90", (375, 1242)),
+    "deep-mix": _of_mix("deep-mix", "for learning hidden motion", (368, 768)),
+    "wide-mix": _of_mix("wide-mix", "for long runs", (368, 768)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""

@@ -101,7 +101,6 @@ class TextureBank:
             maybe_mark_dynamic(tensor, 0)
 
     def to(self, device: torch.device | str) -> "TextureBank":
-        """Move the bank to a device."""
         return replace(self, texels=self.texels.to(device), outlines=self.outlines.to(device))
 
     @property

@@ -49,7 +49,6 @@ def document(openapi: dict[str, Any]) -> str:
 
 
 def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> str:
-    """Return the section of one operation."""
     paragraphs = operation.get("description", "").split("\n\n")
     text = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
     rows = [row(parameter) for parameter in parameters_of(openapi, operation)]
@@ -60,7 +59,6 @@ def describe(openapi: dict[str, Any], path: str, method: str, operation: dict[st
 
 
 def row(parameter: Parameter) -> str:
-    """Return the table row of one parameter."""
     name, place, about = map(escape, (parameter.name, parameter.place, parameter.about))
     return f"<tr><th>{name}</th><td>{place}</td><td>{about}</td></tr>"
 

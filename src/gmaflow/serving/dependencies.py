@@ -117,7 +117,6 @@ async def unless_disconnected(
 
 # Asynchronous, though they wait for nothing: FastAPI runs other functions in a thread.
 async def services_of(request: Request) -> Services:
-    """Return the services of the application."""
     services = request.app.state.services
     assert isinstance(services, Services)
     return services
@@ -133,7 +132,6 @@ Client = Annotated[str, Depends(client_of)]
 
 
 async def find_job(shared: Shared, job_id: str) -> Job:
-    """Return the job of a request."""
     return shared.queue.find(job_id)
 
 

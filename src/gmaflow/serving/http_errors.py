@@ -28,7 +28,6 @@ class ApiError(HTTPException):
         super().__init__(status, sentence, dict(headers or {}))
 
     def response(self) -> JSONResponse:
-        """Return the error as an HTTP response."""
         return JSONResponse({"error": self.detail}, self.status_code, self.headers)
 
 

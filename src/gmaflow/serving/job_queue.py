@@ -125,7 +125,6 @@ class JobQueue:
         self._thread = Thread(target=self._work, name="gmaflow-worker", daemon=True)
 
     def start(self) -> None:
-        """Start the worker thread."""
         self._thread.start()
 
     def close(self) -> None:

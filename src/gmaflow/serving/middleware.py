@@ -42,7 +42,6 @@ class CrossSiteProtection:
         self._names = frozenset(name.lower() for name in ("localhost", *names))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] == "http":
             try:
                 self.check(scope["method"], scope["path"], Headers(scope=scope))
@@ -101,7 +100,6 @@ class HeadRequests:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
@@ -190,7 +188,6 @@ class UploadLimits:
         self._open: set[Body] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
@@ -233,5 +230,4 @@ def media_type(headers: Headers) -> str:
 
 
 def too_long(most: int) -> ApiError:
-    """Return the error for a body that is too long."""
     return ApiError(413, f"the request is too large; at most {most / MIB:g} MiB are allowed")

@@ -94,7 +94,6 @@ class ModelRegistry:
             return self._estimators[name]
 
     def has_attention(self, name: str) -> bool:
-        """Return whether a model has attention maps."""
         return self._checkpoints[name].config.aggregates
 
 

@@ -27,7 +27,6 @@ class ResultFolder:
         path.mkdir()
 
     def save(self, name: str, array: np.ndarray) -> None:
-        """Save an array."""
         # Clients request iterations while the job runs, so files must never be seen half-written.
         buffer = BytesIO()  # numpy itself would not say that the disk is full
         np.save(buffer, array)
@@ -36,7 +35,6 @@ class ResultFolder:
         self._count(array.nbytes)
 
     def load(self, name: str) -> np.ndarray:
-        """Return an array."""
         # numpy reads the header of a file with Python's parser, which in Python 3.11 fails if two
         # threads use it at once (python/cpython#106905). Only the header is read under the lock.
         with _PARSING:
@@ -50,7 +48,6 @@ class ResultFolder:
         return np.array(array[y, x])
 
     def has(self, name: str) -> bool:
-        """Return whether an array was saved."""
         return (self.path / f"{name}.npy").exists()
 
     def make_once(self, name: str, write: Callable[[Path], None]) -> Path:

@@ -530,7 +530,6 @@ def check_tracks(job: Job, *, wanted: bool) -> None:
 def draw_attention(
     shared: Services, view: ResultView, point: tuple[float, float], *, picture: bool
 ) -> Response:
-    """Return the attention of a point."""
     estimator = shared.queue.models.estimator(view.job.request.models[view.task.model])
     frame = shared.queue.attention.prepare(view.job, view.task, estimator)
     if picture:

@@ -193,7 +193,6 @@ class FlowServer(uvicorn.Server):
         )
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve."""
         with suppress(KeyboardInterrupt):  # uvicorn raises it again after a clean shutdown
             super().run(sockets or [self._listener])
 

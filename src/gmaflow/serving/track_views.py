@@ -220,7 +220,6 @@ def in_original_pixels(job: Job, tracks: Tracks) -> Tracks:
 
 
 def write_trails(path: Path, job: Job, tracks: Tracks) -> None:
-    """Write a video with trails."""
     size = job.footage.size
     colors = viz.position_colors(tracks.points, height=size.height, width=size.width)
     with VideoWriter(path, fps=Fraction(job.footage.fps).limit_denominator(1001)) as video:

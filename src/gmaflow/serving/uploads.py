@@ -71,25 +71,20 @@ class WatchedFile(RawIOBase):
         self._deadline = deadline
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes."""
         self._deadline.check()
         content: bytes = self._file.read(size)
         return content
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """Go to another place."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the place."""
         return self._file.tell()
 
     def seekable(self) -> bool:
-        """Return that the file is seekable."""
         return True
 
     def readable(self) -> bool:
-        """Return that the file is readable."""
         return True
 
 
@@ -152,8 +147,8 @@ def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadl
         max(2, limits.clip_pixels // (about.height * about.width)),
     )
     # One frame more than is used tells whether the clip is longer than that.
-    frames = read_frames(path, end=most + 1, max_pixels=limits.pixels, watch=deadline.check)
-    return save_frames(frames, folder, limits, most=most, fps=float(about.fps))
+    frames = read_frames(path, max_pixels=limits.pixels, watch=deadline.check)
+    return save_frames(islice(frames, most + 1), folder, limits, most=most, fps=float(about.fps))
 
 
 def read_images(
@@ -243,7 +238,6 @@ def working_size(original: Size, limits: Limits) -> Size:
 
 
 def resize(image: ImageArray, size: Size) -> ImageArray:
-    """Scale an image down."""
     if size == size_of(image):
         return image
     return np.array(
@@ -252,5 +246,4 @@ def resize(image: ImageArray, size: Size) -> ImageArray:
 
 
 def size_of(image: ImageArray) -> Size:
-    """Return the size of an image."""
     return Size(image.shape[1], image.shape[0])

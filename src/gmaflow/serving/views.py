@@ -38,7 +38,6 @@ class ResultView:
 
     @property
     def folder(self) -> ResultFolder:
-        """The folder of the job."""
         return self.job.footage.folder
 
     @property
@@ -93,7 +92,6 @@ def draw_error(view: ResultView) -> Picture:
 
 
 def draw_panel(view: ResultView) -> Picture:
-    """Draw all views in one figure."""
     return viz.pair_panel(
         view.frame(0),
         view.frame(1),
@@ -199,7 +197,6 @@ class AttentionCache:
             return self._frames[key]
 
     def forget(self, job: Job) -> None:
-        """Drop the frames of a job."""
         with self._lock:
             for key in [key for key in self._frames if key[0] == job.id]:
                 del self._frames[key]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from gmaflow.data import MIXTURES
-from gmaflow.errors import TrainingError, suggest
+from gmaflow.errors import TrainingError, look_up, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
 from gmaflow.model.continuation import FIRST_ITERATION
@@ -206,14 +206,12 @@ class TrainConfig:
     @property
     def network(self) -> NetworkConfig:
         """The network that the fields describe."""
-        if self.model not in MODELS:
-            raise TrainingError(f"unknown model {self.model!r}; {suggest(self.model, MODELS)}")
+        base = look_up("model", self.model, MODELS, TrainingError)
         if self.combination not in get_args(Combination):
             raise TrainingError(
                 f"unknown combination={self.combination!r}; "
                 f"{suggest(self.combination, get_args(Combination))}"
             )
-        base = MODELS[self.model]
         varied: dict[str, Any] = {
             "num_heads": self.num_heads,
             "learned_alpha": self.learned_alpha,
@@ -318,7 +316,6 @@ class TrainConfig:
 
 
 def to_json(config: TrainConfig) -> str:
-    """Return a config as JSON."""
     return json.dumps(asdict(config), indent=2) + "\n"
 
 
@@ -547,10 +544,7 @@ PRESETS: Mapping[str, Callable[[], TrainConfig]] = {
 
 
 def preset(name: str) -> TrainConfig:
-    """Return the preset with this name."""
-    if name not in PRESETS:
-        raise TrainingError(f"unknown preset {name!r}; {suggest(name, PRESETS)}")
-    return PRESETS[name]()
+    return look_up("preset", name, PRESETS, TrainingError)()
 
 
 def summary(name: str) -> str:

@@ -63,7 +63,6 @@ class World:
                 tensor.copy_(copy)
 
     def barrier(self) -> None:
-        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 

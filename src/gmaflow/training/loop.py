@@ -160,7 +160,6 @@ def save(run: TrainingRun, step: int, *, last: bool) -> None:
 
 
 def state_of(run: TrainingRun, step: int) -> TrainState:
-    """Return the current state of a run."""
     return TrainState(
         config=run.config,
         step=step,

@@ -60,7 +60,6 @@ class TrainState:
 
 
 def random_states() -> dict[str, Tensor]:
-    """Return the states of torch's random number generators."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         states["cuda"] = torch.cuda.get_rng_state()
@@ -68,7 +67,6 @@ def random_states() -> dict[str, Tensor]:
 
 
 def restore_random(states: dict[str, Tensor]) -> None:
-    """Restore the random number generators."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"])
@@ -117,7 +115,6 @@ class Checkpoints:
         )
 
     def clear(self) -> None:
-        """Delete all checkpoints."""
         for path in self.paths():
             path.unlink()
 
@@ -225,7 +222,6 @@ class RunFolder:
         self.write_config(config)
 
     def write_config(self, config: TrainConfig) -> None:
-        """Write the configuration."""
         self.record.write(asdict(config))
 
     def rewind(self, step: int) -> None:

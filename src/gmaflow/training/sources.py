@@ -120,7 +120,6 @@ class FileSource:
         self.share = world.share(config.batch, parts=config.parts)
 
     def batches(self, start: int) -> Iterator[Batch]:
-        """Yield this process's share of the batches, beginning with step `start`."""
         from torch.utils.data import DataLoader
 
         order = ShuffledEpochs(
@@ -192,7 +191,6 @@ def load_textures(folder: str, split: TexturesSplit, device: torch.device) -> Te
 
 
 def from_scenes(scenes: SceneBatch) -> Batch:
-    """Convert rendered scenes to a batch."""
     return Batch(scenes.final1, scenes.final2, scenes.flow, scenes.valid, scenes.occluded)
 
 

@@ -143,7 +143,6 @@ def push_to_hub(
 
 
 def config_json(checkpoint: Checkpoint) -> str:
-    """Return the text of `config.json`."""
     about = {
         "model_type": "gmaflow",
         "architecture": describe(checkpoint.config),

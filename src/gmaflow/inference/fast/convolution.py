@@ -125,8 +125,7 @@ def polynomial(roots: tuple[Fraction, ...] | list[Fraction]) -> list[Fraction]:
 class Winograd:
     """A convolution with stride 1 that keeps the size of channels-last maps.
 
-    Args:
-        weight: The kernel; it is transformed once, in float64.
+    The kernel is transformed once, in float64.
     """
 
     def __init__(self, weight: Float[Tensor, "o i ky kx"]) -> None:
@@ -250,9 +249,6 @@ class Narrow:
     """A convolution to a few channels that keeps the size of channels-last maps.
 
     A product gives what each pixel contributes to each neighbour; then neighbours are summed.
-
-    Args:
-        weight: The kernel.
     """
 
     def __init__(self, weight: Float[Tensor, "o i ky kx"]) -> None:
@@ -293,11 +289,9 @@ def has_onednn() -> bool:
 
 
 class Times:
-    """Products of rows with a transposed matrix, by oneDNN where it can.
+    """Products of so many rows with a transposed matrix, by oneDNN where it can.
 
-    Args:
-        matrix: The matrix; oneDNN copies it to the order that suits it best.
-        rows: How many rows each product will have.
+    oneDNN copies the matrix to the order that suits it best.
     """
 
     def __init__(self, matrix: Float[Tensor, "q i"], *, rows: int) -> None:
@@ -315,14 +309,7 @@ class Times:
 
 
 class PackedConvolution:
-    """A convolution of channels-last maps, with a packed weight.
-
-    Args:
-        weight: The kernel.
-        stride: Rows, columns.
-        padding: Rows, columns.
-        groups: Groups of channels.
-    """
+    """A convolution of channels-last maps, with a packed weight."""
 
     def __init__(
         self,
@@ -350,11 +337,7 @@ class PackedConvolution:
 
 
 class GroupedProducts:
-    """Products with several matrices, each for its own part of every row.
-
-    Args:
-        matrices: One for each part.
-    """
+    """Products with several matrices, each for its own part of every row."""
 
     def __init__(self, matrices: Float[Tensor, "n i o"]) -> None:
         self.matrices = matrices

@@ -22,8 +22,7 @@ from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
 from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
-from gmaflow.inference.fast.mixed_operations import MixedOperations
-from gmaflow.inference.fast.operations import Lookup, Map, Operations, Targets
+from gmaflow.inference.fast.operations import Lookup, Map, MixedOperations, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
     FlowNetwork,
@@ -82,7 +81,6 @@ class FastBlock:
 
     @classmethod
     def of(cls, block: ResidualBlock | BottleneckBlock, working: Working) -> "FastBlock":
-        """Convert a block."""
         pairs = [(block.conv1, block.norm1), (block.conv2, block.norm2)]
         if isinstance(block, BottleneckBlock):
             pairs.append((block.conv3, block.norm3))
@@ -231,7 +229,6 @@ class FastRefinement:
         return state
 
     def put(self, state: State, flow: Float32[Tensor, "b 2 h w"]) -> None:
-        """Replace the flow."""
         state.flow.copy_(flow.permute(0, 2, 3, 1))
         self._share_flow(state)
 
@@ -350,12 +347,8 @@ def _convolutions(layers: nn.Sequential, working: Working) -> list[Convolution]:
 class FastNetwork:
     """A `FlowNetwork` in evaluation mode, rebuilt for inference; gives the same flow.
 
-    It keeps no state between calls, so threads may share it.
-
-    Args:
-        network: The network; its weights are copied.
-        dtype: The type to compute in.
-        operations: How to compute the single steps; plain torch by default.
+    It keeps no state between calls, so threads may share it. Weights are copied. `operations`
+    compute the single steps, by default in plain torch.
     """
 
     def __init__(
@@ -402,7 +395,6 @@ class FastNetwork:
         return self._upsampled(*self._run(self.begin(image1, image2, **options), options))
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
-        """Return all that the network needs of an image, for the pairs before and after it."""
         check_images(image, image)
         hidden, context = self._encode_context(image)
         return EncodedFrame(self._encode(image), hidden, context)
@@ -413,7 +405,6 @@ class FastNetwork:
         features2: Float[Tensor, "b c h w"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow between images that are encoded already."""
         return self._upsampled(*self._run(self.begin_match(first, features2, **options), options))
 
     def begin(
@@ -424,9 +415,9 @@ class FastNetwork:
     ) -> Refining:
         """Do everything that comes before the first iteration."""
         hidden, context = self._encode_context(image1)
-        plan = options.get("plan", STORE_ALL)
-        look_up = self._correlate(*self._encode_both(image1, image2), plan)
-        return self._begin(look_up, hidden, context, plan, options.get("flow_init"))
+        features1, features2 = self._encode_both(image1, image2)
+        first = EncodedFrame(features1, hidden, context)
+        return self.begin_match(first, features2, **options)
 
     def begin_match(
         self,
@@ -436,8 +427,23 @@ class FastNetwork:
     ) -> Refining:
         """Do the same for images that are encoded already."""
         plan = options.get("plan", STORE_ALL)
-        look_up = self._correlate(first.features, features2, plan)
-        return self._begin(look_up, first.hidden, first.context, plan, options.get("flow_init"))
+        on_cpu = features2.device.type == "cpu"
+        if on_cpu:
+            give_back_freed()  # the encoders' maps, before the largest tensor is made
+        look_up = self.operations.correlate(
+            channels_last(first.features),
+            channels_last(features2),
+            num_levels=self.config.correlation_levels,
+            radius=self.config.correlation_radius,
+            store=plan.store_correlation,
+        )
+        attention = self._attend(first.context, store=plan.store_attention)
+        prepared = self.refine.prepare(channels_last(first.context))
+        state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
+        if on_cpu:
+            give_back_freed()  # the encoders' maps, small pieces of which are still in use
+        before = torch.empty_like(state.flow)
+        return Refining(state, before, look_up, attention, prepared, first.context, plan)
 
     def advance(
         self, batch: Refining, iters: int, on_iteration: OnIteration | None = None
@@ -459,7 +465,6 @@ class FastNetwork:
         return batch.view()
 
     def finish(self, batch: Refining) -> Prediction:
-        """Return the flow of a batch."""
         return self._upsampled(batch.state)
 
     def _run(self, batch: Refining, options: MatchOptions) -> tuple[State, tuple[int, ...]]:
@@ -473,38 +478,6 @@ class FastNetwork:
             lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
         return batch.state, used
-
-    def _correlate(
-        self,
-        features1: Float[Tensor, "b c h w"],
-        features2: Float[Tensor, "b c h w"],
-        plan: MemoryPlan,
-    ) -> Lookup:
-        if features1.device.type == "cpu":
-            give_back_freed()  # the encoders' maps, before the largest tensor is made
-        return self.operations.correlate(
-            channels_last(features1),
-            channels_last(features2),
-            num_levels=self.config.correlation_levels,
-            radius=self.config.correlation_radius,
-            store=plan.store_correlation,
-        )
-
-    def _begin(
-        self,
-        look_up: Lookup,
-        hidden: Float[Tensor, "b c h w"],
-        context: Float[Tensor, "b d h w"],
-        plan: MemoryPlan,
-        flow_init: Float[Tensor, "b 2 h w"] | None,
-    ) -> Refining:
-        attention = self._attend(context, store=plan.store_attention)
-        prepared = self.refine.prepare(channels_last(context))
-        state = self.refine.begin(channels_last(hidden), flow_init)
-        if context.device.type == "cpu":
-            give_back_freed()  # the encoders' maps, small pieces of which are still in use
-        before = torch.empty_like(state.flow)
-        return Refining(state, before, look_up, attention, prepared, context, plan)
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         return self.features(image, self.operations).permute(0, 3, 1, 2)

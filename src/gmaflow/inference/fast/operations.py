@@ -35,6 +35,8 @@ from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""
+Heads: TypeAlias = Float[Tensor, "b a p e"]
+"""Queries or keys of each head."""
 Targets: TypeAlias = tuple[Tensor, Tensor]
 """Two places to write the same values to; may be the same place twice."""
 Lookup: TypeAlias = Callable[[Float32[Tensor, "b 2 h w"]], Tensor]
@@ -136,25 +138,14 @@ class Operations:
 
         return look_up
 
-    def attend(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        *,
-        store: bool,
-    ) -> AttentionWeights:
+    def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
         return stored(attention_matrix(queries, keys, queries.dtype))
 
     def attend_near(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        bias: DistanceBias,
-        *,
-        store: bool,
+        self, queries: Heads, keys: Heads, bias: DistanceBias, *, store: bool
     ) -> AttentionWeights:
         """Return the attention of scaled queries and keys that falls with distance.
 
@@ -176,9 +167,43 @@ class Operations:
         return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
 
 
-def attention_matrix(
-    queries: Float[Tensor, "b a p e"], keys: Float[Tensor, "b a p e"], dtype: torch.dtype
-) -> Float[Tensor, "b a p p"]:
+class MixedOperations(Operations):
+    """The steps in bfloat16 on a CPU, with float32 where digits matter.
+
+    bfloat16 has 8 bits: convolutions and the product with the attention matrix bear that.
+    Correlation, flow, the recurrent state (`dense`), statistics of instance norm, softmax and
+    upsampling are float32.
+    """
+
+    def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
+        """Move the state towards the candidate, in `dense`, and round it to `hidden`."""
+        channels = hidden.shape[-1]
+        candidate = torch.add(raw, prepared[..., 2 * channels :]).tanh_().float()
+        dense.lerp_(candidate, gates[..., :channels].float())
+        hidden.copy_(dense)
+
+    def correlate(
+        self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
+    ) -> Lookup:
+        """Correlate two feature maps in float32."""
+        maps = features1.float(), features2.float()
+        return super().correlate(*maps, num_levels=num_levels, radius=radius, store=store)
+
+    def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
+        """Return the attention of scaled queries and keys; only its weights are bfloat16."""
+        if not store:
+            return ExactAttention(queries, keys)
+        return stored(attention_matrix(queries, keys, torch.bfloat16))
+
+
+class ExactAttention(StreamedAttention):
+    """Streamed attention in float32, for values in any type."""
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        return super().aggregate(values.float()).to(values.dtype)
+
+
+def attention_matrix(queries: Heads, keys: Heads, dtype: torch.dtype) -> Float[Tensor, "b a p p"]:
     """Return the softmax of all products, a few rows at a time: there is no second matrix."""
     batch, heads, pixels, _ = queries.shape
     weights = queries.new_empty(batch, heads, pixels, pixels, dtype=dtype)
@@ -205,7 +230,6 @@ class OneDnnAttention(StoredAttention):
     """Stored attention whose products oneDNN computes."""
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
         found = [Times(part.mT, rows=len(weights))(weights) for weights, part in parts]
         return torch.stack(found).view(values.shape)

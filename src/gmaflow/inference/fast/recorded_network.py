@@ -46,11 +46,8 @@ class SettlingCall:
     So it is recorded in three segments: up to the first check, from one check to the next, and the
     upsampling. The first makes a batch, the others change it in place.
 
-    Args:
-        network: The network.
-        begin: What comes before the first iteration.
-        inputs: How many tensors `begin` takes; one more is a first guess.
-        options: Those of the call.
+    `begin` is what comes before the first iteration. It takes `inputs` tensors; one more is a first
+    guess.
     """
 
     def __init__(
@@ -143,12 +140,10 @@ class RecordedNetwork:
         image2: Float[Tensor, "b 3 H W"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow from `image1` to `image2`, as `FlowNetwork` does."""
         begin = self.network.begin
         return self._estimate("pair", self.network, begin, (image1, image2), options)
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
-        """Return all that the network needs of an image, for the pairs before and after it."""
         return EncodedFrame(*self._call(self.network.encode_frame, (image,), ("frame",)))
 
     def match(
@@ -157,7 +152,6 @@ class RecordedNetwork:
         features2: Float[Tensor, "b c h w"],
         **options: Unpack[MatchOptions],
     ) -> Prediction:
-        """Estimate the flow between images that are encoded already."""
 
         def match(*tensors: Tensor, **options: Unpack[MatchOptions]) -> Prediction:
             *first, features2 = tensors

@@ -14,6 +14,7 @@ from gmaflow.inference.fast import map_kernels
 from gmaflow.inference.fast.convolution import LANES, Convolution, Working
 from gmaflow.inference.fast.operations import (
     EPSILON,
+    Heads,
     Lookup,
     Map,
     Operations,
@@ -90,13 +91,7 @@ class TritonOperations(Operations):
         look_up = partial(correlation_kernels.lookup, rows1 @ rows2.transpose(1, 2))
         return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
-    def attend(
-        self,
-        queries: Float[Tensor, "b a p e"],
-        keys: Float[Tensor, "b a p e"],
-        *,
-        store: bool,
-    ) -> AttentionWeights:
+    def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
         if store:
             scores = queries @ keys.transpose(2, 3)
             map_kernels.softmax(scores)
@@ -113,7 +108,6 @@ class FlashAttention(StreamedAttention):
     """Queries and keys only; torch's fused attention never makes the matrix."""
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        """Return for each pixel the mean of all values, weighted by attention."""
         return F.scaled_dot_product_attention(self.queries, self.keys, values, scale=1.0)
 
 

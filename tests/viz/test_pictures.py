@@ -1,17 +1,6 @@
-from types import ModuleType
-
 import numpy as np
 
 from gmaflow import viz
-
-
-def test_public_names_are_the_promised_ones() -> None:
-    shown = {
-        name
-        for name, value in vars(viz).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert shown == set(viz.__all__)
 
 
 def test_pictures_can_be_drawn_on() -> None:
