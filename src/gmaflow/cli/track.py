@@ -259,6 +259,8 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
+    except FileNotFoundError:
+        raise FlowError(f"{path} does not exist; give a file with x,y in each line") from None
     except (OSError, UnicodeDecodeError, csv.Error) as err:
         raise FlowError(f"{path} cannot be read as CSV ({err})") from None
     if rows and [name.strip().lower() for name in rows[0][:2]] == ["x", "y"]:
