@@ -79,7 +79,7 @@ def require_cluster(config: BatchConfig, destination: Destination) -> None:
 
 def address_of(config: BatchConfig) -> str | None:
     """Return the address of the cluster, if one is named."""
-    return config.address or os.environ.get("RAY_ADDRESS")
+    return config.address or os.environ.get("RAY_ADDRESS") or None
 
 
 def no_cluster(address: str | None) -> FlowError:

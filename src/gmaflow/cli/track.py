@@ -245,6 +245,8 @@ def choose_points(
     points = grid_points(height, width, spacing, mask=mask)
     if not len(points):
         what = f"{options.mask} selects" if options.mask else f"{options.ignore} leaves"
+        if options.mask and options.ignore:
+            what = f"{options.mask} without {options.ignore} selects"
         raise FlowError(
             f"{what} no point of a grid of {spacing} px; make the selected area larger, or --grid "
             "smaller"
