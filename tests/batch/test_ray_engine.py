@@ -105,6 +105,7 @@ def test_what_ray_cannot_do_is_one_sentence_and_nothing_is_written(
         with pytest.raises(FlowError, match=told):
             run_batch(replace(config, address=address), [str(clips)], str(tmp_path / "flow"))
     assert not (tmp_path / "flow").exists()
+    assert "cluster on this machine" in str(ray_engine.no_cluster("auto"))
     with pytest.raises(FlowError, match="is memory of one process"):
         run_batch(config, [str(clips)], "memory://ray")
 

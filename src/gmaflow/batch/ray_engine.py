@@ -84,7 +84,7 @@ def address_of(config: BatchConfig) -> str | None:
 
 def no_cluster(address: str | None) -> FlowError:
     """Return the error if there is no cluster."""
-    where = f"at {address}" if address else "on this machine"
+    where = "on this machine" if address in (None, "auto", "local") else f"at {address}"
     return FlowError(
         f"there is no Ray cluster {where}; start one with `ray start --head`, or leave out "
         "--address"
