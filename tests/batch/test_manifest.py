@@ -35,6 +35,30 @@ def test_a_pattern_names_clips_after_what_it_matches(videos: Path) -> None:
     assert names(f"{videos}/fram*") == ["frames"]
 
 
+def test_a_destination_among_the_inputs_is_not_an_input(videos: Path) -> None:
+    write_clip_frames(videos / "a" / "flow" / "2", 2, seed=0)
+    (videos / "a" / "flow" / "2.mp4").touch()
+    for text in (str(videos), f"{videos}/**/*.mp4"):
+        found = ClipList([text], leave_out=f"{videos}/b/../a/flow/")
+        sources = [clip.source for clip in found]
+        assert f"{videos}/a/2.mp4" in sources
+        assert not [source for source in sources if "flow" in source]
+    # Results of a job can be the input of the same job if they are named.
+    found = ClipList([str(videos / "a" / "flow" / "2")], leave_out=str(videos / "a" / "flow"))
+    assert [clip.identifier for clip in found] == ["2"]
+
+
+def test_a_remote_destination_among_the_inputs_is_not_an_input() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    for name in ("a.mp4", "flow/b.mp4"):
+        store.pipe(f"/among/{name}", b"x")
+    for text in ("memory://among", "memory://among/", "memory://among/**/*.mp4"):
+        found = ClipList([text], leave_out="memory://among/flow")
+        assert [clip.identifier for clip in found] == ["a"]
+        assert [clip.identifier for clip in ClipList([text])] == ["a", "flow/b"]
+
+
 def test_clips_do_not_depend_on_the_working_folder(
     videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,11 +115,13 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
         ("m.csv", "", "has no rows"),
         ("m.csv", 'path\n"a.mp4\n', "cannot be read"),
         ("m.jsonl", '{"path": "a.mp4"}\n{', "cannot be read .row 2"),
+        ("m.jsonl", '{"path": "a.mp4"\n', r"\(row 1: Expecting ',' delimiter\); correct that row"),
         ("m.jsonl", '["a.mp4"]', "line 1 of .* is not an object"),
         ("m.jsonl", 100_000 * "[", "cannot be read"),
         ("m.jsonl", '{"path": ' + 5000 * "1" + "}", "cannot be read"),
         ("m.csv", "path,id\na.mp4,../../etc\n", "cannot be the name of a file"),
         ("m.csv", "path,id\na.mp4,_clips/x\n", "cannot be the name of a file"),
+        ("m.csv", "path,id\na.mp4,batch.json\n", "cannot be the name of a file"),
         ("m.csv", f"path,id\na.mp4,{'x' * 300}\n", "longer than 200 bytes"),
         ("m.csv", "path,start\na.mp4,soon\n", "'soon' in the column 'start'; give seconds"),
     ],
@@ -110,7 +136,7 @@ def test_a_manifest_that_cannot_be_used_gets_a_sentence(
 
 def test_a_manifest_of_bytes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_bytes(b"path\n\xff\xfe\x00.mp4\n")
-    with pytest.raises(FlowError, match=r"the manifest .*m\.csv cannot be read"):
+    with pytest.raises(FlowError, match=r"the manifest .*m\.csv cannot be read: it is not UTF-8"):
         list(ClipList([str(tmp_path / "m.csv")]))
 
 

@@ -3,13 +3,14 @@
 import importlib.util
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gmaflow.batch import BatchConfig, BatchProgress, ray_engine, run_batch, worker
-from gmaflow.batch.ray_engine import RayWorker, check_version, import_ray, reason_of
+from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of
 from gmaflow.cli import batch as batch_command
 from gmaflow.cli import main
 from gmaflow.errors import FlowError
@@ -91,30 +92,31 @@ def assert_same(folder: Path, reference: str) -> None:
 
 @needs_ray
 @pytest.mark.filterwarnings("ignore")
-def test_no_cluster_at_the_address_is_one_sentence(clips: Path, small_weights: Path) -> None:
-    import ray
-
+def test_what_ray_cannot_do_is_one_sentence_and_nothing_is_written(
+    clips: Path, small_weights: Path, tmp_path: Path
+) -> None:
     config = BatchConfig(engine="ray", address="127.0.0.1:9", weights=str(small_weights))
-
-    class NoCluster:
-        """Ray as it answers when nobody listens; asking it for real takes minutes."""
-
-        exceptions = ray.exceptions
-
-        @staticmethod
-        def init(**_options: object) -> None:
-            raise ConnectionError("failed to connect")
-
-    with pytest.raises(FlowError, match=r"there is no Ray cluster at 127\.0\.0\.1:9; start one"):
-        ray_engine.connect(NoCluster, config)
+    for address, told in (
+        ("127.0.0.1:9", r"there is no Ray cluster at 127\.0\.0\.1:9; start one"),
+        ("ray://[::1]:9", r"there is no Ray cluster at ray://\[::1\]:9; start one"),
+        ("127.0.0.1:99999", "there is no Ray cluster at"),
+        ("node1", "'node1' is not the address of a Ray cluster; give HOST:PORT"),
+    ):
+        with pytest.raises(FlowError, match=told):
+            run_batch(replace(config, address=address), [str(clips)], str(tmp_path / "flow"))
+    assert not (tmp_path / "flow").exists()
+    assert "cluster on this machine" in str(ray_engine.no_cluster("auto"))
     with pytest.raises(FlowError, match="is memory of one process"):
         run_batch(config, [str(clips)], "memory://ray")
 
 
-def test_missing_ray_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_one_sentence_and_nothing_is_written(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(FlowError, match=r"pip install 'gmaflow\[ray\]'"):
-        import_ray()
+        run_batch(BatchConfig(engine="ray"), [str(clips)], str(tmp_path / "flow"))
+    assert not (tmp_path / "flow").exists()
 
 
 def test_nodes_with_another_version_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -167,6 +168,8 @@ def test_a_bad_clip_is_a_result_and_leaves_nothing(
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     (tmp_path / "one").mkdir()
     write_image(tmp_path / "one" / "a.png", moving(1)[0])
+    shutil.copytree(clips / "00", tmp_path / "twins")
+    shutil.copy(tmp_path / "twins" / "frame0.png", tmp_path / "twins" / "frame0.jpg")
     truncated = write_clip(tmp_path / "long.mp4", moving(60))
     truncated.write_bytes(truncated.read_bytes()[: truncated.stat().st_size // 2])
     for clip, told in [
@@ -176,6 +179,7 @@ def test_a_bad_clip_is_a_result_and_leaves_nothing(
         (Clip("4", str(tmp_path / "one")), "has 1 frame; flow needs at least two"),
         (Clip("5", str(truncated)), "truncated|damaged"),
         (Clip("6", "memory://none/a.mp4"), "does not exist"),
+        (Clip("7", str(tmp_path / "twins")), "would both write 'frame0'; rename one"),
     ]:
         result = worker.run(clip)
         assert result.error is not None, clip

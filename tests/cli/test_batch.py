@@ -36,11 +36,12 @@ def test_it_reports_and_tells_what_failed(
     assert first.code == 1
     assert "1 clip, 2 pairs" in first.out
     assert "1 clip failed; see memory://" in first.err
+    assert "gmaflow: short failed: " in first.err
     again = run(*args, *options, "--json")
     assert again.code == 1
     (end,) = map(json.loads, again.out.splitlines())
     assert (end["event"], end["done"], end["finished_before"], end["failed"]) == ("end", 0, 1, 1)
-    assert "--retry-failed tries them again" in again.err
+    assert "--retry-failed tries again" in again.err
     events = [
         json.loads(line)
         for line in run(*args, *options, "--retry-failed", "--json").out.splitlines()

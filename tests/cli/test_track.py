@@ -167,7 +167,10 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "t.npz", "--mask", "small.png"), "the mask and the frames differ in size"),
         (("-o", "t.npz", "--mask", "black.png"), "selects no point of a grid"),
         (("-o", "t.npz", "--points-file", "empty.csv"), "has no points"),
-        (("-o", "t.npz", "--points-file", "none.csv"), "cannot be read"),
+        (
+            ("-o", "t.npz", "--points-file", "none.csv"),
+            "none.csv does not exist; give a file with x,y",
+        ),
         (("-o", "maps/", "--grid", "4"), "a folder gets STMaps of every pixel"),
         (("-o", "t.npz", "--cut-threshold", "9"), "--cut-threshold 9 is out of range"),
         (("-o", "t.npz", "--fps", "9"), "--fps is for folders"),
@@ -178,7 +181,10 @@ def test_colmap_gets_images_features_and_matches(
             ("-o", "t.npz", "--ignore", "part.png", "--points", "5,5"),
             "the point 5,5 is in an ignored pixel",
         ),
-        (("-o", "t.npz", "--ignore", "part.png", "--mask", "part.png"), "selects no point"),
+        (
+            ("-o", "t.npz", "--ignore", "part.png", "--mask", "part.png"),
+            "part.png without part.png selects",
+        ),
         (("-o", "maps.colmap", "--reference", "9"), "no frame 9"),
         (("-o", "t.npz", "--ignore", "each", "--reference", "6"), "no frame 6: the shot has 6"),
         (

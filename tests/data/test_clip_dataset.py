@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from gmaflow.data import ClipDataset, ShardDataset
 from gmaflow.errors import DatasetError, FlowFileError
-from gmaflow.io import create_clip, write_flow
+from gmaflow.io import create_clip, open_clip, write_flow, write_image
 
 
 def constant(value: float) -> np.ndarray:
@@ -77,6 +77,26 @@ def test_what_holds_no_clips_is_refused(tmp_path: Path) -> None:
         ClipDataset([tmp_path / "a.h5", tmp_path / "a.tar"])
     with pytest.raises(DatasetError, match=r"holds no \.tar files"):
         ShardDataset(tmp_path)
+
+
+def test_what_a_batch_job_writes_with_the_flow_is_left_out(tmp_path: Path) -> None:
+    for name in ("a.h5", "b", "_partial/1/2/files/clip", "_partial/1/2/files/c.tar"):
+        with create_clip(tmp_path / name) as clip:
+            clip.add(0, constant(1))
+    (tmp_path / "a").mkdir()
+    for place in (tmp_path / "a", tmp_path / "b"):
+        write_image(place / "000000.png", np.zeros((16, 24, 3), np.uint8))
+    for name in ("a", "b", "b/c"):
+        np.savez(tmp_path / f"{name}.occlusion.npz", confidence=constant(1))
+    data = ClipDataset(tmp_path)
+    assert list(data.clips) == ["a", "b"]
+    assert len(data) == 2
+    with pytest.raises(DatasetError, match=r"holds no \.tar files"):
+        ShardDataset(tmp_path)
+    (tmp_path / "only").mkdir()
+    np.savez(tmp_path / "only" / "a.occlusion.npz", confidence=constant(1))
+    with pytest.raises(FlowFileError, match="holds occlusion but no flow files"):
+        open_clip(tmp_path / "only")
 
 
 @pytest.fixture

@@ -35,6 +35,15 @@ def test_hidden_stretches_are_dotted_and_hidden_points_are_rings() -> None:
     assert not dotted[160, 70]
 
 
+def test_a_ring_is_seen_in_a_small_frame() -> None:
+    still = path((30, 20), (30, 20))
+    picture = draw_trails(GREY, still, np.zeros((2, 1), bool), RED).astype(int)
+    redness = picture[..., 0] - picture[..., 1]
+    assert redness[16:19, 28:33].max() > 150
+    assert redness[22:25, 28:33].max() > 150
+    assert redness[19, 30] < 120
+
+
 def test_a_guess_that_jumps_leaves_no_trail() -> None:
     track = path((10, 20), (40, 20))
     picture = red(draw_trails(GREY, track, np.zeros((2, 1), bool), RED))

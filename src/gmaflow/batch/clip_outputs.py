@@ -27,6 +27,7 @@ from gmaflow.io import (
     name_file,
     write_flow,
 )
+from gmaflow.io.paths import OCCLUSION_ENDING
 
 KINDS = ("flow", "pictures", "occlusion", "statistics", "score")
 FLOW_FORMATS = (*sorted(suffix[1:] for suffix in CLIP_SUFFIXES), *FLOW_ENDINGS)
@@ -125,7 +126,7 @@ class OcclusionArchive(ClipOutput):
     """
 
     def __init__(self, files: ClipFiles) -> None:
-        self._archive = zipfile.ZipFile(files.path(".occlusion.npz"), "w")
+        self._archive = zipfile.ZipFile(files.path(OCCLUSION_ENDING), "w")
 
     def add(self, pair: ClipPair) -> None:
         """Add the pair's arrays."""

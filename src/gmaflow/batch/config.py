@@ -79,7 +79,7 @@ class BatchConfig:
     def __post_init__(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS
 
-        for kind in self.write.split(","):
+        for kind in sorted(self.kinds):
             check_known("output", kind, KINDS)
         check_known("flow format", self.format, FLOW_FORMATS)
         check_known("table format", self.table, TABLES)
@@ -122,7 +122,7 @@ class BatchConfig:
     @property
     def kinds(self) -> set[str]:
         """What is written for each clip."""
-        return set(self.write.split(","))
+        return {kind.strip() for kind in self.write.split(",")}
 
     @property
     def both_ways(self) -> bool:

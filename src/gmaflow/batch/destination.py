@@ -28,10 +28,10 @@ import numpy as np
 
 from gmaflow.batch.manifest import Clip
 from gmaflow.errors import OutputError
-from gmaflow.io.paths import atomic_write, ensure_can_fill
+from gmaflow.io.paths import PARTIAL, atomic_write, ensure_can_fill
 from gmaflow.io.remote import IN_MEMORY, explaining, is_remote, open_store
 
-RECORDS, SHARDS, PARTIAL = "_clips", "_shards", "_partial"
+RECORDS, SHARDS = "_clips", "_shards"
 DIGITS = "0123456789abcdef"
 """Records are spread over 16 folders: a store lists one at a time, and memory stays small."""
 STALE = 24 * 3600.0

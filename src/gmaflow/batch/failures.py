@@ -32,13 +32,16 @@ class FailureLog:
     def read_earlier(self, finished: FinishedClips) -> HashSet:
         """Return the keys of clips that failed before, in whichever shard, and still do."""
         failed = HashSet()
-        shards = [f"{SHARDS}/{name}" for name in self._destination.names(SHARDS)]
-        for name in (WHOLE, *(name for name in shards if "/failures-" in name)):
+        for name in (WHOLE, *self._names_of_shards()):
             for row in read_rows(self._destination.read(name)):
                 key = Clip.from_row(row).key
                 if key not in finished:
                     failed.add(key)
         return failed
+
+    def _names_of_shards(self) -> list[str]:
+        names = [f"{SHARDS}/{name}" for name in self._destination.names(SHARDS)]
+        return [name for name in names if "/failures-" in name]
 
     def add(self, result: ClipResult) -> None:
         """Add a row."""
@@ -51,16 +54,20 @@ class FailureLog:
             self._uploaded = time.monotonic()
 
     def close(self, is_done: Callable[[str], bool]) -> None:
-        """Leave the last row of each clip that is still not done; without any, no file changes."""
+        """Leave the last row of each clip that is still not done; without any, no file changes.
+
+        The list of a run over everything has the rows of shards, too.
+        """
         text = self._destination.read(self._name)
         if self._file is not None:
             self._file.close()
             text = Path(self._file.name).read_bytes()
-        if text is not None:
-            rows = {Clip.from_row(row).key: row for row in read_rows(text)}
-            kept = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
-            if kept.encode() != text or self._destination.is_remote:
-                self._destination.write(self._name, kept.encode())
+        shards = self._names_of_shards() if self._name == WHOLE else []
+        texts = [*(self._destination.read(name) for name in shards), text]
+        rows = {Clip.from_row(row).key: row for part in texts for row in read_rows(part)}
+        kept = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
+        if kept.encode() != (text or b"") or (text and self._destination.is_remote):
+            self._destination.write(self._name, kept.encode())
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -158,12 +158,16 @@ def run_batch(
     Raises:
         FlowError: The inputs or the destination cannot be used. What is finished stays.
     """
-    clips = ClipList(inputs, config.columns)
     destination = Destination(output)
+    clips = ClipList(inputs, config.columns, leave_out=destination.url)
     destination.check()
     require_format(config.format)
     if config.kinds & ROWS.keys():
         require_table(config.table)
+    if config.engine == "ray":
+        from gmaflow.batch.ray_engine import require_cluster
+
+        require_cluster(config, destination)
     job = BatchJob(config, clips, destination)
     job.run(watch)
     return job.progress

@@ -29,8 +29,11 @@ VIDEO_SUFFIXES = frozenset(
 """Files of a folder that are taken as clips."""
 FRAME_SUFFIXES = IMAGE_SUFFIXES - {".gif"}
 MANIFESTS = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".txt"))
-RESERVED = ("_clips", "_shards", "_partial")
-"""Folders of a destination that are not clips."""
+RESERVED = (
+    *("_clips", "_shards", "_partial"),
+    *("batch.json", "failures.jsonl", "clips.csv", "clips.parquet"),
+)
+"""Folders and files of a destination that are not clips."""
 LONGEST_NAME = 200
 """Bytes of a part of an identifier; file systems take 255, and endings are added."""
 
@@ -91,19 +94,23 @@ class ClipList:
     Args:
         inputs: Videos, folders, patterns such as `videos/*.mp4`, or manifests.
         columns: The columns of manifests.
+        leave_out: A folder that is no input even if it lies in one: the destination.
 
     Raises:
         FlowError: When it is iterated over: an input does not exist, or a manifest has a row
             without a file.
     """
 
-    def __init__(self, inputs: Sequence[str], columns: Columns | None = None) -> None:
+    def __init__(
+        self, inputs: Sequence[str], columns: Columns | None = None, *, leave_out: str | None = None
+    ) -> None:
         if not inputs:
             raise FlowError(
                 "there is no input; give videos, folders of frames, a pattern or a manifest"
             )
         self.inputs = [absolute(text) for text in inputs]
         self.columns = columns or Columns()
+        self.leave_out = leave_out and full_address(leave_out)
 
     def __iter__(self) -> Iterator[Clip]:
         for text in self.inputs:
@@ -113,7 +120,7 @@ class ClipList:
         suffix = PurePosixPath(text).suffix.lower()
         remote = is_remote(text)
         if re.search(r"[*?\[]", text) and (remote or not Path(text).exists()):
-            yield from match_pattern(text)
+            yield from match_pattern(text, self.leave_out)
         elif suffix in MANIFESTS:
             yield from read_manifest(text, self.columns)
         elif suffix in VIDEO_SUFFIXES:
@@ -121,7 +128,7 @@ class ClipList:
                 raise FlowError(f"{text} does not exist; give a video, a folder or a manifest")
             yield Clip(PurePosixPath(text).stem, text)
         elif is_folder(text):
-            yield from walk_folder(text)
+            yield from walk_folder(text, self.leave_out)
         elif suffix in IMAGE_SUFFIXES:
             raise FlowError(
                 f"{text} is one image; give the folder of its frames, or a manifest of pairs with "
@@ -141,6 +148,14 @@ def absolute(text: str) -> str:
     return os.path.abspath(text.removeprefix("file://"))  # noqa: PTH100
 
 
+def full_address(text: str) -> str:
+    """Return a path or address as folders are listed: az:// becomes abfs://, for example."""
+    if not is_remote(text):
+        return absolute(text)
+    store, path = open_store(text)
+    return str(store.unstrip_protocol(path))
+
+
 def is_folder(text: str) -> bool:
     """Whether a path or address is a folder."""
     if not is_remote(text):
@@ -150,11 +165,17 @@ def is_folder(text: str) -> bool:
         return bool(store.isdir(path))
 
 
-def walk_folder(root: str) -> Iterator[Clip]:
+def is_within(text: str, folder: str | None) -> bool:
+    """Whether a path or address is a folder or lies in it."""
+    return folder is not None and f"{text}/".startswith(f"{folder}/")
+
+
+def walk_folder(root: str, leave_out: str | None = None) -> Iterator[Clip]:
     """Yield every video below a folder, and every folder of frames, itself included."""
     found = False
-    for folder, files in folders_below(root):
-        within = folder[len(root.rstrip("/")) :].strip("/")
+    top = full_address(root)
+    for folder, files in folders_below(root, leave_out):
+        within = folder[len(top.rstrip("/")) :].strip("/")
         suffixes = {PurePosixPath(name).suffix.lower() for name in files}
         if suffixes & FRAME_SUFFIXES:
             found = True
@@ -169,8 +190,10 @@ def walk_folder(root: str) -> Iterator[Clip]:
         raise FlowError(f"{root} holds neither videos nor frames; give another folder")
 
 
-def folders_below(root: str) -> Iterator[tuple[str, list[str]]]:
+def folders_below(root: str, leave_out: str | None = None) -> Iterator[tuple[str, list[str]]]:
     """Yield a folder and all folders below it, in natural order, with the names of their files."""
+    if is_within(full_address(root), leave_out):
+        leave_out = None  # it was asked for
     if is_remote(root):
         store, path = open_store(root)
         with explaining(root):
@@ -178,9 +201,14 @@ def folders_below(root: str) -> Iterator[tuple[str, list[str]]]:
                 inner_names = sorted(inner, key=natural_key)
                 if isinstance(inner, list):
                     inner[:] = inner_names
-                yield store.unstrip_protocol(folder), [name for name in files if name]
+                address = store.unstrip_protocol(folder)
+                if not is_within(address, leave_out):
+                    yield address, [name for name in files if name]
         return
     for folder, inner, files in os.walk(root, onerror=_refuse):
+        if is_within(folder, leave_out):
+            inner.clear()
+            continue
         inner[:] = sorted((name for name in inner if name[0] != "."), key=natural_key)
         yield folder, [name for name in files if name[0] != "."]
 
@@ -189,12 +217,13 @@ def _refuse(err: OSError) -> None:
     raise FlowError(f"{err.filename} cannot be listed: {err.strerror}") from err
 
 
-def match_pattern(pattern: str) -> Iterator[Clip]:
+def match_pattern(pattern: str, leave_out: str | None = None) -> Iterator[Clip]:
     """Yield the videos and folders of frames that match a pattern."""
     if is_remote(pattern):
         store, path = open_store(pattern)
         with explaining(pattern):
             found = [store.unstrip_protocol(name) for name in store.glob(path)]
+        pattern = full_address(pattern)
     else:
         found = glob.glob(pattern, recursive=True)  # noqa: PTH207  (the pattern is absolute)
     # Identifiers are relative to the part of the pattern that has no wildcards.
@@ -202,6 +231,8 @@ def match_pattern(pattern: str) -> Iterator[Clip]:
     base = fixed[: fixed.rfind("/") + 1]
     number = 0
     for text in sorted(found, key=natural_key):
+        if is_within(text, leave_out):
+            continue
         suffix = PurePosixPath(text).suffix.lower()
         if suffix in FRAME_SUFFIXES:
             raise FlowError(
@@ -235,9 +266,15 @@ def read_manifest(text: str, columns: Columns) -> Iterator[Clip]:
                 yield clip_of_row(row, columns, folder, f"row {number} of {text}")
         except FlowError:
             raise
+        except UnicodeDecodeError as err:
+            raise FlowError(
+                f"the manifest {text} cannot be read: it is not UTF-8; save it as text in UTF-8"
+            ) from err
         except (csv.Error, ValueError, RecursionError, OSError) as err:
-            reason = f"row {number + 1}: {err}" if number else str(err)
-            raise FlowError(f"the manifest {text} cannot be read ({reason})") from err
+            reason = err.msg if isinstance(err, json.JSONDecodeError) else err
+            raise FlowError(
+                f"the manifest {text} cannot be read (row {number + 1}: {reason}); correct that row"
+            ) from err
     if not number:
         raise FlowError(f"the manifest {text} has no rows")
 

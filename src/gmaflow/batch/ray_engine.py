@@ -7,6 +7,8 @@ where there is room. Actors that Ray cannot place yet, on a cluster that grows, 
 
 import logging
 import os
+import re
+import socket
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
@@ -31,6 +33,8 @@ AHEAD = 1
 """Clips that wait in an actor, so that it need not wait for the driver."""
 ASK_EVERY = 2.0
 """Seconds after which actors are asked how far their clips are."""
+CONNECT_WITHIN = 10.0
+"""Seconds in which a cluster must answer; Ray itself would try for many minutes."""
 
 
 def import_ray() -> Any:  # noqa: ANN401  (a module without types)
@@ -43,6 +47,48 @@ def import_ray() -> Any:  # noqa: ANN401  (a module without types)
     except ModuleNotFoundError:
         raise FlowError("the engine ray needs Ray: pip install 'gmaflow[ray]'") from None
     return ray
+
+
+def require_cluster(config: BatchConfig, destination: Destination) -> None:
+    """Refuse what Ray cannot do, before anything is written.
+
+    Raises:
+        FlowError: Ray is missing, nothing answers at the address of the cluster, or workers would
+            not see the destination.
+    """
+    ray = import_ray()
+    if destination.in_this_process:
+        raise FlowError(
+            f"{destination.url} is memory of one process, which Ray's workers do not share; use a "
+            "shared folder, or an address such as s3://"
+        )
+    address = address_of(config)
+    if ray.is_initialized() or address in (None, "auto", "local"):
+        return
+    found = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address or "")
+    if found is None:
+        raise FlowError(
+            f"{address!r} is not the address of a Ray cluster; give HOST:PORT, such as "
+            "10.0.0.1:6379, or auto"
+        )
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=CONNECT_WITHIN).close()
+    except (OSError, OverflowError) as err:
+        raise no_cluster(address) from err
+
+
+def address_of(config: BatchConfig) -> str | None:
+    """Return the address of the cluster, if one is named."""
+    return config.address or os.environ.get("RAY_ADDRESS") or None
+
+
+def no_cluster(address: str | None) -> FlowError:
+    """Return the error if there is no cluster."""
+    where = "on this machine" if address in (None, "auto", "local") else f"at {address}"
+    return FlowError(
+        f"there is no Ray cluster {where}; start one with `ray start --head`, or leave out "
+        "--address"
+    )
 
 
 class RayWorker:
@@ -103,11 +149,6 @@ def run_on_ray(
 ) -> Generator[ClipResult | ClipProgress]:
     """Do clips on a Ray cluster; gives results and progress as they come."""
     ray = import_ray()
-    if destination.in_this_process:
-        raise FlowError(
-            f"{destination.url} is memory of one process, which Ray's workers do not share; use a "
-            "shared folder, or an address such as s3://"
-        )
     ours = not ray.is_initialized()
     if ours:
         connect(ray, config)
@@ -124,7 +165,7 @@ def run_on_ray(
 def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
     """Connect to a cluster, or start one on this machine if none is named and none runs."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    address = config.address or os.environ.get("RAY_ADDRESS")
+    address = address_of(config)
     try:
         if address is not None:
             ray.init(address=address, **options)
@@ -134,11 +175,7 @@ def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
         except ConnectionError:
             ray.init(address="local", include_dashboard=False, **options)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as err:
-        where = f"at {address}" if address else "on this machine"
-        raise FlowError(
-            f"there is no Ray cluster {where}; start one with `ray start --head`, or leave out "
-            "--address"
-        ) from err
+        raise no_cluster(address) from err
 
 
 class ActorPool:

@@ -235,6 +235,7 @@ class Footage:
     def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
         shape: tuple[int, ...] = ()
         self.expected_pairs = len(paths) - 1
+        check_names(paths[:-1])
         for number, path in enumerate(paths):
             image = load_image(path)
             shape = shape or image.shape
@@ -261,6 +262,17 @@ class Footage:
         if self.config.side is None:
             return self.config.scale
         return self.config.side / min(shape[:2])
+
+
+def check_names(paths: list[Path]) -> None:
+    """Refuse frames that would give their results the same name."""
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        other = by_name.setdefault(path.stem, path)
+        if other is not path:
+            raise ImageError(
+                f"{other} and {path.name} would both write {path.stem!r}; rename one of them"
+            )
 
 
 def fetch(clip: Clip, folder: Path) -> Clip:

@@ -16,7 +16,7 @@ with suppress(ModuleNotFoundError):  # without it, options are written as key=va
 from gmaflow.batch.config import BatchConfig
 from gmaflow.cli.batch_progress import show_batch
 from gmaflow.cli.settings import read_options
-from gmaflow.errors import NOT_WHOLE, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, OutputError, counted, printable, say
 
 if TYPE_CHECKING:
     from gmaflow.batch import BatchProgress
@@ -83,7 +83,10 @@ def main(args: list[str]) -> None:
         print(summary(progress))
     failed = progress.failed + progress.failed_before
     if failed:
-        again = "" if progress.failed else "; --retry-failed tries them again"
+        last = progress.last_failure
+        if last is not None:
+            say(f"gmaflow: {printable(f'{last.clip.identifier} failed: {last.error}')}")
+        again = "" if progress.failed else "; --retry-failed tries again"
         say(f"gmaflow: {counted(failed, 'clip')} failed; see {progress.failures}{again}")
         sys.exit(NOT_WHOLE)
 

@@ -245,6 +245,8 @@ def choose_points(
     points = grid_points(height, width, spacing, mask=mask)
     if not len(points):
         what = f"{options.mask} selects" if options.mask else f"{options.ignore} leaves"
+        if options.mask and options.ignore:
+            what = f"{options.mask} without {options.ignore} selects"
         raise FlowError(
             f"{what} no point of a grid of {spacing} px; make the selected area larger, or --grid "
             "smaller"
@@ -259,6 +261,8 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
+    except FileNotFoundError:
+        raise FlowError(f"{path} does not exist; give a file with x,y in each line") from None
     except (OSError, UnicodeDecodeError, csv.Error) as err:
         raise FlowError(f"{path} cannot be read as CSV ({err})") from None
     if rows and [name.strip().lower() for name in rows[0][:2]] == ["x", "y"]:

@@ -23,7 +23,7 @@ from gmaflow.errors import DatasetError, FlowFileError, suggest
 from gmaflow.io import FlowArrays, is_clip, list_flows, open_clip
 from gmaflow.io.clips import read_xy_members
 from gmaflow.io.flow_files import known_part
-from gmaflow.io.paths import PathLike
+from gmaflow.io.paths import PARTIAL, PathLike
 from gmaflow.io.tar_shard import ShardSample, list_samples, read_member
 
 
@@ -115,7 +115,12 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
     def __init__(self, shards: PathLike | Sequence[PathLike], *, seed: int | None = None) -> None:
         if isinstance(shards, str | os.PathLike):
             given = Path(shards)
-            paths = [given] if given.is_file() else sorted(given.rglob("*.tar"))
+            below = (
+                path
+                for path in sorted(given.rglob("*.tar"))
+                if PARTIAL not in path.relative_to(given).parts
+            )
+            paths = [given] if given.is_file() else list(below)
         else:
             paths = [Path(path) for path in shards]
         if not paths:
@@ -143,15 +148,21 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
 
 
 def find_clips(root: Path) -> list[Path]:
-    """Find the clips below a folder, in order; hidden files are left out."""
+    """Find the clips below a folder, in order.
+
+    Hidden files, and what a batch job has not finished, are left out. A folder next to a clip of
+    the same name holds its pictures.
+    """
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder; give a folder of clips")
     found: list[Path] = []
+    names: set[Path] = set()
     for folder, below, files in os.walk(root):
-        below[:] = sorted(name for name in below if not name.startswith("."))
+        below[:] = sorted(name for name in below if name != PARTIAL and not name.startswith("."))
         clips = [Path(folder, name) for name in sorted(files) if is_clip(name)]
         found += [path for path in clips if not path.name.startswith(".")]
-        if not clips and files and _holds_flow(Path(folder)):
+        names.update(_without_suffix(path) for path in clips)
+        if not clips and files and Path(folder) not in names and _holds_flow(Path(folder)):
             found.append(Path(folder))
     return found
 

@@ -9,7 +9,7 @@ from statistics import median_low
 from gmaflow.errors import FlowError, FlowFileError, ImageError
 from gmaflow.io.flow_files import FLOW_SUFFIXES, KITTI_ENDING
 from gmaflow.io.images import IMAGE_SUFFIXES
-from gmaflow.io.paths import PathLike, is_xy, xy_paths
+from gmaflow.io.paths import OCCLUSION_ENDING, PathLike, is_xy, xy_paths
 
 
 def list_images(folder: PathLike) -> list[Path]:
@@ -25,15 +25,19 @@ def list_flows(folder: PathLike) -> list[Path]:
     """List the flow files of a folder, flow2 before flow10; hidden files are left out.
 
     A .png counts only if there are no other flow files, or if it ends in .kitti.png: next to other
-    flow files it is a picture. Of a pair of JPEGs, the x file is listed; other JPEGs are not.
+    flow files it is a picture. Of a pair of JPEGs, the x file is listed; other JPEGs are not. The
+    occlusion of a batch job is left out.
     """
-    flows = _list_files(
+    files = _list_files(
         folder,
         FLOW_SUFFIXES,
         what="flow files",
         error=FlowFileError,
         also=lambda path: is_xy(path) and path == xy_paths(path)[0],
     )
+    flows = [path for path in files if not path.name.lower().endswith(OCCLUSION_ENDING)]
+    if not flows:
+        raise FlowFileError(f"{folder} holds occlusion but no flow files; give a folder of flow")
     sure = [
         path
         for path in flows

@@ -15,6 +15,10 @@ PathLike = str | os.PathLike[str]
 
 CLIP_SUFFIXES = frozenset({".h5", ".tar"})
 """Clips in one file. A clip without suffix is a folder."""
+PARTIAL = "_partial"
+"""The folder of a batch job's unfinished files."""
+OCCLUSION_ENDING = ".occlusion.npz"
+"""Files of a batch job that hold no flow."""
 XY_ENDING = "flow_x_*.jpg"
 """The name of the x file of a pair of JPEGs; `*` stands for the frame."""
 _XY_NAME = re.compile(r"((?:.*[._-])?flow_)[xy]([._-].*)?(\.[jJ][pP][eE]?[gG])", re.DOTALL)

@@ -103,15 +103,16 @@ def _heads(
     tints: list[tuple[int, ...]],
     unit: float,
 ) -> None:
-    """Draw the points themselves: a dot where visible, a faint ring where hidden."""
+    """Draw the points themselves: a dot where visible, a ring where hidden."""
     for k in np.flatnonzero(np.isfinite(places).all(axis=1)):
         x, y = places[k]
-        radius = 1.9 * unit
+        radius = (1.9 if visible[k] else 2.4) * unit  # room for the last dot of a trail
         box = [x - radius, y - radius, x + radius, y + radius]
+        rim = unit * 0.5  # dark, so that points are seen on bright images, too
+        edge = [x - radius - rim, y - radius - rim, x + radius + rim, y + radius + rim]
         if visible[k]:
-            edge = [x - radius - unit * 0.5, y - radius - unit * 0.5]
-            edge += [x + radius + unit * 0.5, y + radius + unit * 0.5]
             draw.ellipse(edge, fill=(*INK, 160))
             draw.ellipse(box, fill=(*tints[k], 255))
         else:
-            draw.ellipse(box, outline=(*tints[k], 150), width=max(1, round(0.6 * unit)))
+            draw.ellipse(edge, outline=(*INK, 160), width=max(1, round(1.8 * unit)))
+            draw.ellipse(box, outline=(*tints[k], 255), width=max(1, round(0.8 * unit)))
