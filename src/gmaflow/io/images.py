@@ -392,7 +392,7 @@ def check_image(image: npt.NDArray[Any]) -> None:
         )
 
 
-def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
+def check_flow(flow: object, *, name: str = "flow") -> None:
     """Refuse anything but (height, width, 2), such as a flow with its channels first."""
     if not isinstance(flow, np.ndarray):
         raise FlowError(f"got a {name} of type {type(flow).__name__}; give a numpy array")

@@ -159,7 +159,8 @@ def as_bytes(amount: str | int | float) -> float:
         raise FlowError(
             f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
         )
-    if not found[2] and number < 1e6:
+    # A small number is meant in another unit; a text is, up to a million.
+    if not found[2] and number < (1e6 if isinstance(amount, str) else 1e3):
         given = str(amount).strip()
         raise FlowError(f"{given} means bytes; give a unit, such as {given}GB")
     return number * (_BINARY if found[3] else _UNITS)[found[2]]
