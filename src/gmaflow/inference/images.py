@@ -221,7 +221,8 @@ class Padding:
         """
         as_padding_kind(kind)
         for side in (height, width):
-            if not isinstance(side, Integral) or side < 1:
+            # torch.export leaves a side open, as a SymInt.
+            if not isinstance(side, torch.SymInt) and (not isinstance(side, Integral) or side < 1):
                 raise ImageError(f"an image of {height!r}x{width!r} cannot be padded; use its size")
         rows, columns = -height % STRIDE, -width % STRIDE
         top = 0 if kind == "kitti" else rows // 2
