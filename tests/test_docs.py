@@ -60,6 +60,12 @@ def test_the_first_commands_of_the_readme_can_be_pasted_in_order(
     }
 
 
+def test_the_readme_says_how_to_download_less() -> None:
+    readme = " ".join((PAGE.parent.parent / "README.md").read_text("utf-8").split())
+    assert "install the CPU build of PyTorch first" in readme
+    assert "`git clone --depth 1`" in readme
+
+
 def test_every_name_that_a_page_imports_is_there() -> None:
     for page in sorted(PAGE.parent.glob("*.md")):
         for line in re.findall(r"^ *(from gmaflow.* import .*)$", page.read_text("utf-8"), re.M):

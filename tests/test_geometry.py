@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmaflow.errors import FlowError
-from gmaflow.geometry import compose, distance_to, hole_depths, leaves_frame, warp
+from gmaflow.geometry import compose, distance_to, hole_depths, leaves_frame, sample, warp
 from gmaflow.training import loss as training_loss
 from tests.evaluation import plain
 
@@ -100,3 +100,22 @@ def test_what_cannot_be_warped_is_refused() -> None:
         unwrap(warp)("a.png", image[:, :2])
     with pytest.raises(FlowError, match="of the image's size"):
         unwrap(warp)(image, torch.zeros(1, 2, 10, 30))
+
+
+def test_points_are_sampled_between_pixels() -> None:
+    x, y = torch.meshgrid(torch.arange(30.0), torch.arange(20.0), indexing="xy")
+    image = torch.stack([x, y])[None].double()
+    points = torch.tensor([[[3.25, 4.5], [28.9, 0.0], [-5.0, 50.0]]], dtype=torch.float64)
+    found = sample(image, points)
+    expected = torch.tensor([[3.25, 28.9, 0.0], [4.5, 0.0, 19.0]], dtype=torch.float64)
+    torch.testing.assert_close(found[0], expected)  # beyond the border, its nearest pixel
+    on_a_grid = sample(image, points.reshape(1, 3, 1, 2))
+    assert on_a_grid.shape == (1, 2, 3, 1)
+    assert torch.autograd.gradcheck(
+        sample, (image[..., :3, :4].clone().requires_grad_(), points[:, :1].requires_grad_())
+    )
+
+
+def test_points_have_two_coordinates() -> None:
+    with pytest.raises(FlowError, match=r"use points \[b, \.\.\., 2\]"):
+        unwrap(sample)(torch.rand(1, 3, 20, 30), torch.rand(1, 5, 3))

@@ -1,5 +1,6 @@
 """The promised names are there, and importing them is cheap and changes nothing."""
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -90,3 +91,88 @@ def test_heavy_things_load_late() -> None:
         "print(sorted(late & set(sys.modules)))"
     )
     assert run(program) == "[]\n"
+
+
+MISTAKES = {
+    "flow.warp('b.png')": "the second frame is of type str",
+    "flow.mean_error('truth.flo')": "the truth is of type str",
+    "flow.mean_error(Flow(flow.array * np.nan))": "no valid pixels",
+    "Flow([[1, 2]])": "of type list",
+    "Flow(flow.array.astype(complex))": "got a flow of complex",
+    "Flow(flow.array[:0])": "empty",
+    "Flow(flow.array, valid=np.ones((32, 40), np.uint8))": "valid is uint8; use an array of bool",
+    "Flow(flow.array, valid=[True])": "valid is of type list",
+    "flow.camera(ignore=np.zeros((32, 40), np.uint8))": "ignore is uint8; use an array of bool",
+    "flow.camera(ignore='mask.png')": "ignore is of type str",
+    "flow.picture(max_length='3')": "max_length is '3'",
+    "flow.save(None)": "a path of type NoneType",
+    r"flow.save('a\0.flo')": "null byte",
+    "flow.save('flow_x.jpg', bound='20')": "a bound of 20 pixels",
+    "gmaflow.read_flow(5)": "a path of type int",
+    "gmaflow.flow_to_image(flow)": "of type Flow; give a numpy array",
+    "estimator(images, images)": "for tensors use `FlowEstimator.batch`",
+    "estimator.batch(images.to('meta'), images.to('meta'))": "dense tensor",
+    "estimator.batch(images.to_sparse(), images)": "dense tensor",
+    "estimator.consecutive([np.zeros((32, 40, 3), np.uint8)])": "at least two",
+    "estimator.consecutive(None)": "the frames are of type NoneType",
+    "list(estimator.track([array, array], points='x'))": "the points are not numbers",
+    "gma.attention(array, (1, 2))": "give x and y of each",
+    "gma.attention(array, 'x')": "give x and y of each",
+    "gmaflow.FlowEstimator(checkpoint, iters=True)": "iters is True",
+    "gmaflow.FlowEstimator(checkpoint, max_memory=1)": "1 means bytes",
+    "gmaflow.FlowEstimator(model=5)": "no model is called 5",
+    "gmaflow.FlowEstimator.from_pretrained(None)": "a path of type NoneType",
+    "network(255 * images, images)": "values from 0 to 2",
+    "network(2 * images - 1, images)": "values from -1 to 1; scale them to 0..1",
+    "network(images * float('nan'), images)": "contain NaN",
+    "network(images.byte(), images.byte())": "divide by 255",
+    "network(images[:0], images[:0])": "empty",
+    "network(images, images, iters=0)": "iters is 0",
+    "network(array, array)": "not (32, 40, 3)",
+    "gmaflow.FlowNetwork('gma')": "give a config, such as MODELS['gma']",
+    "gmaflow.save_checkpoint('a.safetensors', network)": "a FlowNetwork cannot be saved",
+    "gmaflow.warp(images[..., :0, :], flows[..., :0, :])": "empty",
+    "gmaflow.warp(images, flows.to('meta'))": "put both on one device",
+    "gmaflow.sample(images, images)": "use points [b, ..., 2]",
+    "gmaflow.compose(flow.array, flow.array)": "the first flow is ndarray",
+    "gmaflow.compose(flows, flows[..., :8])": "use two flows [b, 2, h, w] of one size",
+    "gmaflow.Padding.to_stride(0, 8)": "cannot be padded",
+    "gmaflow.Padding.to_stride('5', 8)": "cannot be padded",
+    "gmaflow.Padding.to_stride(61, 90).pad(array)": "use a tensor",
+}
+
+
+def test_what_a_caller_does_wrong_is_a_flow_error(tmp_path: Path) -> None:
+    """In a process of its own, without the checks of annotations that the tests install."""
+    program = (
+        "import json, sys\n"
+        "import numpy as np, torch, gmaflow\n"
+        "from gmaflow import Checkpoint, Flow, FlowNetwork, MODELS\n"
+        "def made(name):\n"
+        "    network = FlowNetwork(MODELS[name]).eval()\n"
+        "    return Checkpoint(config=network.config, tensors=network.state_dict())\n"
+        "checkpoint = made('raft-small')\n"
+        "network = checkpoint.build()\n"
+        "estimator = gmaflow.FlowEstimator(checkpoint, iters=1, device='cpu')\n"
+        "gma = gmaflow.FlowEstimator(made('gma'), iters=1, device='cpu')\n"
+        "flow = Flow(np.ones((32, 40, 2), np.float32))\n"
+        "array, images = np.zeros((32, 40, 3), np.uint8), torch.zeros(1, 3, 32, 40)\n"
+        "images[..., :20], flows = 1, torch.zeros(1, 2, 32, 40)\n"
+        "for mistake, told in json.load(sys.stdin).items():\n"
+        "    try:\n"
+        "        eval(mistake)\n"
+        "        print(mistake, 'is accepted')\n"
+        "    except Exception as err:\n"
+        "        if not isinstance(err, gmaflow.FlowError) or told not in str(err):\n"
+        "            print(mistake, type(err), err)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(MISTAKES),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []

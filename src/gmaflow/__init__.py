@@ -17,6 +17,7 @@ from gmaflow.version import __version__
 if TYPE_CHECKING:
     from gmaflow.errors import FlowError as FlowError
     from gmaflow.geometry import compose as compose
+    from gmaflow.geometry import sample as sample
     from gmaflow.geometry import warp as warp
     from gmaflow.inference import BidirectionalFlow as BidirectionalFlow
     from gmaflow.inference import Flow as Flow
@@ -47,6 +48,7 @@ _HOMES = {
     "flow_to_image": "gmaflow.viz",
     "load_checkpoint": "gmaflow.weights",
     "read_flow": "gmaflow.inference",
+    "sample": "gmaflow.geometry",
     "save_checkpoint": "gmaflow.weights",
     "warp": "gmaflow.geometry",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "flow_to_image",
     "load_checkpoint",
     "read_flow",
+    "sample",
     "save_checkpoint",
     "warp",
 ]

@@ -68,6 +68,44 @@ def distance_to(mask: Bool[Tensor, "n h w"], limit: int) -> Float[Tensor, "n h w
     return nearest.clamp_max(limit * limit).float().sqrt()
 
 
+def sample(
+    image: Float[Tensor, "b c h w"], points: Float[Tensor, "b *n 2"]
+) -> Float[Tensor, "b c *n"]:
+    """Sample images at points (x, y) in pixels, bilinearly; beyond the border, its nearest pixel.
+
+    It is differentiable in both arguments.
+    """
+    check_float_tensor("image", image, "[b, channels, h, w]", dims=4)
+    if not image.shape[-1] * image.shape[-2]:
+        raise FlowError(f"the image is {tuple(image.shape)}, which is empty")
+    check_float_tensor("tensor of points", points, "[b, ..., 2], x before y")
+    if points.ndim < 2 or len(points) != len(image) or points.shape[-1] != 2:
+        raise FlowError(
+            f"the points are {tuple(points.shape)} and the image {tuple(image.shape)}; use points "
+            "[b, ..., 2], x before y"
+        )
+    if points.device != image.device:
+        raise FlowError(
+            f"the points or the flow are on {points.device} and the image on {image.device}; put "
+            "both on one device"
+        )
+    height, width = image.shape[-2:]
+    x, y = points.flatten(1, -2)[:, None].unbind(dim=-1)
+    grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
+    found = F.grid_sample(image, grid.to(image.dtype), padding_mode="border", align_corners=False)
+    return found[:, :, 0].unflatten(2, points.shape[1:-1])
+
+
+def check_float_tensor(name: str, value: object, wanted: str, *, dims: int | None = None) -> None:
+    """Raise a `FlowError` unless a value is a tensor of floats, of so many dimensions."""
+    if not isinstance(value, Tensor):
+        raise FlowError(f"the {name} is {type(value).__name__}; use a float tensor {wanted}")
+    if not value.is_floating_point() or dims not in (None, value.ndim):
+        raise FlowError(
+            f"the {name} is {tuple(value.shape)} of {value.dtype}; use a float tensor {wanted}"
+        )
+
+
 def warp(
     image: Float[Tensor, "b c h w"], flow: Float[Tensor, "b 2 h w"]
 ) -> Float[Tensor, "b c h w"]:
@@ -76,10 +114,8 @@ def warp(
     With the second frames and the flow from first to second, this is the first frames as far as
     they are visible. It is differentiable in both arguments.
     """
-    for name, value in (("image", image), ("flow", flow)):
-        if not isinstance(value, Tensor) or value.ndim != 4 or not value.is_floating_point():
-            found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise FlowError(f"the {name} is {found}; use a float tensor [b, channels, h, w]")
+    check_float_tensor("image", image, "[b, channels, h, w]", dims=4)
+    check_float_tensor("flow", flow, "[b, 2, h, w]", dims=4)
     batch, _, height, width = image.shape
     if flow.shape != (batch, 2, height, width):
         raise FlowError(
@@ -88,13 +124,18 @@ def warp(
         )
     columns = torch.arange(width, device=flow.device, dtype=flow.dtype)
     rows = torch.arange(height, device=flow.device, dtype=flow.dtype)[:, None]
-    x, y = columns + flow[:, 0], rows + flow[:, 1]
-    grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
-    return F.grid_sample(image, grid.to(image.dtype), padding_mode="border", align_corners=False)
+    return sample(image, torch.stack([columns + flow[:, 0], rows + flow[:, 1]], dim=-1))
 
 
 def compose(
     flow_ab: Float[Tensor, "b 2 h w"], flow_bc: Float[Tensor, "b 2 h w"]
 ) -> Float[Tensor, "b 2 h w"]:
     """Return the flow from a to c, by following a to b and then b to c."""
+    check_float_tensor("first flow", flow_ab, "[b, 2, h, w]", dims=4)
+    check_float_tensor("second flow", flow_bc, "[b, 2, h, w]", dims=4)
+    if flow_ab.shape != flow_bc.shape or flow_ab.shape[1] != 2:
+        raise FlowError(
+            f"the flows are {tuple(flow_ab.shape)} and {tuple(flow_bc.shape)}; use two flows "
+            "[b, 2, h, w] of one size"
+        )
     return flow_ab + warp(flow_bc, flow_ab)

@@ -79,3 +79,26 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
 def test_an_interrupt_says_what_is_kept() -> None:
     with pytest.raises(KeyboardInterrupt, match="continues"), progress_bar("x", kept="continues"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("flow", "a.png", "b.png", "-o"), "-o/--output needs a value; see gmaflow flow --help"),
+        (("flow", "a.png", "b.png", "-o", "x.png", "--iters"), "--iters needs a value; see "),
+        (("flow", "a.png", "--format", "foo"), "--format foo is not known; did you mean flo?"),
+        (("video", "--show", "xyz"), "--show xyz is not known; there are arrows, flow, moving, "),
+        (("convert", "x.flo"), "-o PATH is missing; see gmaflow convert --help"),
+        (("compare", "gma"), "-o FOLDER and --data NAME are missing; see gmaflow compare --help"),
+        (("weights", "show"), "FILE is missing; see gmaflow weights show --help"),
+    ],
+)
+@pytest.mark.parametrize("columns", ["40", "200"])
+def test_a_misused_option_is_a_sentence(
+    args: tuple[str, ...], told: str, columns: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    ended = run(*args)
+    assert ended.code == 2
+    assert ended.err.startswith(f"gmaflow: {told}")
+    assert ended.err.count("\n") == 1

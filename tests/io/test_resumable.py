@@ -62,7 +62,7 @@ def test_the_same_settings_match(record: ResultRecord) -> None:
     ("now", "complaint"),
     [
         ({**SETTINGS, "iters": 3}, "was started with iters 12, not 3;"),
-        ({"verb": "flow", "size": (96, 128)}, "was started with iters 12, not without;"),
+        ({"verb": "flow", "size": (96, 128)}, "was started with --iters 12, not without;"),
         ({**SETTINGS, "end": 1.5}, "was started without --end, not with --end 1.5;"),
         ({**SETTINGS, "legend": True}, "was started without --legend;"),
         ({**SETTINGS, "size": (96, 96)}, r"was started with size \[96, 128\], not \[96, 96\];"),

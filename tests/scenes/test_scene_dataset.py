@@ -198,5 +198,5 @@ def test_a_clip_is_a_scene_of_many_frames_with_tracks(
     assert not check_dataset("sintel", tmp_path).complete
     assert write_dataset(renderer, tmp_path, start=5, count=2, frames=3, resume=True) == 1
     assert contents(tmp_path) == before
-    with pytest.raises(OutputError, match="with frames 3, not without"):
+    with pytest.raises(OutputError, match="with --frames 3, not without"):
         write_dataset(renderer, tmp_path, start=5, count=2, resume=True)

@@ -8,6 +8,7 @@ from gmaflow.errors import FlowError
 from gmaflow.inference.engine import as_backend
 from gmaflow.model import FlowNetwork
 from gmaflow.serving.models import ModelRegistry
+from gmaflow.weights import DEFAULT_MODEL
 
 
 def test_a_model_runs_where_and_how_it_was_asked_for(weight_files: tuple[str, str]) -> None:
@@ -25,6 +26,10 @@ def test_shipped_weights_come_after_given_ones(weight_files: tuple[str, str]) ->
     assert names[:2] == ["small", "attentive"]
     assert {"gma", "raft"} <= set(names)
     assert [model.default for model in models.models()] == [True, *[False] * (len(names) - 1)]
+
+
+def test_the_default_is_that_of_the_command_line() -> None:
+    assert ModelRegistry(device="cpu").default == DEFAULT_MODEL
 
 
 def test_two_files_of_one_name_are_refused(weight_files: tuple[str, str], tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
         raw = bytearray(intact)
         raw[place] ^= 1 << place % 8
         path.write_bytes(raw)
-        with pytest.raises(TrainingError, match="none of 1 checkpoints can be read"):
+        with pytest.raises(TrainingError, match="no checkpoint of 1 can be read"):
             Checkpoints(tmp_path).newest()
 
 
@@ -270,9 +270,16 @@ def test_a_schedule_that_would_go_back_cannot_be_extended(
 def test_nothing_to_go_on_from_is_said(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="has no run to resume"):
         train(CONFIG, options(tmp_path / "run", resume=True))
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.json").write_text(to_json(CONFIG))
-    with pytest.raises(TrainingError, match="no checkpoint; start again with --overwrite"):
-        train(CONFIG, options(tmp_path, resume=True))
+    done = train(CONFIG, replace(options(tmp_path, resume=True), quiet=False))
+    assert done.steps == 6
+    assert "no checkpoint yet and starts from the beginning" in capsys.readouterr().err
+    assert same(last_state(whole).tensors, last_state(tmp_path).tensors)
 
 
 def test_a_finished_run_has_nothing_left_to_do(whole: Path) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import FlowError, OutputError, printable, say
+from gmaflow.errors import FlowError, OutputError, printable, say, suggest
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -390,9 +390,10 @@ def parse(
             **more,
         )
 
+    boxed = StringIO()
     try:
         # tyro would draw a box around errors of our options, and exit.
-        with redirect_stderr(StringIO()):
+        with redirect_stderr(boxed):
             return cast(Options, read(args))
     except SystemExit as end:
         if not end.code:
@@ -407,6 +408,7 @@ def parse(
                 raise refused from None
             refused = refused.__context__
     refuse_unknown_option(read, args, verb)
+    refuse_misused_option(boxed.getvalue(), verb)
     return cast(Options, read(args))  # again, to show the error of tyro itself
 
 
@@ -426,6 +428,24 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+
+
+def refuse_misused_option(boxed: str, verb: str) -> None:
+    """Say in a sentence what tyro says in a box; nothing if tyro says something else."""
+    # Without the frame, which is missing where it cannot be shown, and what is below the line.
+    boxed = re.split("^  [-─]{3}", boxed.replace("│", " "), maxsplit=1, flags=re.MULTILINE)[0]
+    text = " ".join(boxed.split())
+    if found := re.search("Missing value for argument '(.+?)'", text):
+        raise FlowError(f"{found[1]} needs a value; see gmaflow {verb} --help")
+    if found := re.search(r"invalid choice '(.*?)' for argument '(.+?)'.*?one of \((.+?)\)", text):
+        value, option, choices = found.groups()
+        known = sorted(re.findall("'(.+?)'", choices))
+        raise FlowError(f"{option} {value} is not known; {suggest(value, known)}")
+    # Names are indented by six, their help by more. Of -o PATH, --output PATH the first is shown.
+    missing = [line.strip() for line in re.findall(r"^ {6}(\S[^,\n]*)", boxed, re.MULTILINE)]
+    if missing and "Missing from gmaflow" in text:
+        are = "is" if len(missing) == 1 else "are"
+        raise FlowError(f"{' and '.join(missing)} {are} missing; see gmaflow {verb} --help")
 
 
 def run_action(

@@ -135,8 +135,8 @@ class VideoOptions(Reporting):
     the number of the frame whose motion it is."""
     footage: Footage = field(default_factory=FootageOptions)
     scale: float = 1.0
-    """Resize frames first: 0.5 is much faster but less accurate, and where the flow is wrong more
-    pixels count as hidden. The flow is in pixels of the resized frames."""
+    """Resize frames first: 0.5 is much faster but less accurate. The flow is in pixels of the
+    resized frames."""
     max_length: Annotated[float | None, tyro.conf.arg(metavar="PX")] = None
     """Length at which colours are full; by default from pairs spread over the video."""
     bound: Bound = USUAL_BOUND
@@ -317,6 +317,7 @@ def work_through(
         max_length=output.scale or 1.0,
         legend=options.legend,
         masks=masks,
+        scale=options.scale,
     )
 
     def finish(step: "VideoStep") -> None:
@@ -578,6 +579,7 @@ def draw_step(
     max_length: float,
     legend: bool = False,
     masks: MaskReader | None = None,
+    scale: float = 1.0,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
@@ -603,5 +605,9 @@ def draw_step(
     if camera is not None:
         return viz.moving_overlay(image, camera.moving)
     if both is not None:
+        if scale < 1:
+            from gmaflow.inference.visibility import combine
+
+            both = combine(both.forward, both.backward, scale=scale)
         return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
     return image

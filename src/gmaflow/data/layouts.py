@@ -439,7 +439,7 @@ def list_folder(cache: DirectoryCache, root: Path, _split: str, _pass: str) -> I
 def no_flow_files(folder: PathLike) -> DatasetError:
     """Return the error for a folder of frames without flow."""
     return DatasetError(
-        f"no flow files found in {folder}; put NAME.flo (.pfm, .npy ...) beside NAME.png, or "
+        f"no flow files found in {folder}; put NAME.flo (.pfm, .npy ...) next to NAME.png, or "
         "flow/NAME.png in KITTI's format"
     )
 

@@ -300,7 +300,7 @@ def check_iters(iters: Iterations) -> tuple[int, float | None]:
     """Return the largest number of refinements, and the change at which they stop."""
     if iters == "auto":
         return MOST, SETTLED
-    if not isinstance(iters, Integral) or iters < 1:
+    if isinstance(iters, bool) or not isinstance(iters, Integral) or iters < 1:
         raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual), or auto")
     if iters > MOST_ITERS:
         raise FlowError(f"iters is {iters}; use at most {MOST_ITERS} (12 is usual)")
@@ -346,7 +346,13 @@ class FrameAttention:
 
         Heads are averaged.
         """
-        for x, y in points:
+        try:
+            array = np.asarray(points, dtype=np.float64).reshape(len(points), 2)
+        except (ValueError, TypeError):
+            raise FlowError(
+                f"the points are {points!r}; give x and y of each, such as [(120, 80)]"
+            ) from None
+        for x, y in array:
             if not (0 <= x <= self.width - 1 and 0 <= y <= self.height - 1):
                 raise FlowError(
                     f"point {x:g},{y:g} is outside the image; x goes to {self.width - 1}, y to "
@@ -355,7 +361,7 @@ class FrameAttention:
         columns = (self.padding.left + self.width + self.padding.right) // STRIDE
         flat = [
             int(y + self.padding.top) // STRIDE * columns + int(x + self.padding.left) // STRIDE
-            for x, y in points
+            for x, y in array
         ]
         with computing(self.device, (1, 3, self.height, self.width)):
             rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))

@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gmaflow.errors import FlowError, WeightsError, counted
+from gmaflow.errors import FlowError, ImageError, WeightsError, counted
 from gmaflow.inference.engine import (
     Backend,
     BatchEstimate,
@@ -353,7 +353,9 @@ class FlowEstimator:
         Raises:
             FlowError: An image cannot be read or used, or they differ in size.
         """
-        arrays = [load_image(image) for image in images]
+        arrays = [load_image(image) for image in each_image(images)]
+        if len(arrays) < 2:
+            raise ImageError(f"there are {len(arrays)} images; flow needs at least two")
         for array in arrays[1:]:
             check_pair(arrays[0], array)
         padding = self._padding(arrays[0])

@@ -56,9 +56,10 @@ class Flow:
     """How many refinements it took; None if it was not estimated here."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.array, np.ndarray):
-            raise FlowError(f"the flow is of type {type(self.array).__name__}; use a numpy array")
         check_flow(self.array)
+        if not self.array.size:
+            raise FlowError(f"the flow has the shape {self.array.shape}, which is empty")
+        check_mask("valid", self.valid)
         check_same_size({"the flow": self.array, "its valid": self.valid})
 
     def __repr__(self) -> str:
@@ -143,11 +144,13 @@ class Flow:
         check_same_size({"the flow": self.array, "the truth": truth.array})
         if self.backward != truth.backward:
             raise FlowError("the truth has the opposite direction; use that of this direction")
-        error = np.linalg.norm(self.array - truth.array, axis=2)
-        known = error if truth.valid is None else error[truth.valid]
-        if not known.size:
+        known = np.isfinite(truth.array).all(axis=2)
+        if truth.valid is not None:
+            known &= truth.valid
+        if not known.any():
             raise FlowError("the truth has no valid pixels; use another")
-        return float(known.mean())
+        error = np.linalg.norm(self.array - truth.array, axis=2)
+        return float(error[known].mean())
 
     def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
         """Find the motion of the camera, what it leaves of the flow, and what moves by itself.
@@ -180,6 +183,14 @@ class Flow:
             mean_y=float(vectors[:, 1].mean()),
             valid_share=float(known.mean()),
         )
+
+
+def check_mask(name: str, mask: object) -> None:
+    """Refuse a mask that is not an array of bool."""
+    if mask is None or (isinstance(mask, np.ndarray) and mask.dtype == bool):
+        return
+    what = mask.dtype if isinstance(mask, np.ndarray) else f"of type {type(mask).__name__}"
+    raise FlowError(f"{name} is {what}; use an array of bool, height x width")
 
 
 def read_flow(path: str | Path) -> Flow:
@@ -246,6 +257,7 @@ def _pixel_weights(
     ignore: Bool[np.ndarray, "h w"] | None,
 ) -> Float32[np.ndarray, "h w"]:
     """Return how much each pixel counts: not at all if it is ignored or not valid."""
+    check_mask("ignore", ignore)
     check_same_size({"the flow": flow.array, "the mask": ignore}, remedy="give a mask of its size")
     weight = np.ones(flow.shape[:2], np.float32) if confidence is None else confidence
     for unused in (ignore, None if flow.valid is None else ~flow.valid):

@@ -6,6 +6,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
@@ -139,16 +140,19 @@ def to_tensors(
     return images.to(device).permute(0, 3, 1, 2).float().div_(255)
 
 
+def check_batch(images: Tensor) -> None:
+    """Refuse what is not a batch of float images."""
+    if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
+        what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+        raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
+    if not images.is_floating_point():
+        raise ImageError(f"a batch of images is float in 0..1, not {images.dtype}: divide by 255")
+
+
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
-    for image in (image1, image2):
-        if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
-            what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
-            raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
-        if not image.is_floating_point():
-            raise ImageError(
-                f"a batch of images is float in 0..1, not {image.dtype}: divide by 255"
-            )
+    check_batch(image1)
+    check_batch(image2)
     if image1.shape != image2.shape:
         raise ImageError(
             f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
@@ -161,6 +165,8 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
     if len(image1) == 0:
         raise ImageError("the batches are empty; use at least one pair")
+    if image1.is_meta or torch.strided != image1.layout or torch.strided != image2.layout:
+        raise ImageError("a batch of images is a dense tensor with values; convert it first")
     # One transfer from the device: the caller waits for each.
     ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
     if any(map(math.isnan, ends)):
@@ -208,13 +214,25 @@ class Padding:
 
     @classmethod
     def of_kind(cls, kind: PaddingKind, height: int, width: int) -> "Padding":
-        """Pad to multiples of 8 on both sides; as published for KITTI, rows at the bottom only."""
+        """Pad to multiples of 8 on both sides; as published for KITTI, rows at the bottom only.
+
+        Raises:
+            FlowError: The kind is unknown, or a side is not a whole number above 0.
+        """
+        as_padding_kind(kind)
+        for side in (height, width):
+            # torch.export leaves a side open, as a SymInt.
+            if not isinstance(side, torch.SymInt) and (not isinstance(side, Integral) or side < 1):
+                raise ImageError(f"an image of {height!r}x{width!r} cannot be padded; use its size")
         rows, columns = -height % STRIDE, -width % STRIDE
         top = 0 if kind == "kitti" else rows // 2
         return cls(columns // 2, columns - columns // 2, top, rows - top)
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
         """Repeat the border outwards; images that fit are returned as they are."""
+        if not isinstance(images, Tensor) or images.ndim not in (3, 4):
+            what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+            raise ImageError(f"the images are {what}; use a tensor [b, channels, height, width]")
         sides = (self.left, self.right, self.top, self.bottom)
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 

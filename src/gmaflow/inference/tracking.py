@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gmaflow.errors import FlowError, ImageError, counted
-from gmaflow.geometry import outside_frame
+from gmaflow.geometry import outside_frame, sample
 from gmaflow.inference.engine import Watcher
 from gmaflow.inference.images import (
     Footage,
@@ -242,12 +241,12 @@ def find_points(
     def agreement(one: Float[Tensor, "k 2"], other: Float[Tensor, "k 2"]) -> Float[Tensor, " k"]:
         return 1 / (1 + (one - other).norm(dim=1) / unit)
 
-    position = source.position + sample(ahead, source.position)
-    evidence = agreement(position + sample(back, position), source.position)
+    position = source.position + _sample(ahead, source.position)
+    evidence = agreement(position + _sample(back, position), source.position)
     stepped = position
     if step is not None:
-        stepped = last.position + sample(step, last.position)
-        of_step = agreement(stepped + sample(back, stepped), source.position)
+        stepped = last.position + _sample(step, last.position)
+        of_step = agreement(stepped + _sample(back, stepped), source.position)
         parts = (evidence, of_step, agreement(position, stepped))
         better = of_step > evidence
         evidence = torch.stack([w * part for w, part in zip(EVIDENCE, parts, strict=True)]).sum(0)
@@ -277,12 +276,8 @@ def _hide(points: Points, ignored: Mask | None) -> Points:
     return points._replace(visible=points.visible & free, confidence=points.confidence * free)
 
 
-def sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> Float[Tensor, "k c"]:
-    """Sample a map at points, bilinearly; beyond the border, its nearest pixel."""
-    height, width = values.shape[-2:]
-    size = points.new_tensor([width, height])
-    grid = ((2 * points + 1) / size - 1)[None, None]
-    return F.grid_sample(values, grid, padding_mode="border", align_corners=False)[0, :, 0].T
+def _sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> Float[Tensor, "k c"]:
+    return sample(values, points[None])[0].T
 
 
 # --- Whole shots ---------------------------------------------------------------------------------
@@ -400,7 +395,10 @@ def check_points(points: ArrayLike | None, image: ImageArray) -> Float[np.ndarra
     height, width = image.shape[:2]
     if points is None:
         return grid_points(height, width, 1)
-    array = np.asarray(points, dtype=np.float32)
+    try:
+        array = np.asarray(points, dtype=np.float32)
+    except (ValueError, TypeError) as err:
+        raise FlowError(f"the points are not numbers ({err}); give x and y of each point") from None
     if array.size == 0:
         raise FlowError("there are no points to track; give at least one")
     if array.ndim != 2 or array.shape[1] != 2:

@@ -30,6 +30,7 @@ from gmaflow.io.images import (
 from gmaflow.io.paths import (
     XY_ENDING,
     PathLike,
+    as_path,
     atomic_write,
     is_xy,
     require_file,
@@ -94,10 +95,10 @@ def read_flow_arrays(path: PathLike) -> FlowArrays:
     Raises:
         FlowFileError: The file does not exist, is damaged, or is not a flow file.
     """
-    reader = _format_of(Path(path)).read
+    path = as_path(path, FlowFileError)
+    reader = _format_of(path).read
     for file in files_of(path):
         require_file(file, FlowFileError, "a flow file")
-    path = Path(path)
     try:
         return reader(path)
     except (OSError, MemoryError) as err:
@@ -133,7 +134,7 @@ def write_flow(
         FlowFileError: The format is unknown, or cannot hold this flow or the other arrays.
         OutputError: The place cannot be written to.
     """
-    path = Path(path)
+    path = as_path(path)
     writer = _format_of(path).write
     if beside:
         if path.suffix.lower() != ".npz":
@@ -158,7 +159,7 @@ def is_picture(path: PathLike) -> bool:
     A .png is a picture, unless its name ends in .kitti.png; a .jpg, unless it is a flow_x or
     flow_y.
     """
-    name = Path(path).name.lower()
+    name = as_path(path).name.lower()
     if name.endswith(KITTI_ENDING) or is_xy(name):
         return False
     return Path(name).suffix in PICTURE_SUFFIXES

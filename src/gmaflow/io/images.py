@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import SEEK_CUR, SEEK_END, BytesIO, IOBase
+from numbers import Real
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -18,7 +19,7 @@ from jaxtyping import Int, UInt8, UInt16
 
 from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError, OutputError
 from gmaflow.io.exr_header import MAGIC as EXR_MAGIC
-from gmaflow.io.paths import PathLike, atomic_write, require_file
+from gmaflow.io.paths import PathLike, as_path, atomic_write, require_file
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -248,7 +249,7 @@ def write_image(
     """
     from PIL import Image
 
-    path = Path(path)
+    path = as_path(path)
     encoder, options = _ENCODERS.get(path.suffix.lower(), ("", {}))
     if not encoder:
         raise OutputError(
@@ -278,6 +279,8 @@ def encode_png(image: UInt8[np.ndarray, "h w *channels"]) -> bytes:
 
 def check_picture(path: Path, image: np.ndarray, *, alpha: bool) -> None:
     """Refuse arrays that are not pictures, or whose alpha the format would drop."""
+    if not isinstance(image, np.ndarray):
+        raise OutputError(f"{path}: got a picture of type {type(image).__name__}; use an array")
     shaped = image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
     if image.dtype != np.uint8 or not shaped or 0 in image.shape:
         raise OutputError(
@@ -391,8 +394,12 @@ def check_image(image: npt.NDArray[Any]) -> None:
         )
 
 
-def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
+def check_flow(flow: object, *, name: str = "flow") -> None:
     """Refuse anything but (height, width, 2), such as a flow with its channels first."""
+    if not isinstance(flow, np.ndarray):
+        raise FlowError(f"got a {name} of type {type(flow).__name__}; give a numpy array")
+    if flow.dtype.kind not in "fiu":
+        raise FlowError(f"got a {name} of {flow.dtype}; give it as float32, in pixels")
     if flow.ndim != 3 or flow.shape[2] != 2:
         raise FlowError(
             f"got a {name} of shape {flow.shape}; give it as (height, width, 2), x before y"
@@ -401,8 +408,8 @@ def check_flow(flow: npt.NDArray[Any], *, name: str = "flow") -> None:
 
 def check_positive(name: str, value: float) -> None:
     """Refuse a scale that is zero, negative or not a number."""
-    if not (math.isfinite(value) and value > 0):
-        raise FlowError(f"{name} is {value}; give a number above 0, or omit it")
+    if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
+        raise FlowError(f"{name} is {value!r}; give a number above 0, or omit it")
 
 
 def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:

@@ -28,13 +28,21 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 they are."""
 
 
+def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
+    """Return a path; refuse what is none, and names that no file can have."""
+    if not isinstance(path, str | os.PathLike):
+        raise error(f"a path of type {type(path).__name__} was given; use a str or a Path")
+    if "\0" in str(path):
+        raise error(f"{str(path)!r} contains a null byte; give another name")
+    return Path(path)
+
+
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     """Refuse what is not a regular file; `what` is wanted, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
     """
-    text = os.fspath(path)
-    path = Path(path)
+    text, path = str(path), as_path(path, error)
     try:
         if path.is_file():
             return path
@@ -92,7 +100,7 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
     Raises:
         OutputError: The place cannot be written to, or the disk is full.
     """
-    path = Path(path)
+    path = as_path(path)
     _refuse_non_file(path)
     temporary = path.parent / f".{secrets.token_hex(8)}.partial{path.suffix}"
     try:

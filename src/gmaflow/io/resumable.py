@@ -179,7 +179,9 @@ def describe_difference(name: str, before: object, now: object) -> str:
         return f"{'with' if before else 'without'} {option}"
     if before is None:
         return f"without {option}, not with {option} {now}"
-    return f"with {name} {before}, not {'without' if now is None else now}"
+    if now is None:
+        return f"with {option} {before}, not without"
+    return f"with {name} {before}, not {now}"
 
 
 def is_finished(paths: Iterable[Path]) -> bool:

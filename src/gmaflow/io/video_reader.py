@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from gmaflow.errors import ImageError, ImageTooLargeError, counted
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import IMAGE_SUFFIXES, read_image, scale_image
-from gmaflow.io.paths import PathLike, require_file
+from gmaflow.io.paths import PathLike, as_path, require_file
 
 if TYPE_CHECKING:
     import av.container
@@ -106,7 +106,7 @@ class VideoReader:
             scale: Factor by which frames are resized; below 1 makes them smaller.
             fps: Frame rate of a folder of images.
         """
-        self.path = Path(path)
+        self.path = as_path(path, ImageError)
         self.problem: str | None = None
         if every < 1:
             raise ImageError(f"cannot take every {every} frames; give at least 1")

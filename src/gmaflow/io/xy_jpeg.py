@@ -5,9 +5,9 @@ motions are clipped. The bound stands in the comment of the JPEG. Files of other
 and are taken to use the usual 20 pixels.
 """
 
-import math
 import re
 from io import BytesIO
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +27,9 @@ _LARGEST_BOUND = 1e4
 
 def check_bound(bound: float) -> None:
     """Refuse a bound that is not a length in pixels."""
-    if not (math.isfinite(bound) and 0 < bound <= _LARGEST_BOUND):
+    if not (isinstance(bound, Real) and 0 < bound <= _LARGEST_BOUND):
         raise FlowError(
-            f"a bound of {bound:g} pixels is out of range; give a number above 0, usually 20"
+            f"a bound of {bound} pixels is out of range; give a number above 0, usually 20"
         )
 
 

@@ -132,5 +132,5 @@ def model_config(name: str) -> NetworkConfig:
         FlowError: There is no model of that name.
     """
     if name not in MODELS:
-        raise FlowError(f"no model is called {name!r}; {suggest(name, MODELS)}")
+        raise FlowError(f"no model is called {name!r}; {suggest(str(name), MODELS)}")
     return MODELS[name]

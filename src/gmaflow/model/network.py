@@ -4,6 +4,7 @@ Images are RGB in 0..1. Flow is in pixels, x right then y down, from the first i
 Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 8, W / 8.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
@@ -24,6 +25,10 @@ from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, p
 
 MIN_SIDE = 16
 """Smallest height and width: two cells of the 1/8 grid."""
+
+
+SLACK = 0.5
+"""How far values may lie outside 0..1 before another range must be meant."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class FlowNetwork(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
+        if not isinstance(config, NetworkConfig):
+            raise FlowError(f"got {config!r}; give a config, such as MODELS['gma']")
         self.config = config
         hidden, context = config.hidden_channels, config.context_channels
         motion = config.motion_channels
@@ -142,8 +149,15 @@ class FlowNetwork(nn.Module):
         """Estimate the flow from `image1` to `image2`.
 
         Images are RGB in 0..1, and their sides multiples of 8. Options are those of `match`.
+
+        Raises:
+            FlowError: The images have another shape, type or range of values.
         """
         check_images(image1, image2)
+        check_values(image1, image2)
+        iters = options.get("iters", 1)
+        if not isinstance(iters, int) or iters < 1:
+            raise FlowError(f"iters is {iters!r}; use a whole number from 1 on")
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
         return self.match(first, features2, all_iterations=all_iterations, **options)
@@ -309,16 +323,43 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 def check_images(image1: Tensor, image2: Tensor) -> None:
     """Raise a `FlowError` for images that the network does not accept."""
+    for image in (image1, image2):
+        if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
+            what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
+            raise FlowError(f"images are tensors [b, 3, height, width], not {what}")
+        if not image.is_floating_point():
+            raise FlowError(f"images are float in 0..1, not {image.dtype}: divide by 255")
+    if image1.device != image2.device:
+        raise FlowError(
+            f"the two images are on {image1.device} and {image2.device}; put both on one device"
+        )
     if image1.shape != image2.shape:
         raise FlowError(
             f"the two images must have the same shape, not {tuple(image1.shape)} and "
             f"{tuple(image2.shape)}"
         )
-    if image1.ndim != 4 or image1.shape[1] != 3:
-        raise FlowError(f"images are [b, 3, height, width], not {tuple(image1.shape)}")
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
         raise FlowError(
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )
+
+
+def check_values(image1: Tensor, image2: Tensor) -> None:
+    """Raise a `FlowError` for images in another range, such as 0..255 or -1..1, and for NaN.
+
+    Values a little outside 0..1 are accepted: noise and optimised images have them.
+    """
+    recording = image1.is_cuda and torch.cuda.is_current_stream_capturing()
+    if image1.is_meta or recording or torch.compiler.is_compiling():
+        return
+    images = torch.stack([image1.detach(), image2.detach()])
+    if not images.numel():
+        raise FlowError("the batches are empty; use at least one pair")
+    # One transfer from the device: the caller waits for each.
+    low, high = torch.stack(torch.aminmax(images)).tolist()
+    if math.isnan(low):
+        raise FlowError("the images contain NaN; replace those pixels first")
+    if low < -SLACK or high > 1 + SLACK:
+        raise FlowError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")

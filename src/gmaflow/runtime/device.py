@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from numbers import Real
 from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
 
@@ -147,7 +148,7 @@ def has_triton() -> bool:
 
 def as_bytes(amount: str | int | float) -> float:
     """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB."""
-    text = amount if isinstance(amount, str) else f"{amount:f}"  # 1e16 as digits
+    text = f"{amount:f}" if isinstance(amount, Real) else str(amount)  # 1e16 as digits
     found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
     try:
         number = float(found[1]) if found else 0.0
@@ -157,8 +158,10 @@ def as_bytes(amount: str | int | float) -> float:
         raise FlowError(
             f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
         )
-    if isinstance(amount, str) and not found[2] and number < 1e6:
-        raise FlowError(f"{amount.strip()} means bytes; give a unit, such as {amount.strip()}GB")
+    # A small number is meant in another unit; a text is, up to a million.
+    if not found[2] and number < (1e6 if isinstance(amount, str) else 1e3):
+        given = str(amount).strip()
+        raise FlowError(f"{given} means bytes; give a unit, such as {given}GB")
     return number * (_BINARY if found[3] else _UNITS)[found[2]]
 
 

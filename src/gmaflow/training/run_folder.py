@@ -109,9 +109,9 @@ class Checkpoints:
                 return read_state(path)
             except WeightsError as err:
                 log.warning("%s: %s; using the previous checkpoint", path, err)
-        found = f"none of {len(paths)} checkpoints can be read" if paths else "no checkpoint"
         raise TrainingError(
-            f"{self.folder}: {found}; start again with --overwrite, or in another folder"
+            f"{self.folder}: no checkpoint of {len(paths)} can be read; start again "
+            "with --overwrite, or in another folder"
         )
 
     def clear(self) -> None:

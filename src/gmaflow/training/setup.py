@@ -74,7 +74,9 @@ def prepare(
     """Check and build everything, then open the run's folder."""
     folder = RunFolder(options.output)
     folder.check(config, resume=options.resume, overwrite=options.overwrite)
-    state = folder.checkpoints.newest() if options.resume else None
+    state = None
+    if options.resume and folder.checkpoints.paths():
+        state = folder.checkpoints.newest()
     notes: list[str] = []
     if state is not None:
         config = replace(config, accumulate=config.accumulate or state.config.parts)
@@ -82,6 +84,8 @@ def prepare(
             notes.append(check_extension(state.step, state.config, config))
     else:
         config, notes = fit_into_memory(config, world, device)
+        if options.resume:
+            notes.append("the run has no checkpoint yet and starts from the beginning")
     network = make_network(config)
     recorded = is_recorded(options, device)
     try:

@@ -26,7 +26,7 @@ from torch import Tensor
 from gmaflow.errors import WeightsError, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.images import shape_text
-from gmaflow.io.paths import require_file
+from gmaflow.io.paths import as_path, require_file
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,12 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
     Raises:
         WeightsError: The suffix is neither of the two.
     """
-    path = Path(path)
+    path = as_path(path)
+    if not isinstance(checkpoint, Checkpoint):
+        raise WeightsError(
+            f"a {type(checkpoint).__name__} cannot be saved; use "
+            "Checkpoint(config=network.config, tensors=network.state_dict())"
+        )
     if path.suffix == ".safetensors":
         from safetensors.torch import save
 
@@ -416,8 +421,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def shipped_weights() -> dict[str, Path]:
-    """Return the files of the weights in the package, by name, which is that of a model."""
-    return {path.stem: path for path in sorted(SHIPPED_FOLDER.glob("*.safetensors"))}
+    """Return the files of the weights in the package by model, that of the default first."""
+    files = {path.stem: path for path in SHIPPED_FOLDER.glob("*.safetensors")}
+    return {name: files[name] for name in sorted(files, key=lambda n: (n != DEFAULT_MODEL, n))}
 
 
 def find_config(model: str | None) -> NetworkConfig | None:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 
 from gmaflow.errors import OutputError, WeightsError
-from gmaflow.io.paths import write_text
+from gmaflow.io.paths import as_path, write_text
 from gmaflow.version import __version__
 from gmaflow.weights.checkpoint import (
     Checkpoint,
@@ -73,7 +73,7 @@ def load_pretrained(
     local_files_only: bool = False,
 ) -> Checkpoint:
     """Load weights from a local folder, or else the Hub; see `FlowEstimator.from_pretrained`."""
-    if Path(name).is_dir():
+    if as_path(name, WeightsError).is_dir():
         return _load_folder(Path(name))
     repository = _repository_name(name)
     hub = _import_hub()
@@ -99,7 +99,7 @@ def save_pretrained(
     An existing README.md is kept: it may have been edited by hand. `name` is what the card's
     example loads; default: the name of the folder.
     """
-    folder = Path(folder)
+    folder = as_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
