@@ -156,3 +156,44 @@ def test_a_clip_that_ends_every_process_fails_and_no_other(
     (failed,) = [result for result in results if result.error]
     assert failed.clip.identifier == "bad"
     assert failed.error == "the process that worked on it was ended by signal 9, twice"
+
+
+def serve_from_the_second_start(*args: Any) -> None:  # noqa: ANN401
+    """A worker whose first process dies before it can take a clip."""
+    started = Path(args[2].url, "started")
+    if not started.exists():
+        started.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    serve_dying(*args)
+
+
+def serve_never(*_args: object) -> None:
+    """A worker that dies whenever it starts."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_while_it_starts_is_started_again(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_engine, "serve", serve_from_the_second_start)
+    good = [str(clips / f"{number:02d}") for number in range(3)]
+    pool = WorkerPool(BatchConfig(workers=1, device="cpu"), Destination(str(tmp_path)))
+    try:
+        replies = list(pool.run(iter(ClipList(good))))
+    finally:
+        pool.stop()
+    results = [reply for reply in replies if isinstance(reply, ClipResult)]
+    assert len(results) == 3
+    assert not any(result.error for result in results)
+
+
+def test_workers_that_cannot_start_end_the_job(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_engine, "serve", serve_never)
+    pool = WorkerPool(BatchConfig(workers=1, device="cpu"), Destination(str(tmp_path)))
+    try:
+        with pytest.raises(FlowError, match="was ended by signal 9 while it started, twice"):
+            list(pool.run(iter(ClipList([str(clips)]))))
+    finally:
+        pool.stop()

@@ -166,7 +166,8 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     data = f"folder:{write_pairs(tmp_path / 'pairs')}"
     config = replace(CONFIG, data=data, workers=0, steps=12)
     train(config, options(whole))
-    texts = json.loads(to_json(config)) | {"crop": "32x40", "validate_on": "scenes:mix"}
+    lists = {"crop": "32x40", "validate_on": "scenes:mix", "without": ""}
+    texts = json.loads(to_json(config)) | lists
     settings = [f"{key}={value}" for key, value in texts.items()]
     command = [sys.executable, "-m", "gmaflow", "train", "scenes-pretrain", *settings]
     command += [f"output={folder}", "device=cpu", "quiet=true"]

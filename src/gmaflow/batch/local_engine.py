@@ -132,6 +132,8 @@ class WorkerPool:
         self._workers: list[WorkerProcess] = []
         self._sharing: Counter[str] = Counter()
         """How many workers a device has."""
+        self._failed_starts = 0
+        """How many workers died while they started, since the last one that did start."""
 
     def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
         """Give out clips, and collect results and progress."""
@@ -192,6 +194,7 @@ class WorkerPool:
             return
         if reply is None:
             worker.started = True
+            self._failed_starts = 0
         elif isinstance(reply, str):
             raise FlowError(reply)
         elif isinstance(reply, ClipProgress):
@@ -206,15 +209,21 @@ class WorkerPool:
         """Start a new process in place of one that died; try its clips again, each by itself."""
         worker.process.join()
         if not worker.started:
-            raise FlowError(f"a worker {how_it_ended(worker.process)} while it started")
+            self._failed_starts += 1
+            if self._failed_starts == MOST_TRIES:
+                raise FlowError(f"a worker {how_it_ended(worker.process)} while it started, twice")
+        successor = self._start(worker.name, worker.device)
+        self._workers[self._workers.index(worker)] = successor
         for clip in worker.doing.values():
+            if not worker.started:  # no clip is to blame
+                successor.give(clip, alone=worker.alone)
+                continue
             self._tries[clip.key] += 1
             if self._tries[clip.key] < MOST_TRIES:
                 self._suspects.append(clip)
             else:
                 reason = f"the process that worked on it {how_it_ended(worker.process)}, twice"
                 yield ClipResult(clip, worker=worker.name, error=reason)
-        self._workers[self._workers.index(worker)] = self._start(worker.name, worker.device)
 
     def stop(self) -> None:
         """End all processes, whatever they are doing."""
