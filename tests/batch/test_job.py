@@ -211,9 +211,26 @@ def test_another_jobs_destination_is_refused(
     Destination(f"{memory}-x").write("mine.txt", b"")
     with pytest.raises(OutputError, match="holds files that no batch job wrote"):
         run(config, clips, f"{memory}-x")
-    Destination(f"{memory}-y").write("batch.json", b"{")
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b"{}", 100_000 * b"["])
+def test_a_damaged_record_is_refused(
+    record: bytes, config: BatchConfig, clips: Path, memory: str
+) -> None:
+    Destination(memory).write("batch.json", record)
     with pytest.raises(OutputError, match=r"batch\.json is damaged"):
-        run(config, clips, f"{memory}-y")
+        run(config, clips, memory)
+
+
+def test_the_settings_of_earlier_jobs_are_known(
+    config: BatchConfig, clips: Path, memory: str
+) -> None:
+    """Another name in a record would refuse every destination that was started without it."""
+    run(config, clips / "00", memory)
+    assert json.loads(contents(memory)["batch.json"]).keys() == {
+        *("batch", "model", "weights", "iters", "write", "format", "bound", "max_length"),
+        *("precision", "backend", "every", "scale", "side", "warm_start", "ignore_cuts"),
+    }
 
 
 def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, memory: str) -> None:

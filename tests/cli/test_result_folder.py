@@ -1,5 +1,6 @@
 """Folders of results that were interrupted, and gone on with: `flow FOLDER` and `video` alike."""
 
+import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,17 +10,22 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+import torch
 
 from gmaflow.cli.result_folder import (
     describe_source,
     endings_before,
+    make_settings,
     read_before,
     record_of,
 )
 from gmaflow.errors import OutputError
+from gmaflow.evaluation.evaluating import identify
 from gmaflow.inference import FlowEstimator, LastFlows
 from gmaflow.io import video_reader, write_image
 from gmaflow.io.video_reader import upright
+from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.weights import Checkpoint
 from tests.cli.conftest import Run, write_frames
 from tests.io.clips import moving, write_coded
 
@@ -47,6 +53,11 @@ def call(
         return [verb, frames, "-o", f"{tmp_path / name}/", *network, *options]
 
     return make
+
+
+def random_checkpoint(model: str, *, seed: int) -> Checkpoint:
+    torch.manual_seed(seed)
+    return Checkpoint(config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -246,6 +257,64 @@ def test_a_folder_is_begun_once(
     outcome = run(*call(other, "out", "--format", "flo", "--resume"))
     assert (outcome.code, f"was started with verb {verb}, not {other}" in outcome.err) == (2, True)
     assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [("backend", "reference", "reference"), ("max_memory", "1GB", "1000000000.0")],
+)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_back_end_or_a_memory_limit_is_part_of_the_settings(
+    verb: str, option: str, value: str, told: str, run: Run, call: Callable[..., Call]
+) -> None:
+    name = f"--{option.replace('_', '-')}"
+    assert run(*call(verb, "plain", "--format", "flo")).code == 0
+    assert run(*call(verb, "named", "--format", "flo", name, value)).code == 0
+    assert run(*call(verb, "named", "--format", "flo", name, value, "--resume")).code == 0
+    outcome = run(*call(verb, "plain", "--format", "flo", name, value, "--resume"))
+    assert outcome.code == 2
+    assert f"was started without {name}, not with {name} {told};" in outcome.err
+    outcome = run(*call(verb, "named", "--format", "flo", "--resume"))
+    assert outcome.code == 2
+    assert f"was started with {option} {told}, not without;" in outcome.err
+
+
+def test_every_argument_of_an_estimator_is_recorded(frames: Path) -> None:
+    """A new argument that no record knows would let a resumed run mix results."""
+    plain: dict[str, Any] = {"weights": random_checkpoint("raft-small", seed=0), "device": "cpu"}
+    others: dict[str, Any] = {
+        "weights": random_checkpoint("raft-small", seed=1),
+        "model": "raft",
+        "iters": "auto",
+        "precision": "fp16",
+        "backend": "reference",
+        "max_memory": "1GB",
+        "padding": "kitti",
+    }
+    # The device is in the keys of stored results, but a folder may be resumed on another one. A
+    # memory plan changes rounding only, and no command has an option for it.
+    arguments = inspect.signature(FlowEstimator).parameters.keys() - {"device", "plan"}
+    assert others.keys() == arguments
+
+    def records(estimator: FlowEstimator) -> tuple[dict[str, Any], str]:
+        how = make_settings(
+            estimator, verb="flow", source=frames, endings=[".flo"], warm_start=False
+        )
+        return how, identify(estimator)
+
+    how, key = records(FlowEstimator(**plain))
+    for name, value in others.items():
+        changed = {**plain, name: value}
+        if name == "model":
+            changed["weights"] = random_checkpoint(value, seed=0)
+        other_how, other_key = records(FlowEstimator(**changed))
+        assert other_how != how, name
+        assert other_key != key, name
+    # As in the folders of earlier versions.
+    assert list(how) == [
+        *("verb", "frames", "source", "model", "iters", "precision", "weights", "warm_start"),
+        "files",
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -3,6 +3,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,20 @@ from gmaflow.evaluation import (
     render_examples,
     write_report,
 )
-from gmaflow.evaluation.evaluating import LAST_FLOW, RESULTS, PairEvaluator, PairResult
+from gmaflow.evaluation.evaluating import (
+    LAST_FLOW,
+    RESULTS,
+    PairEvaluator,
+    PairResult,
+    digest,
+    identify,
+)
 from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.io import read_flow_arrays, write_flow
+from gmaflow.model.settling import SETTLED
+from gmaflow.weights import fingerprint
 from tests.evaluation.conftest import random_estimator, write_sintel
 
 
@@ -199,6 +209,29 @@ def test_other_weights_settings_or_files_are_judged_anew(
     truth = sintel / "training/flow/alley_1/frame_0001.flo"
     os.utime(truth, ns=(1, 1))
     assert run(estimator) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ["1", "torch.float32", "cpu", "sintel"]),
+        ({"padding": "kitti"}, ["1", "torch.float32", "cpu", "kitti"]),
+        ({"backend": "fast"}, ["1", "torch.float32", "cpu", "sintel", "fast"]),
+        (
+            {"iters": "auto", "max_memory": "1.5GB", "backend": "reference", "precision": "fp16"},
+            [
+                *("32", "torch.float16", "cpu", "sintel"),
+                *("reference", f"settled {SETTLED:g}", "within 1.5e+09 bytes"),
+            ],
+        ),
+    ],
+)
+def test_stored_results_keep_their_keys(
+    options: dict[str, Any], words: list[str], estimator: FlowEstimator
+) -> None:
+    usual: dict[str, Any] = {"iters": 1, "device": "cpu", "precision": "fp32"}
+    key = identify(FlowEstimator(estimator.checkpoint, **(usual | options)))
+    assert key == digest("4", fingerprint(estimator.network), *words)
 
 
 def test_what_free_memory_decided_is_judged_anew(

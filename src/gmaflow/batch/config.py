@@ -1,7 +1,7 @@
 """The options of a batch job."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
@@ -10,6 +10,13 @@ from gmaflow.io.xy_jpeg import check_bound
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
+NETWORK = {"weights", "model", "iters"}
+"""Options that `gmaflow.batch.job` records as what they select."""
+CHANGEABLE = {"table", "engine", "address", "device", "workers", "num_gpus", "shard"}
+CHANGEABLE |= {"retry_failed", "path_column", "second_column", "id_column"}
+# A worker plans with less by itself if memory runs out.
+CHANGEABLE |= {"max_memory"}
+"""What another run over the same destination may change: where and how the work is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +137,6 @@ class BatchConfig:
         return "occlusion" in self.kinds
 
     def settings(self) -> dict[str, object]:
-        """Return the options that results depend on, by name."""
-        names = "format bound precision backend every scale side warm_start ignore_cuts max_length"
-        return {"write": sorted(self.kinds)} | {name: getattr(self, name) for name in names.split()}
+        """Return the options that results depend on, by name, except those of the network."""
+        names = (field.name for field in fields(self) if field.name not in CHANGEABLE | NETWORK)
+        return {name: getattr(self, name) for name in names} | {"write": sorted(self.kinds)}

@@ -24,7 +24,7 @@ from gmaflow.batch.manifest import Clip, ClipList, check_identifier
 from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
 from gmaflow.batch.worker import ClipProgress, ClipResult
 from gmaflow.errors import FlowError, OutputError
-from gmaflow.io.resumable import describe_difference
+from gmaflow.io.resumable import find_difference, parse_record, record_text
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, fingerprint
 
 RECORD = "batch.json"
@@ -339,7 +339,6 @@ def claim(destination: Destination, settings: dict[str, object]) -> None:
     Raises:
         OutputError: The destination belongs to another job, or holds other files.
     """
-    now = json.loads(json.dumps(settings))
     text = destination.read(RECORD)
     if text is None and not destination.is_empty():
         text = destination.read(RECORD)  # another shard may have been faster
@@ -348,19 +347,13 @@ def claim(destination: Destination, settings: dict[str, object]) -> None:
                 f"{destination.url} holds files that no batch job wrote; choose another destination"
             )
     if text is None:
-        destination.write(RECORD, (json.dumps(now, indent=2) + "\n").encode())
+        destination.write(RECORD, record_text(settings).encode())
         return
-    try:
-        before = json.loads(text)
-        before["batch"]
-    except (ValueError, TypeError, KeyError):
+    before = parse_record(text, required="batch")
+    if before is None:
+        raise OutputError(f"{destination.path_of(RECORD)} is damaged; choose another destination")
+    if difference := find_difference(before, settings):
         raise OutputError(
-            f"{destination.path_of(RECORD)} is damaged; choose another destination"
-        ) from None
-    for name in dict.fromkeys((*before, *now)):
-        if before.get(name) != now.get(name):
-            difference = describe_difference(name, before.get(name), now.get(name))
-            raise OutputError(
-                f"{destination.url} is another job's, started {difference}; use the same options, "
-                "or choose another destination"
-            )
+            f"{destination.url} is another job's, started {difference}; use the same options, or "
+            "choose another destination"
+        )

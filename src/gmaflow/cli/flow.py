@@ -39,7 +39,6 @@ from gmaflow.cli.outputs import (
     refuse_existing,
     refuse_inputs,
     refuse_two_formats,
-    settings,
     write_parts,
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
@@ -207,7 +206,7 @@ def run_pair(options: FlowOptions) -> Report:
     )
     write_parts(result, files)
     return {
-        **settings(estimator),
+        **estimator.settings.as_json(),
         "iters": flow.iterations,  # `auto` as a number
         "inputs": [str(path) for path in options.inputs],
         "outputs": name_outputs(files),

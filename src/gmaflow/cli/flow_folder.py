@@ -23,7 +23,6 @@ from gmaflow.cli.outputs import (
     looks_at_frames,
     refuse_existing,
     refuse_inputs,
-    settings,
     write_parts,
 )
 from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, warn_about_breaks
@@ -251,7 +250,7 @@ def estimate_frames(
     if skipped and not done and not finished:
         raise ImageError(f"no pair can be used; the first: {skipped[0]}")
     return {
-        **settings(estimator),
+        **estimator.settings.as_json(),
         "inputs": [str(path) for path in options.inputs],
         "pairs": total,
         "estimated": done,

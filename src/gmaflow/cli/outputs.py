@@ -120,18 +120,6 @@ class PairOutput:
     """The longest motion that 8-bit flow keeps."""
 
 
-def settings(estimator: "FlowEstimator") -> dict[str, object]:
-    """Return how flow is estimated, for reports."""
-    from gmaflow.weights import describe
-
-    return {
-        "model": describe(estimator.config),
-        "iters": estimator.iters if estimator.settled is None else "auto",
-        "device": str(estimator.device),
-        "precision": str(estimator.dtype).removeprefix("torch."),
-    }
-
-
 def how_estimated(report: Mapping[str, object]) -> str:
     """Return the settings of a report, and how long it took, in words."""
     iters = report["iters"]

@@ -5,7 +5,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gmaflow.cli.outputs import settings
 from gmaflow.errors import OutputError, say
 from gmaflow.io import files_of, find_breaks, list_images, stem_in
 from gmaflow.io.resumable import Record, ResultRecord, is_finished
@@ -41,7 +40,7 @@ def make_settings(
     """
     from gmaflow.weights import fingerprint
 
-    how = settings(estimator)
+    how = estimator.settings.as_json()
     # A run may be resumed on another device, as long as its precision is the same.
     del how["device"]
     return {

@@ -32,7 +32,6 @@ from gmaflow.cli.outputs import (
     is_folder,
     refuse_existing,
     refuse_inputs,
-    settings,
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
@@ -193,7 +192,7 @@ def run(options: TrackOptions) -> dict[str, object]:
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
-        **settings(estimator),
+        **estimator.settings.as_json(),
         "input": str(options.input),
         "outputs": list(options.targets),
         **report,

@@ -43,7 +43,6 @@ from gmaflow.cli.outputs import (
     looks_at_video,
     refuse_existing,
     refuse_inputs,
-    settings,
 )
 from gmaflow.cli.result_folder import (
     RECORD,
@@ -261,7 +260,7 @@ def run(options: VideoOptions) -> Report:
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
-        **settings(estimator),
+        **estimator.settings.as_json(),
         "input": str(options.input),
         "output": str(options.output),
         "show": "flow" if options.writes_numbers else options.show,

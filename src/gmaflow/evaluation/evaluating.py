@@ -32,11 +32,11 @@ from gmaflow.evaluation.metrics import (
     finite_or_null,
     measure,
 )
-from gmaflow.inference import Flow, FlowEstimator, LastFlows
+from gmaflow.inference import EstimatorSettings, Flow, FlowEstimator, LastFlows
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
 from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
-from gmaflow.weights import describe, fingerprint
+from gmaflow.weights import fingerprint
 
 # Increase it when the metrics change: all stored results become invalid.
 _VERSION = "4"
@@ -277,18 +277,22 @@ class PairEvaluator:
 
 def identify(estimator: FlowEstimator) -> str:
     """Return a key that changes when the weights or the settings change."""
+    how = estimator.settings
+    chosen = {"padding": how.padding} | how.chosen()
+    # Worded as for the results that are already stored.
+    words = {
+        "padding": "{}",
+        "backend": "{}",
+        "settled": "settled {:g}",
+        "max_memory": "within {:g} bytes",
+    }
     return digest(
         _VERSION,
         fingerprint(estimator.network),
-        str(estimator.iters),
-        str(estimator.dtype),
+        str(how.iters),
+        f"torch.{how.precision}",
         estimator.device.type,
-        estimator.padding,
-        # If a back end is requested by name, its own results are wanted.
-        *([] if estimator.backend == "auto" else [estimator.backend]),
-        *([] if estimator.settled is None else [f"settled {estimator.settled:g}"]),
-        # A memory limit can lead to tiles, which change the flow.
-        *([] if estimator.max_memory is None else [f"within {estimator.max_memory:g} bytes"]),
+        *(words.get(name, f"{name} {{}}").format(value) for name, value in chosen.items()),
     )
 
 
@@ -306,38 +310,20 @@ def digest(*parts: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class About(EstimatorSettings):
     """The network and its settings: enough to repeat the evaluation."""
 
     weights: str
     fingerprint: str
-    model: str
-    iters: int
-    """The largest number of refinements."""
-    precision: str
-    device: str
-    padding: str
-    backend: str
-    max_memory: float | None
-    """Bytes; None: the free memory."""
     warm_start: bool
-    settled: float | None = None
-    """The change in pixels at which refining stops (`--iters auto`); None: it does not stop."""
 
     @classmethod
     def of(cls, estimator: FlowEstimator, *, weights: str, warm_start: bool) -> "About":
         return cls(
             weights=weights,
             fingerprint=fingerprint(estimator.network),
-            model=describe(estimator.config),
-            iters=estimator.iters,
-            precision=str(estimator.dtype).removeprefix("torch."),
-            device=str(estimator.device),
-            padding=estimator.padding,
-            backend=estimator.backend,
-            max_memory=estimator.max_memory,
             warm_start=warm_start,
-            settled=estimator.settled,
+            **asdict(estimator.settings),
         )
 
 

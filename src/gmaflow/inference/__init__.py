@@ -16,7 +16,7 @@ from gmaflow.inference.engine import (
     Watcher,
     as_backend,
 )
-from gmaflow.inference.estimator import FlowEstimator, estimate
+from gmaflow.inference.estimator import EstimatorSettings, FlowEstimator, estimate
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
 from gmaflow.inference.scoring import MotionScore, MotionScorer, score_motion
@@ -46,6 +46,7 @@ __all__ = [
     "BatchEstimate",
     "BidirectionalFlow",
     "CameraMotion",
+    "EstimatorSettings",
     "Flow",
     "FlowEstimator",
     "FlowStatistics",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,50 @@ from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, 
 
 DEFAULT_ITERS = 12
 """Refinements for weights whose card does not name a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimatorSettings:
+    """What an estimator's flow depends on, besides its weights and the images.
+
+    Reports, and the records that tell whether a run may be resumed, are made from it, so a new
+    option is part of them all. Its default must be how flow was estimated before.
+    """
+
+    model: str
+    iters: int
+    """The largest number of refinements."""
+    precision: str
+    device: str
+    padding: PaddingKind = "sintel"
+    backend: Backend = "auto"
+    settled: float | None = None
+    """The change in pixels at which refining stops (`--iters auto`); None: it does not stop."""
+    max_memory: float | None = None
+    """Bytes; None: the free memory. A limit can lead to tiles, which change the flow."""
+
+    def chosen(self) -> dict[str, object]:
+        """Return the options that differ from their defaults, by name."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(EstimatorSettings)
+            if field.default not in (MISSING, getattr(self, field.name))
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """Return the settings as reports and records name them.
+
+        Defaults are left out, so a folder that was started before an option existed can be resumed.
+        """
+        chosen = self.chosen()
+        chosen.pop("settled", None)  # which `auto` says
+        return {
+            "model": self.model,
+            "iters": self.iters if self.settled is None else "auto",
+            "device": self.device,
+            "precision": self.precision,
+            **chosen,
+        }
 
 
 class FlowEstimator:
@@ -199,10 +243,24 @@ class FlowEstimator:
         )
 
     def __repr__(self) -> str:
-        precision = str(self.dtype).removeprefix("torch.")
+        how = self.settings
         return (
-            f"<FlowEstimator of {describe(self.config)}: {counted(self.iters, 'iteration')}, "
-            f"{precision} on {self.device}>"
+            f"<FlowEstimator of {how.model}: {counted(how.iters, 'iteration')}, "
+            f"{how.precision} on {how.device}>"
+        )
+
+    @property
+    def settings(self) -> EstimatorSettings:
+        """What its flow depends on, besides the weights and the images."""
+        return EstimatorSettings(
+            model=describe(self.config),
+            iters=self.iters,
+            precision=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+            padding=self.padding,
+            backend=self.backend,
+            settled=self.settled,
+            max_memory=self.max_memory,
         )
 
     @property

@@ -128,11 +128,10 @@ class ResultRecord:
 
     def read(self) -> Record:
         """Return the settings that the results were started with."""
-        try:
-            record = json.loads(self.path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict) or (self.required and self.required not in record):
+        record = None
+        with suppress(OSError):
+            record = parse_record(self.path.read_bytes(), required=self.required)
+        if record is None:
             raise OutputError(f"{self.path} is damaged; add --overwrite to start over")
         return record
 
@@ -145,15 +144,11 @@ class ResultRecord:
         """
         lock_folder(self.folder)
         before = self.read()
-        # JSON knows no tuples: compare what would be written with what was written.
-        now = json.loads(json.dumps(dict(settings)))
-        for name in dict.fromkeys((*before, *now)):
-            if name not in ignore and before.get(name) != now.get(name):
-                difference = describe_difference(name, before.get(name), now.get(name))
-                raise OutputError(
-                    f"{self.folder} was started {difference}; resume with the same options, or "
-                    "choose another folder"
-                )
+        if difference := find_difference(before, settings, ignore=ignore):
+            raise OutputError(
+                f"{self.folder} was started {difference}; resume with the same options, or "
+                "choose another folder"
+            )
         return before
 
     def write(self, settings: Mapping[str, object]) -> None:
@@ -161,7 +156,7 @@ class ResultRecord:
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
-        write_text(self.path, json.dumps(dict(settings), indent=2) + "\n")
+        write_text(self.path, record_text(settings))
 
     def _holds_files(self) -> bool:
         try:
@@ -170,6 +165,36 @@ class ResultRecord:
             raise OutputError(
                 f"{self.folder} cannot be read ({err.strerror}); choose another folder"
             ) from err
+
+
+def record_text(settings: Mapping[str, object]) -> str:
+    """Return settings as a record holds them."""
+    return json.dumps(dict(settings), indent=2) + "\n"
+
+
+def parse_record(data: bytes, *, required: str | None = None) -> Record | None:
+    """Return the settings of a record, or None if it is damaged or lacks the `required` key."""
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    is_whole = isinstance(record, dict) and (required is None or required in record)
+    return record if is_whole else None
+
+
+def find_difference(
+    before: Record, settings: Mapping[str, object], *, ignore: Collection[str] = ()
+) -> str | None:
+    """Say how the settings of a run first differ from those of a record; None if they do not.
+
+    Those in `ignore` may differ. A setting that is missing is the same as one that is None.
+    """
+    # JSON knows no tuples: compare what would be written with what was written.
+    now = json.loads(json.dumps(dict(settings)))
+    for name in dict.fromkeys((*before, *now)):
+        if name not in ignore and before.get(name) != now.get(name):
+            return describe_difference(name, before.get(name), now.get(name))
+    return None
 
 
 def describe_difference(name: str, before: object, now: object) -> str:
