@@ -1,7 +1,10 @@
 """How help and progress are shown."""
 
+import re
+
 import pytest
 
+from gmaflow.cli.app import VERBS
 from gmaflow.cli.options import progress_bar, step_bar
 from tests.cli.conftest import Run
 
@@ -13,6 +16,28 @@ def test_options_are_wrapped_to_the_terminal(run: Run, monkeypatch: pytest.Monke
     assert "Resize frames first" in scale
     assert "(default: 1.0)" in scale
     assert max(len(line) for line in lines[: lines.index("Examples:")]) <= 100
+
+
+HELP = [
+    *((verb,) for verb in VERBS if verb not in ("data", "scenes", "train", "weights")),
+    ("data", "check"),
+    ("scenes", "render"),
+    ("scenes", "show"),
+    ("scenes", "stats"),
+    ("train", "chairs"),
+    ("weights", "convert"),
+]
+
+
+@pytest.mark.parametrize("verb", HELP, ids=" ".join)
+def test_help_shows_no_empty_default_and_whole_examples(
+    verb: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    shown = run(*verb, "--help").out
+    assert not re.search(r"\(default: (''|None)?\)|\{None\}", shown)
+    examples = [line.strip() for line in shown.splitlines() if line.startswith("  gmaflow")]
+    assert not [line for line in examples if "  " in line or len(line) > 100]
 
 
 @pytest.fixture

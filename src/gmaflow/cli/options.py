@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from io import StringIO
@@ -83,6 +83,26 @@ def _join_lines(helptext: str) -> str:
 # paragraph one long line.
 if hasattr(tyro._strings, "remove_single_line_breaks"):  # private: not in every version
     tyro._strings.remove_single_line_breaks = _join_lines
+
+
+def _hide_empty_defaults(describe: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that describes an option: a default of nothing is not shown."""
+
+    def hint(default: str) -> str:
+        return "" if default in ("", "''", "None") else f"(default: {default})"
+
+    def described(arg: Any, lowered: Any, **how: Any) -> Any:  # noqa: ANN401
+        if lowered.action is None:  # other than a flag or an option that may be repeated
+            arg.field.argconf = replace(arg.field.argconf, help_behavior_hint=hint)
+        return describe(arg, lowered, **how)
+
+    return described
+
+
+if hasattr(tyro._arguments, "generate_argument_helptext"):  # private too
+    tyro._arguments.generate_argument_helptext = _hide_empty_defaults(
+        tyro._arguments.generate_argument_helptext
+    )
 
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""

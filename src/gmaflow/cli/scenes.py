@@ -150,7 +150,7 @@ class StatsOptions:
     """Number of pairs of each preset."""
     against: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """Folder with real ground truth, in the layout of any data set."""
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """Chart of the distributions to write."""
     size: OptionalSize = None
     """Frame size that the statistics are for; by default the size that the preset imitates."""
