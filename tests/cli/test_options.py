@@ -1,6 +1,7 @@
 """How help and progress are shown."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,26 @@ def test_help_shows_no_empty_default_and_whole_examples(
     assert not re.search(r"\(default: (''|None)?\)|\{None\}", shown)
     examples = [line.strip() for line in shown.splitlines() if line.startswith("  gmaflow")]
     assert not [line for line in examples if "  " in line or len(line) > 100]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "scenes render --count 1 --size",
+        "scenes show --size",
+        "scenes stats --size",
+        "evaluate --data scenes --size",
+        "compare a b --data scenes --size",
+        "tables a --size",
+        "export --size",
+        "bench --sizes",
+        "train chairs --crop",
+    ],
+)
+def test_every_size_is_read_alike(command: str, run: Run, tmp_path: Path) -> None:
+    done = run(*command.split(), "wide", "-o", tmp_path / "out")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "gmaflow: 'wide' is not a size; give height x width such as 440x1024\n"
 
 
 @pytest.fixture

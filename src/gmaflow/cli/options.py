@@ -113,9 +113,10 @@ Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
 
 @_TYPES.primitive_rule
 def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Two whole numbers are a height and width, written as 368x496."""
+    """Two whole numbers are a height and width, written as 368x496; they may be left out."""
     # tyro uses typing's old spelling of the type, which only equals itself.
-    if info.type_origin is not tuple or get_args(info.type) != (int, int):
+    kinds = (info.type,) if info.type_origin is tuple else get_args(info.type)
+    if (int, int) not in map(get_args, kinds):
         return None
 
     def read(texts: list[str]) -> tuple[int, int]:
@@ -127,8 +128,8 @@ def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
         nargs=1,
         metavar="HxW",
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda size: [f"{size[0]}x{size[1]}"],
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda size: [str(size) if size is None else f"{size[0]}x{size[1]}"],
     )
 
 
