@@ -213,7 +213,7 @@ def render(options: RenderOptions) -> None:
             frames=options.frames,
             resume=options.resume,
             overwrite=options.overwrite,
-            progress=lambda done: show_progress(done, options.count),
+            progress=show_progress,
         )
     report = {
         "output": str(options.output),
@@ -339,8 +339,8 @@ def measure_rendered(
                     start=options.rendering.start,
                     count=options.count,
                     scale=height / small[0],
-                    progress=lambda done: show_progress(
-                        len(found) * options.count + done, len(sizes) * options.count
+                    progress=lambda done, total: show_progress(
+                        len(found) * total + done, len(sizes) * total
                     ),
                 )
             )

@@ -159,12 +159,12 @@ def rendered_statistics(
     start: int = 0,
     count: int,
     scale: float = 1.0,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> MotionStatistics:
     """Render pairs and return their statistics, named after the preset.
 
     `scale` multiplies lengths: scenes scale with the frame, so small frames give statistics of
-    large ones. `progress` is called with the number of pairs done.
+    large ones. `progress` is called with the number of finished pairs and their total.
     """
     tally = MotionTally()
     for begin in range(start, start + count, _PAIRS_AT_ONCE):
@@ -172,7 +172,7 @@ def rendered_statistics(
         for pair in pair_arrays(batch):
             hidden = pair.occluded_in | pair.occluded_out
             tally.add(pair.flow, pair.valid, hidden, scale=scale)
-        progress(tally.pairs)
+        progress(tally.pairs, count)
     return tally.statistics(renderer.preset)
 
 
@@ -222,12 +222,12 @@ def find_truths(root: Path) -> list[TruthFile]:
 
 
 def real_statistics(
-    root: Path, *, progress: Callable[[int, int], None] = lambda done, total: None
+    root: Path, *, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> MotionStatistics:
     """Return statistics of the true flow below a folder, named after the folder.
 
-    Files that cannot be read are logged and skipped. `progress` is called with the number of files
-    read and of all files.
+    Files that cannot be read are logged and skipped. `progress` is called with the number of
+    finished files and their total.
     """
     truths = find_truths(root)
     truths = truths[:: -(-len(truths) // MOST)]
