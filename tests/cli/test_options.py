@@ -1,7 +1,11 @@
 """How help and progress are shown."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from gmaflow.cli.app import VERBS
 from gmaflow.cli.options import progress_bar, step_bar
 from tests.cli.conftest import Run
 
@@ -13,6 +17,48 @@ def test_options_are_wrapped_to_the_terminal(run: Run, monkeypatch: pytest.Monke
     assert "Resize frames first" in scale
     assert "(default: 1.0)" in scale
     assert max(len(line) for line in lines[: lines.index("Examples:")]) <= 100
+
+
+HELP = [
+    *((verb,) for verb in VERBS if verb not in ("data", "scenes", "train", "weights")),
+    ("data", "check"),
+    ("scenes", "render"),
+    ("scenes", "show"),
+    ("scenes", "stats"),
+    ("train", "chairs"),
+    ("weights", "convert"),
+]
+
+
+@pytest.mark.parametrize("verb", HELP, ids=" ".join)
+def test_help_shows_no_empty_default_and_whole_examples(
+    verb: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    shown = run(*verb, "--help").out
+    assert not re.search(r"\(default: (''|None)?\)|\{None\}", shown)
+    examples = [line.strip() for line in shown.splitlines() if line.startswith("  gmaflow")]
+    assert not [line for line in examples if "  " in line or len(line) > 100]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "scenes render --count 1 --size",
+        "scenes show --size",
+        "scenes stats --size",
+        "evaluate --data scenes --size",
+        "compare a b --data scenes --size",
+        "tables a --size",
+        "export --size",
+        "bench --sizes",
+        "train chairs --crop",
+    ],
+)
+def test_every_size_is_read_alike(command: str, run: Run, tmp_path: Path) -> None:
+    done = run(*command.split(), "wide", "-o", tmp_path / "out")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "gmaflow: 'wide' is not a size; give height x width such as 440x1024\n"
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
         (("--size", "368"), "'368' is not a size; give height x width"),
         (("--size", "axb"), "'axb' is not a size"),
         (("--size", "16x96"), "16x96 is too small; give at least 32x32"),
-        (("--size", "99999x99999"), "99999x99999 is too large; give at most 8192x8192"),
+        (("--size", "99999x99999"), "99999x99999 is too large; give at most 16384x16384"),
         (("--count", "0"), "--count is 0; give 1 or more"),
         (("--start", "-1"), "--start is -1; give the number of a pair, 0 or more"),
         (("--device", "abacus"), "unknown device 'abacus'"),

@@ -310,6 +310,7 @@ def test_a_size_that_cannot_be_tried_is_refused() -> None:
 
 def test_sizes() -> None:
     assert ExportConfig().fixed_size == (440, 1024)
+    assert ExportConfig(size=(100, 140)).fixed_size == (100, 140)
     assert ExportConfig(size="100x140").fixed_size == (100, 140)
     assert ExportConfig(dynamic=True).fixed_size is None
 
@@ -326,6 +327,7 @@ def test_batches() -> None:
         ({"size": "440"}, "'440' is not a size; give height x width such as 440x1024"),
         ({"size": "axb"}, "'axb' is not a size"),
         ({"size": "8x64"}, "8x64 is too small; give at least 16x16"),
+        ({"size": (8, 64)}, "8x64 is too small; give at least 16x16"),
         ({"size": "64x99999"}, "64x99999 is too large"),
         ({"size": "64x64", "dynamic": True}, "exclude each other; give --size or --dynamic"),
         ({"iters": 0}, "iters is 0; give at least 1"),

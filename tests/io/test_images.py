@@ -19,7 +19,7 @@ from gmaflow.io import (
     scale_image,
     write_image,
 )
-from gmaflow.io.images import check_picture, check_same_size, read_size
+from gmaflow.io.images import check_picture, check_same_size, check_smallest, read_size
 from gmaflow.io.png16 import encode_png16
 from gmaflow.model import MIN_SIDE
 from tests.io import bombs
@@ -298,7 +298,6 @@ def test_height_comes_first(text: str) -> None:
         ("440x", "is not a size"),
         ("-440x1024", "is not a size"),
         ("1x2x3", "is not a size"),
-        ("8x1024", "8x1024 is too small; give at least 16x16"),
         ("440x99999", "440x99999 is too large; give at most 16384x16384"),
     ],
 )
@@ -308,6 +307,9 @@ def test_nonsense_is_refused(text: str, told: str) -> None:
 
 
 def test_the_smallest_side_is_the_networks() -> None:
+    with pytest.raises(FlowError, match="8x1024 is too small; give at least 16x16"):
+        check_smallest((8, 1024))
+    check_smallest((16, 1024))
     assert images.MIN_SIDE == MIN_SIDE
 
 

@@ -121,9 +121,11 @@ def test_nothing_and_stillness() -> None:
 def test_rendered_pairs_are_counted_with_the_renderer_s_own_occlusion(bank: TextureBank) -> None:
     renderer = SceneRenderer("things", (40, 56), 3, bank)
     batch = renderer.render(2, 10)
-    steps: list[int] = []
-    found = rendered_statistics(renderer, start=2, count=10, scale=2.0, progress=steps.append)
-    assert steps == [8, 10]
+    steps: list[tuple[int, int]] = []
+    found = rendered_statistics(
+        renderer, start=2, count=10, scale=2.0, progress=lambda *step: steps.append(step)
+    )
+    assert steps == [(8, 10), (10, 10)]
     known = batch.valid
     assert found.mean == pytest.approx(float(2 * batch.flow.norm(dim=1)[known].mean()), rel=1e-4)
     assert found.occluded_in == pytest.approx(float(batch.occluded_in[known].float().mean()))

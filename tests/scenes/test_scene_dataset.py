@@ -105,10 +105,12 @@ def test_an_interrupted_run_leaves_no_half_pair_and_resumes(
     half.mkdir(parents=True)
     (half / ".0123.partial.png").write_bytes(b"\x89PNG")
     (half / "frame_0001.png").write_bytes(b"\x89PNG")
-    steps: list[int] = []
+    steps: list[tuple[int, int]] = []
     before = {path: path.stat().st_mtime_ns for path in begun.rglob("mix_00000[01]/*")}
-    rendered = write_dataset(renderer, begun, count=4, resume=True, progress=steps.append)
-    assert (rendered, steps) == (2, [2, 3, 4])
+    rendered = write_dataset(
+        renderer, begun, count=4, resume=True, progress=lambda *step: steps.append(step)
+    )
+    assert (rendered, steps) == (2, [(2, 4), (3, 4), (4, 4)])
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert contents(begun) == contents(tmp_path / "whole")
 

@@ -15,7 +15,7 @@ from gmaflow.bench.published_network import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.errors import FlowError
 from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
 from gmaflow.inference.images import Padding
-from gmaflow.io.images import read_size
+from gmaflow.io.images import check_smallest, read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
 from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
@@ -189,6 +189,8 @@ class BenchConfig(Settings):
         """All heights and widths to measure."""
         texts = [text for some in self.sizes for text in re.split("[, ]+", some) if text]
         sizes = [read_size(text) for text in texts]
+        for size in sizes:
+            check_smallest(size)
         if not sizes or not self.model_names:
             models = ", ".join(MODELS)
             raise FlowError(

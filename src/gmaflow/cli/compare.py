@@ -39,8 +39,7 @@ class CompareOptions:
     Examples:
       gmaflow compare raft-things.pth gma-things.pth --data sintel --passes clean final -o out
       gmaflow compare a.safetensors b.safetensors --data scenes --count 100 -o out
-      gmaflow compare a.safetensors b.safetensors --data scenes --preset deep-mix --size 368x768 \
-        --textures photos/ --count 1000 --by depth -o out
+      gmaflow compare gma gma-affine --data scenes --preset deep-mix --by depth -o out
     """
 
     weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]

@@ -20,7 +20,6 @@ from gmaflow.cli.options import (
     progress_bar,
     step_bar,
 )
-from gmaflow.cli.scenes import parse_size
 from gmaflow.errors import DatasetError, FlowError, counted, printable, suggest
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class DataOptions:
     """Seed of rendered scenes; 0 by default."""
     count: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Number of rendered scenes; 20 by default."""
-    size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
+    size: tuple[int, int] | None = None
     """Height and width of rendered scenes; 368x496 by default."""
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Images for rendered scenes, of which only the tenth held out from training is used."""
@@ -98,7 +97,7 @@ class DataOptions:
                 self.preset or "mix",
                 seed=self.seed or 0,
                 count=20 if self.count is None else self.count,
-                size=parse_size(self.size or "368x496"),
+                size=self.size or (368, 496),
                 passes=self.passes,
                 textures=self.textures,
                 device=device,

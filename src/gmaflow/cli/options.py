@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from io import StringIO
@@ -84,6 +84,26 @@ def _join_lines(helptext: str) -> str:
 if hasattr(tyro._strings, "remove_single_line_breaks"):  # private: not in every version
     tyro._strings.remove_single_line_breaks = _join_lines
 
+
+def _hide_empty_defaults(describe: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the function that describes an option: a default of nothing is not shown."""
+
+    def hint(default: str) -> str:
+        return "" if default in ("", "''", "None") else f"(default: {default})"
+
+    def described(arg: Any, lowered: Any, **how: Any) -> Any:  # noqa: ANN401
+        if lowered.action is None:  # other than a flag or an option that may be repeated
+            arg.field.argconf = replace(arg.field.argconf, help_behavior_hint=hint)
+        return describe(arg, lowered, **how)
+
+    return described
+
+
+if hasattr(tyro._arguments, "generate_argument_helptext"):  # private too
+    tyro._arguments.generate_argument_helptext = _hide_empty_defaults(
+        tyro._arguments.generate_argument_helptext
+    )
+
 _TYPES = tyro.constructors.ConstructorRegistry()
 """How options of some types are read."""
 
@@ -93,9 +113,10 @@ Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
 
 @_TYPES.primitive_rule
 def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
-    """Two whole numbers are a height and width, written as 368x496."""
+    """Two whole numbers are a height and width, written as 368x496; they may be left out."""
     # tyro uses typing's old spelling of the type, which only equals itself.
-    if info.type_origin is not tuple or get_args(info.type) != (int, int):
+    kinds = (info.type,) if info.type_origin is tuple else get_args(info.type)
+    if (int, int) not in map(get_args, kinds):
         return None
 
     def read(texts: list[str]) -> tuple[int, int]:
@@ -107,8 +128,8 @@ def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
         nargs=1,
         metavar="HxW",
         instance_from_str=read,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda size: [f"{size[0]}x{size[1]}"],
+        is_instance=lambda value: value is None or isinstance(value, tuple),
+        str_from_instance=lambda size: [str(size) if size is None else f"{size[0]}x{size[1]}"],
     )
 
 

@@ -19,6 +19,7 @@ from gmaflow.cli.options import (
 )
 from gmaflow.errors import FlowError, OutputError, counted
 from gmaflow.io import PICTURE_SUFFIXES, ensure_can_write, write_image
+from gmaflow.io.images import check_smallest, shape_text
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
 
 Output = Annotated[Path, tyro.conf.arg(aliases=["-o"])]
 Preset = Annotated[str, tyro.conf.arg(metavar="NAME")]
-Size = Annotated[str, tyro.conf.arg(metavar="HxW")]
-OptionalSize = Annotated[str | None, tyro.conf.arg(metavar="HxW")]
 
-LARGEST = 8192
 _LAST_PAIR = 2**53
 _SHEET_PIXELS = 192 * 256
 _SHEET_OF_ALL = (192, 256)
@@ -105,7 +103,7 @@ class RenderOptions:
     """With more than two, each pair goes on as a clip of so many frames, with tracks."""
     preset: Preset = "mix"
     """A preset listed by `gmaflow scenes list`."""
-    size: Size = "368x496"
+    size: tuple[int, int] = (368, 496)
     """Height and width of the frames."""
     rendering: Rendering = RenderingOptions()
     resume: bool = False
@@ -129,7 +127,7 @@ class ShowOptions:
     """A preset listed by `gmaflow scenes list`, or all."""
     count: int = 8
     """Number of pairs of each preset."""
-    size: OptionalSize = None
+    size: tuple[int, int] | None = None
     """Height and width of the frames; by default small, with the preset's aspect ratio."""
     rendering: Rendering = RenderingOptions()
     overwrite: Overwrite = False
@@ -150,9 +148,9 @@ class StatsOptions:
     """Number of pairs of each preset."""
     against: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """Folder with real ground truth, in the layout of any data set."""
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """Chart of the distributions to write."""
-    size: OptionalSize = None
+    size: tuple[int, int] | None = None
     """Frame size that the statistics are for; by default the size that the preset imitates."""
     shrink: int = 4
     """Render frames smaller by this factor, and scale the motion up by it."""
@@ -195,8 +193,7 @@ def render(options: RenderOptions) -> None:
     from gmaflow.scenes.scene_presets import check_preset
 
     check_preset(options.preset)
-    size = parse_size(options.size)
-    check_numbers(options.rendering.start, options.count)
+    check_numbers(options)
     if options.frames < 2:
         raise FlowError(f"--frames is {options.frames}; give 2 for pairs, or more for clips")
     device = options.rendering.pick_device()
@@ -207,7 +204,7 @@ def render(options: RenderOptions) -> None:
         "rendering", quiet=options.rendering.quiet or options.json, kept=CONTINUES_WITH_RESUME
     ) as show_progress:
         bank = options.rendering.load_textures()
-        renderer = SceneRenderer(options.preset, size, options.rendering.seed, bank, device)
+        renderer = SceneRenderer(options.preset, options.size, options.rendering.seed, bank, device)
         rendered = write_dataset(
             renderer,
             options.output,
@@ -216,13 +213,13 @@ def render(options: RenderOptions) -> None:
             frames=options.frames,
             resume=options.resume,
             overwrite=options.overwrite,
-            progress=lambda done: show_progress(done, options.count),
+            progress=show_progress,
         )
     report = {
         "output": str(options.output),
         "preset": options.preset,
         "seed": options.rendering.seed,
-        "size": list(size),
+        "size": list(options.size),
         "start": options.rendering.start,
         "count": options.count,
         "frames": options.frames,
@@ -239,15 +236,14 @@ def render(options: RenderOptions) -> None:
     what = "pair" if options.frames == 2 else f"{options.frames}-frame clip"
     print(
         f"wrote {options.output}: {counted(rendered, what)} of {options.preset} at "
-        f"{size[0]}x{size[1]}{kept} ({device}, {report['seconds']} s)"
+        f"{shape_text(options.size)}{kept} ({device}, {report['seconds']} s)"
     )
 
 
 def show(options: ShowOptions) -> None:
     """Write a contact sheet."""
     presets = presets_of(options.preset)
-    size = None if options.size is None else parse_size(options.size)
-    check_numbers(options.rendering.start, options.count)
+    check_numbers(options)
     check_picture(options.output, overwrite=options.overwrite)
     device = options.rendering.pick_device()
 
@@ -259,7 +255,7 @@ def show(options: ShowOptions) -> None:
     with progress_bar("rendering", quiet=options.rendering.quiet) as show_progress:
         bank = options.rendering.load_textures()
         for preset in presets:
-            frame = size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
+            frame = options.size or (_SHEET_OF_ALL if len(presets) > 1 else sheet_size(preset))
             renderer = SceneRenderer(preset, frame, options.rendering.seed, bank, device)
             for number in range(options.rendering.start, options.rendering.start + options.count):
                 pairs += pair_arrays(renderer.render(number, 1))
@@ -284,8 +280,8 @@ def stats(options: StatsOptions) -> None:
     from gmaflow.scenes.motion_statistics import find_truths, real_statistics
 
     presets = presets_of(options.preset)
+    check_numbers(options)
     sizes = {preset: full_size(options, preset) for preset in presets}
-    check_numbers(options.rendering.start, options.count)
     if options.output is not None:
         check_picture(options.output, overwrite=options.overwrite)
     for root in options.against:
@@ -315,10 +311,10 @@ def full_size(options: StatsOptions, preset: str) -> tuple[int, int]:
     from gmaflow.scenes.renderer import SMALLEST
     from gmaflow.scenes.scene_presets import PRESET_INFO
 
-    size = PRESET_INFO[preset].size if options.size is None else parse_size(options.size)
+    size = options.size or PRESET_INFO[preset].size
     if options.shrink < 1 or min(size) / options.shrink < SMALLEST:
         raise FlowError(
-            f"--shrink {options.shrink} does not work for frames of {size[0]}x{size[1]}; give an "
+            f"--shrink {options.shrink} does not work for frames of {shape_text(size)}; give an "
             f"integer from 1 to {min(size) // SMALLEST}"
         )
     return size
@@ -343,8 +339,8 @@ def measure_rendered(
                     start=options.rendering.start,
                     count=options.count,
                     scale=height / small[0],
-                    progress=lambda done: show_progress(
-                        len(found) * options.count + done, len(sizes) * options.count
+                    progress=lambda done, total: show_progress(
+                        len(found) * total + done, len(sizes) * total
                     ),
                 )
             )
@@ -377,20 +373,17 @@ def _cell(value: float | None, factor: int = 1) -> str:
     return f"{'-':>9}" if value is None else f"{factor * value:9.1f}"
 
 
-def parse_size(text: str) -> tuple[int, int]:
-    """Read a frame size such as 368x496: height, then width."""
-    from gmaflow.io.images import read_size
+def check_numbers(options: RenderOptions | ShowOptions | StatsOptions) -> None:
+    """Refuse a range of pairs that is empty or out of bounds, and frames that are too small."""
     from gmaflow.scenes.renderer import SMALLEST
 
-    return read_size(text, smallest=SMALLEST, largest=LARGEST)
-
-
-def check_numbers(start: int, count: int) -> None:
-    """Refuse a range of pairs that is empty or out of bounds."""
+    start, count = options.rendering.start, options.count
     if count < 1:
         raise FlowError(f"--count is {count}; give 1 or more")
     if start < 0 or start + count > _LAST_PAIR:
         raise FlowError(f"--start is {start}; give the number of a pair, 0 or more")
+    if options.size is not None:
+        check_smallest(options.size, SMALLEST)
 
 
 def presets_of(name: str) -> list[str]:

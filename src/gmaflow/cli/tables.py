@@ -10,7 +10,6 @@ import tyro
 from gmaflow.cli.compare import models_of, unique_names
 from gmaflow.cli.evaluate import print_notes
 from gmaflow.cli.options import Models, OutputFolder, Place, PlaceOptions, parse, step_bar
-from gmaflow.cli.scenes import Size, parse_size
 from gmaflow.errors import FlowError, counted
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class TablesOptions:
     """FlyingThings3D."""
     scenes: int = 0
     """Add columns for this many rendered scenes, which need no files."""
-    size: Size = "368x496"
+    size: tuple[int, int] = (368, 496)
     """Height and width of rendered scenes."""
     limit: int | None = None
     """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
@@ -119,14 +118,13 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     roots = {name: root for name, root in given.items() if root is not None}
     trials, notes = open_trials(roots, limit=options.limit)
     if options.scenes:
-        size, passes = parse_size(options.size), ("clean", "final")
         trials.append(
             render_examples(
                 "mix",
                 seed=0,
                 count=options.scenes,
-                size=size,
-                passes=passes,
+                size=options.size,
+                passes=("clean", "final"),
                 device=options.place.device,
             )
         )

@@ -13,10 +13,11 @@ from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import DatasetError, counted
 from gmaflow.inference import PaddingKind
 from gmaflow.io import MaskReader, list_images
+from gmaflow.io.images import check_smallest
 from gmaflow.io.paths import PathLike
 from gmaflow.runtime.device import pick_device
 from gmaflow.scenes import SceneRenderer, TextureBank
-from gmaflow.scenes.renderer import PairArrays, pair_arrays
+from gmaflow.scenes.renderer import SMALLEST, PairArrays, pair_arrays
 from gmaflow.scenes.scene_presets import check_preset
 from gmaflow.scenes.texture_bank import list_pictures
 from gmaflow.version import __version__
@@ -52,6 +53,7 @@ class RenderedScenes:
         device: str = "auto",
     ) -> None:
         check_preset(preset)
+        check_smallest(size, SMALLEST)
         self.preset, self.seed, self.size = preset, seed, size
         self.textures, self.device = textures, device
         # Textures are identified by name and size, so the folder may move.

@@ -6,7 +6,7 @@
 from gmaflow.export import ExportConfig, export
 from gmaflow.weights import find_checkpoint
 
-report = export(find_checkpoint("gma"), "gma.onnx", ExportConfig(size="440x1024"))
+report = export(find_checkpoint("gma"), "gma.onnx", ExportConfig(size=(440, 1024)))
 print(report.largest_difference)
 """
 

@@ -31,13 +31,13 @@ from gmaflow.inference.images import Padding
 from gmaflow.inference.planning import Computation, bytes_needed
 from gmaflow.inference.warm_start import coarsen, forward_project
 from gmaflow.io import atomic_write
-from gmaflow.io.images import read_size
+from gmaflow.io.images import check_smallest, read_size
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import DTYPES, memory_budget, memory_text
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint, describe
 
-DEFAULT_SIZE = "440x1024"
+DEFAULT_SIZE = (440, 1024)
 CHECKED_SIZES = ((384, 512), (203, 322))
 """Sizes to check a dynamic size with: two that differ from the traced one, one of them odd."""
 CHECKED_BATCHES = (1, 3)
@@ -51,8 +51,8 @@ class ExportConfig:
     """The program's images, and how it computes."""
 
     # The string under a field is its documentation, also in `gmaflow export --help`.
-    size: str = ""
-    """Height x width of the images; 440x1024 by default."""
+    size: tuple[int, int] | str | None = None
+    """Height and width of the images; 440x1024 by default."""
     dynamic: bool = False
     """Accept images of any height and width from 128 up."""
     batch: int | Literal["any"] = 1
@@ -72,15 +72,15 @@ class ExportConfig:
             raise FlowError(f"iters is {self.iters}; give at least 1")
         if self.dynamic and self.size:
             raise FlowError(
-                f"a size of {self.size} and a dynamic size exclude each other; give --size or "
-                "--dynamic"
+                "a size and a dynamic size exclude each other; give --size or --dynamic"
             )
-        read_size(self.size or DEFAULT_SIZE)
+        check_smallest(self.fixed_size or DEFAULT_SIZE)
 
     @property
     def fixed_size(self) -> tuple[int, int] | None:
         """Height and width of the images; None if dynamic."""
-        return None if self.dynamic else read_size(self.size or DEFAULT_SIZE)
+        size = None if self.dynamic else self.size or DEFAULT_SIZE
+        return read_size(size) if isinstance(size, str) else size
 
     @property
     def fixed_batch(self) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int64, UInt32
 
 from gmaflow.errors import FlowError
 from gmaflow.inference.flow import BidirectionalFlow, Flow
@@ -37,6 +37,39 @@ class MotionScore:
     """Share of the frame that moves by itself."""
 
 
+class LengthHistogram:
+    """Counts lengths for their quantiles; memory does not grow with their number.
+
+    The upper half of a positive float32 is the number of its bin: lengths in a bin differ by less
+    than 0.8 %, and powers of two are edges.
+    """
+
+    _SHIFT = 16
+    _BINS = 1 << (32 - _SHIFT - 1)
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(self._BINS, np.int64)
+
+    def add(self, lengths: Float[np.ndarray, " lengths"]) -> None:
+        self._counts += np.bincount(self._bin(lengths), minlength=self._BINS)
+
+    def below(self, lengths: Float[np.ndarray, " lengths"]) -> Int64[np.ndarray, " lengths"]:
+        """Return how many counted lengths are below each of these, rounded down to edges."""
+        return (np.cumsum(self._counts) - self._counts)[self._bin(lengths)]
+
+    def quantile(self, share: float) -> float:
+        """Return the length that a share of the counted ones does not exceed."""
+        total = np.cumsum(self._counts)
+        place = int(np.searchsorted(total, share * total[-1]))
+        # The middle of the bin.
+        low, high = (np.array([place + i], np.uint32) << self._SHIFT for i in (0, 1))
+        return float((low.view(np.float32)[0] + high.view(np.float32)[0]) / 2)
+
+    @classmethod
+    def _bin(cls, lengths: Float[np.ndarray, " lengths"]) -> UInt32[np.ndarray, " lengths"]:
+        return lengths.astype(np.float32).view(np.uint32) >> cls._SHIFT
+
+
 class MotionScorer:
     """Adds up the motion of a clip, pair by pair; memory does not grow with the clip."""
 
@@ -44,7 +77,7 @@ class MotionScorer:
         self._pairs = self._cuts = self._pixels = 0
         self._size = (0, 0)
         self._sums = np.zeros(5)
-        self._histogram = np.zeros(_BINS, np.int64)
+        self._lengths = LengthHistogram()
 
     def add(
         self,
@@ -80,7 +113,7 @@ class MotionScorer:
             values.sum(dtype=np.float64)
             for values in (length, length < STILL, moved, left, camera.moving[counts])
         ]
-        self._histogram += np.bincount(_bin(length), minlength=_BINS)
+        self._lengths.add(length)
 
     def result(self) -> MotionScore:
         """Return the score of what was added.
@@ -98,20 +131,13 @@ class MotionScorer:
             height=self._size[0],
             width=self._size[1],
             mean=mean,
-            median=self._quantile(0.5),
-            p95=self._quantile(0.95),
+            median=self._lengths.quantile(0.5),
+            p95=self._lengths.quantile(0.95),
             still=still,
             camera=camera,
             residual=residual,
             moving=moving,
         )
-
-    def _quantile(self, share: float) -> float:
-        total = np.cumsum(self._histogram)
-        place = int(np.searchsorted(total, share * total[-1]))
-        # The middle of the bin.
-        low, high = (np.array([place + i], np.uint32) << _SHIFT for i in (0, 1))
-        return float((low.view(np.float32)[0] + high.view(np.float32)[0]) / 2)
 
 
 def score_motion(flows: Iterable[Flow | BidirectionalFlow | None]) -> MotionScore:
@@ -127,13 +153,3 @@ def score_motion(flows: Iterable[Flow | BidirectionalFlow | None]) -> MotionScor
     for flow in flows:
         scorer.add(flow)
     return scorer.result()
-
-
-# Quantiles come from a histogram with bins of equal width on a logarithmic scale. The upper half of
-# a positive float32 is such a bin: values in one differ by less than 0.8 %.
-_SHIFT = 16
-_BINS = 1 << (32 - _SHIFT - 1)
-
-
-def _bin(length: np.ndarray) -> np.ndarray:
-    return length.astype(np.float32).view(np.uint32) >> _SHIFT

@@ -346,17 +346,21 @@ def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.
 # --- Sizes: reading them from text, comparing them, and limits on what is decoded -----------------
 
 
-def read_size(text: str, *, smallest: int = MIN_SIDE, largest: int = MAX_SIDE) -> tuple[int, int]:
-    """Read a height and width such as 440x1024, both within limits."""
+def read_size(text: str) -> tuple[int, int]:
+    """Read a height and width such as 440x1024."""
     found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
     if found is None:
         raise FlowError(f"{text!r} is not a size; give height x width such as 440x1024")
     height, width = int(found[1]), int(found[2])
-    if min(height, width) < smallest:
-        raise FlowError(f"{text} is too small; give at least {smallest}x{smallest}")
-    if max(height, width) > largest:
-        raise FlowError(f"{text} is too large; give at most {largest}x{largest}")
+    if max(height, width) > MAX_SIDE:
+        raise FlowError(f"{text} is too large; give at most {MAX_SIDE}x{MAX_SIDE}")
     return height, width
+
+
+def check_smallest(size: tuple[int, int], smallest: int = MIN_SIDE) -> None:
+    """Refuse a height or width below a limit, by default that of the network."""
+    if min(size) < smallest:
+        raise FlowError(f"{shape_text(size)} is too small; give at least {smallest}x{smallest}")
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

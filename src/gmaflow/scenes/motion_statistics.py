@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from gmaflow.errors import DatasetError, FlowError, FlowFileError, ImageError
 from gmaflow.geometry import hole_depths, leaves_frame
+from gmaflow.inference.scoring import LengthHistogram
 from gmaflow.io import FlowArrays, read_flow_arrays, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.scenes.renderer import SceneRenderer, pair_arrays
@@ -26,9 +27,7 @@ MOST = 2000
 """Of more flow files than this, only every n-th is read."""
 
 _OCTAVES = 17
-_BINS_AN_OCTAVE = 32
-_CURVE_BINS = 16  # bins that make one point of a curve: half an octave
-_EDGES = LOWEST * 2.0 ** (np.arange(_OCTAVES * _BINS_AN_OCTAVE + 1) / _BINS_AN_OCTAVE)
+_EDGES = LOWEST * 2.0 ** (np.arange(2 * _OCTAVES + 1) / 2)
 _DEPTH_BINS = 16  # for each cell
 _DEEPEST = 128  # limit of measured depths in pixels, and of counted depths in cells
 _PAIRS_AT_ONCE = 8
@@ -66,8 +65,7 @@ class MotionStatistics:
     @staticmethod
     def curve_places() -> Float[np.ndarray, " points"]:
         """The centre of each half octave of `curve`, in pixels."""
-        half = 2.0 ** (_CURVE_BINS / _BINS_AN_OCTAVE / 2)
-        return _EDGES[:-1:_CURVE_BINS] * half
+        return _EDGES[:-1] * 2**0.25
 
     def as_json(self) -> dict[str, object]:
         """Plain values; the curve with its places."""
@@ -81,7 +79,8 @@ class MotionTally:
 
     def __init__(self) -> None:
         self.pairs = 0
-        self._counts: Int64[np.ndarray, " bins"] = np.zeros(len(_EDGES) + 1, np.int64)
+        self._pixels = 0
+        self._lengths = LengthHistogram()
         self._sum = 0.0
         self._largest = 0.0
         self._out = 0
@@ -101,9 +100,8 @@ class MotionTally:
         lengths = np.linalg.norm(flow[valid].astype(np.float64), axis=1) * scale
         stays = valid & ~leaves_frame(flow)
         self.pairs += 1
-        self._counts += np.bincount(
-            np.searchsorted(_EDGES, lengths, side="right"), minlength=len(self._counts)
-        )
+        self._pixels += len(lengths)
+        self._lengths.add(lengths)
         self._sum += float(lengths.sum())
         self._largest = max(self._largest, float(lengths.max(initial=0)))
         self._out += len(lengths) - int(stays.sum())
@@ -122,9 +120,10 @@ class MotionTally:
 
     def statistics(self, name: str) -> MotionStatistics:
         """Return the statistics of all pairs so far."""
-        pixels = int(self._counts.sum())
+        pixels = self._pixels
         if pixels == 0:
             raise FlowError(f"{name}: no pixel has a known flow")
+        shorter = self._lengths.below(_EDGES)
         known_in = self._pixels_with_in
         in_holes = int(self._depths.sum())
         deeper = in_holes - np.cumsum(self._depths)  # than the upper edge of each bin
@@ -132,12 +131,12 @@ class MotionTally:
             name=name,
             pairs=self.pairs,
             mean=self._sum / pixels,
-            median=self._exceeded_by(0.5),
-            p90=self._exceeded_by(0.1),
-            p99=self._exceeded_by(0.01),
-            p999=self._exceeded_by(0.001),
+            median=self._quantile(0.5),
+            p90=self._quantile(0.9),
+            p99=self._quantile(0.99),
+            p999=self._quantile(0.999),
             largest=self._largest,
-            still=int(self._counts[0]) / pixels,
+            still=int(shorter[0]) / pixels,
             occluded_in=in_holes / known_in if known_in else None,
             occluded_out=self._out / pixels,
             hole_depth=self._depth_sum / in_holes if in_holes else None,
@@ -146,21 +145,12 @@ class MotionTally:
             ),
             holes_over_1=float(deeper[_DEPTH_BINS - 1]) / in_holes if in_holes else None,
             holes_over_3=float(deeper[3 * _DEPTH_BINS - 1]) / in_holes if in_holes else None,
-            curve=self._counts[1:-1].reshape(-1, _CURVE_BINS).sum(axis=1) / pixels,
+            curve=np.diff(shorter) / pixels,
         )
 
-    def _exceeded_by(self, share: float) -> float:
-        """The motion that a share of the pixels exceeds, accurate to about 1 %."""
-        below = np.concatenate([[0], np.cumsum(self._counts)])
-        wanted = (1 - share) * below[-1]
-        number = int(np.searchsorted(below, wanted, side="left")) - 1
-        if number < 1:
-            return 0.0
-        if number > len(_EDGES) - 1:
-            return self._largest
-        inside = (wanted - below[number]) / self._counts[number]
-        place = float(_EDGES[number - 1] * (_EDGES[number] / _EDGES[number - 1]) ** inside)
-        return min(place, self._largest)
+    def _quantile(self, share: float) -> float:
+        length = min(self._lengths.quantile(share), self._largest)
+        return length if length >= LOWEST else 0.0
 
 
 def rendered_statistics(
@@ -169,12 +159,12 @@ def rendered_statistics(
     start: int = 0,
     count: int,
     scale: float = 1.0,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> MotionStatistics:
     """Render pairs and return their statistics, named after the preset.
 
     `scale` multiplies lengths: scenes scale with the frame, so small frames give statistics of
-    large ones. `progress` is called with the number of pairs done.
+    large ones. `progress` is called with the number of finished pairs and their total.
     """
     tally = MotionTally()
     for begin in range(start, start + count, _PAIRS_AT_ONCE):
@@ -182,7 +172,7 @@ def rendered_statistics(
         for pair in pair_arrays(batch):
             hidden = pair.occluded_in | pair.occluded_out
             tally.add(pair.flow, pair.valid, hidden, scale=scale)
-        progress(tally.pairs)
+        progress(tally.pairs, count)
     return tally.statistics(renderer.preset)
 
 
@@ -232,12 +222,12 @@ def find_truths(root: Path) -> list[TruthFile]:
 
 
 def real_statistics(
-    root: Path, *, progress: Callable[[int, int], None] = lambda done, total: None
+    root: Path, *, progress: Callable[[int, int], None] = lambda _done, _total: None
 ) -> MotionStatistics:
     """Return statistics of the true flow below a folder, named after the folder.
 
-    Files that cannot be read are logged and skipped. `progress` is called with the number of files
-    read and of all files.
+    Files that cannot be read are logged and skipped. `progress` is called with the number of
+    finished files and their total.
     """
     truths = find_truths(root)
     truths = truths[:: -(-len(truths) // MOST)]

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Float32, Int, UInt8
 from torch import Tensor
 
 from gmaflow.errors import FlowError, counted
+from gmaflow.io.images import check_smallest
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.scenes.clip_params import ClipParams
 from gmaflow.scenes.projection import (
@@ -121,10 +122,7 @@ class SceneRenderer:
         device: torch.device | str = "cpu",
         compiled: bool = False,
     ) -> None:
-        if min(size) < SMALLEST:
-            raise FlowError(
-                f"frames of {size[0]}x{size[1]} are too small; give at least {SMALLEST}x{SMALLEST}"
-            )
+        check_smallest(size, SMALLEST)
         self.preset = preset
         self.size = size
         self.seed = seed

@@ -111,14 +111,14 @@ def write_dataset(
     frames: int = 2,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> int:
     """Render the pairs `start` to `start + count - 1` into a folder; return how many were new.
 
     With more than two `frames` each pair goes on as a clip. `resume` continues a data set of the
     same preset, seed, size, start, frames and textures, and keeps complete pairs; `overwrite`
-    replaces one. `progress` is called with the number of pairs done, including those that existed
-    before.
+    replaces one. `progress` is called with the number of finished pairs, including those that
+    existed before, and their total.
     """
     record = dataset_record(folder)
     record.check_start(resume=resume, overwrite=overwrite)
@@ -150,7 +150,7 @@ def write_dataset(
         if not (resume and is_finished(scene_files(folder, name, frames)))
     ]
     done = count - len(wanted)
-    progress(done)
+    progress(done, count)
     with ThreadPoolExecutor(_WRITERS) as writers:
         for numbers in _chunks(wanted, renderer.size) if frames == 2 else [[n] for n in wanted]:
             if frames == 2:
@@ -162,7 +162,7 @@ def write_dataset(
                 clip = renderer.render_clip(numbers[0], frames)
                 write_clip(folder, names[numbers[0]], clip, writers)
             done += len(numbers)
-            progress(done)
+            progress(done, count)
     record.write(settings | {"complete": True})
     return len(wanted)
 
