@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from gmaflow.errors import DatasetError, FlowError, OutputError
 from gmaflow.evaluation import BENCHMARKS, find_benchmark, submit
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import read_image, write_flow, write_image
+from gmaflow.io.resumable import unlock_folder
 from tests.evaluation.conftest import SIZE, random_estimator, write_sintel
 
 
@@ -162,6 +164,20 @@ def test_a_folder_of_other_weights_is_refused(tmp_path: Path, estimator: FlowEst
     (tmp_path / "out/submission.json").write_text(json.dumps([]))
     with pytest.raises(OutputError, match="other weights or settings"):
         submit(BENCHMARKS["kitti"], estimator, tmp_path / "out", root=tmp_path)
+
+
+def test_a_second_process_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    root = write_sintel(tmp_path / "data", split="test", frames=2)
+    out = tmp_path / "out"
+    submit(BENCHMARKS["sintel"], estimator, out, root=root)
+    unlock_folder(out)
+    handle = os.open(out, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as the other process does
+    with pytest.raises(OutputError, match="another process is writing to"):
+        submit(BENCHMARKS["sintel"], estimator, out, root=root)
+    os.close(handle)
+    submit(BENCHMARKS["sintel"], estimator, out, root=root)
 
 
 def test_without_test_data_nothing_is_written(tmp_path: Path, estimator: FlowEstimator) -> None:

@@ -41,8 +41,10 @@ def make_settings(
     from gmaflow.weights import fingerprint
 
     how = estimator.settings.as_json()
-    # A run may be resumed on another device, as long as its precision is the same.
-    del how["device"]
+    # A run may be resumed on another device, as long as its precision is the same, and with less
+    # memory, in case it ran out.
+    how.pop("device")
+    how.pop("max_memory", None)
     return {
         "verb": verb,
         "frames": str((source if isinstance(source, Path) else source[0].parent).resolve()),

@@ -14,7 +14,7 @@ from gmaflow.errors import FlowError, OutputError, look_up
 from gmaflow.evaluation.evaluating import WarmChain, digest, identify
 from gmaflow.inference import Flow, FlowEstimator, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
-from gmaflow.io.resumable import ResultRecord
+from gmaflow.io.resumable import ResultRecord, lock_folder
 
 MANIFEST = "submission.json"
 
@@ -257,6 +257,7 @@ def _check_record(folder: Path, benchmark: Benchmark, key: str) -> None:
     if not record.exists():
         record.write({"benchmark": benchmark.name, "key": key})
         return
+    lock_folder(folder)
     with suppress(OutputError):  # a damaged record is refused like a different one
         if record.read()["key"] == key:
             return
