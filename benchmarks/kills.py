@@ -65,11 +65,12 @@ def contents(folder: Path) -> dict[str, str]:
 def state(folder: Path) -> tuple[int, int]:
     """Return the number of files and of bytes in a folder, temporary ones included."""
     sizes = []
-    for path in folder.rglob("*"):
-        try:
-            sizes.append(path.stat().st_size)
-        except FileNotFoundError:  # renamed meanwhile
-            sizes.append(0)
+    for parent, _, names in os.walk(folder):  # passes over folders that are renamed meanwhile
+        for name in names:
+            try:
+                sizes.append(Path(parent, name).stat().st_size)
+            except FileNotFoundError:  # renamed meanwhile
+                sizes.append(0)
     return len(sizes), sum(sizes)
 
 
