@@ -126,12 +126,18 @@ def test_shards_give_the_same_bytes_as_one_run(
     assert all(sharded[name] == stored[name] for name in sharded.keys() - own)
 
 
+@pytest.fixture
+def source(clips: Path, tmp_path: Path) -> Path:
+    """Two clips of which b fails, until its last frame is removed."""
+    folder = tmp_path / "clips"
+    shutil.copytree(clips / "00", folder / "a")
+    shutil.copytree(clips / "bad", folder / "b")
+    return folder
+
+
 def test_failed_clips_are_tried_again_when_asked(
-    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+    config: BatchConfig, source: Path, memory: str
 ) -> None:
-    source = tmp_path / "clips"
-    shutil.copytree(clips / "00", source / "a")
-    shutil.copytree(clips / "bad", source / "b")
     assert run(config, source, memory).failed == 1
     (row,) = failures(memory)
     assert (row["id"], row["source"]) == ("b", str(source / "b"))
@@ -146,11 +152,8 @@ def test_failed_clips_are_tried_again_when_asked(
 
 
 def test_a_run_over_everything_lists_the_failures_of_shards(
-    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+    config: BatchConfig, source: Path, memory: str
 ) -> None:
-    source = tmp_path / "clips"
-    shutil.copytree(clips / "00", source / "a")
-    shutil.copytree(clips / "bad", source / "b")
     run(replace(config, shard="2/2"), source, memory)
     assert run(config, source, memory).failed_before == 1
     assert [row["id"] for row in failures(memory)] == ["b"]

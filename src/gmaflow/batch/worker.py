@@ -31,7 +31,7 @@ from gmaflow.inference import (
 from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
 from gmaflow.io.images import check_same_size
-from gmaflow.io.paths import NO_ROOM
+from gmaflow.io.paths import NO_ROOM, find_clash
 from gmaflow.io.remote import explaining, is_remote, open_store
 from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
 from gmaflow.weights import Checkpoint
@@ -266,13 +266,11 @@ class Footage:
 
 def check_names(paths: list[Path]) -> None:
     """Refuse frames that would give their results the same name."""
-    by_name: dict[str, Path] = {}
-    for path in paths:
-        other = by_name.setdefault(path.stem, path)
-        if other is not path:
-            raise ImageError(
-                f"{other} and {path.name} would both write {path.stem!r}; rename one of them"
-            )
+    if clash := find_clash((path, Path(path.stem)) for path in paths):
+        one, other, name = clash
+        raise ImageError(
+            f"{one} and {other.name} would both write {str(name)!r}; rename one of them"
+        )
 
 
 def fetch(clip: Clip, folder: Path) -> Clip:

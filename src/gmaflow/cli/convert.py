@@ -18,7 +18,6 @@ from gmaflow.cli.outputs import (
     check_formats,
     ending_of,
     file_paths,
-    find_clash,
     full_scale,
     is_folder,
     refuse_existing,
@@ -42,6 +41,7 @@ from gmaflow.io import (
     write_flow,
     write_image,
 )
+from gmaflow.io.paths import find_clash
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from gmaflow.cli.outputs import (
     Part,
     check_formats,
     choose_scale,
-    find_clash,
     folder_endings,
     folder_paths,
     is_about_second,
@@ -29,7 +28,7 @@ from gmaflow.cli.result_folder import ResultFolder, make_settings, record_of, wa
 from gmaflow.errors import FlowError, ImageError, OutputError, say
 from gmaflow.io import create_clip, is_clip, list_images, read_ahead, write_behind
 from gmaflow.io.folders import natural_key
-from gmaflow.io.paths import require_file
+from gmaflow.io.paths import find_clash, require_file
 
 if TYPE_CHECKING:
     from gmaflow.cli.flow import FlowOptions

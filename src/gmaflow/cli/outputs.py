@@ -204,15 +204,6 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
     return paths
 
 
-def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
-    """Find two sources that would be written to the same file; returns them and the file."""
-    seen: dict[Path, Path] = {}
-    for source, path in written:
-        if seen.setdefault(path, source) != source:
-            return seen[path], source, path
-    return None
-
-
 def refuse_two_formats(output: Path) -> NoReturn:
     """Refuse --format for a single file."""
     raise OutputError(

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedRandom
 from pathlib import Path
@@ -67,6 +67,15 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
         raise OutputError(f"{path} exists; add --overwrite to replace it")
     if reason := why_unwritable(path.parent):
         raise OutputError(f"{path} cannot be written: {reason}; choose another place")
+
+
+def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
+    """Find two sources that would be written to the same file; returns them and the file."""
+    seen: dict[Path, Path] = {}
+    for source, path in written:
+        if seen.setdefault(path, source) != source:
+            return seen[path], source, path
+    return None
 
 
 def ensure_can_fill(folder: Path) -> None:

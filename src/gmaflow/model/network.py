@@ -26,7 +26,6 @@ from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, p
 MIN_SIDE = 16
 """Smallest height and width: two cells of the 1/8 grid."""
 
-
 SLACK = 0.5
 """How far values may lie outside 0..1 before another range must be meant."""
 
