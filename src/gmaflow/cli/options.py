@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import FlowError, OutputError, printable, say, suggest
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, printable, say, suggest
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -264,13 +264,21 @@ def run_and_report(
     run: Callable[[ReportingOptions], Report],
     options: ReportingOptions,
     sentence: Callable[[Report], str],
-) -> Report:
-    """Run a verb, and print its report with the time it took."""
+    *,
+    kept: str = "the finished part is kept",
+) -> None:
+    """Run a verb, print its report with the time it took, and exit if the result is not whole.
+
+    `kept` says what remains after an interrupt that the verb reported.
+    """
     started = time.perf_counter()
     report = run(options)
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
-    return report
+    if report.get("interrupted"):
+        raise KeyboardInterrupt(kept)
+    if report.get("skipped") or report.get("problem"):
+        sys.exit(NOT_WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)

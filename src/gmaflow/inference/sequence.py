@@ -40,6 +40,8 @@ class SequenceFrame:
 
     number: int
     image: FrameOrError
+    name: str = ""
+    """What it is called in messages."""
 
 
 FrameT = TypeVar("FrameT", SequenceFrame, TimedFrame)
@@ -62,24 +64,29 @@ class PairEstimate(Generic[FrameT]):
     error: ImageError | None = None
     """Why the pair cannot be used."""
 
+    @property
+    def number(self) -> int:
+        """The number of the first frame, from 0."""
+        return self.first.number
 
-@dataclass(frozen=True, eq=False)
-class VideoStep:
-    """A frame of a video, and its motion to the next frame."""
+    @property
+    def image(self: "PairEstimate[TimedFrame]") -> UInt8[np.ndarray, "h w 3"]:
+        """The first frame."""
+        return self.first.image
 
-    number: int
-    """The number of the frame, from 0."""
-    image: UInt8[np.ndarray, "h w 3"]
-    time: Fraction
-    """When it appears, in seconds."""
-    seconds: Fraction
-    """How long it is shown."""
-    flow: Flow | None
-    """Flow to the next frame; None before a cut."""
-    both: BidirectionalFlow | None = None
-    """Flow in both directions, if it was asked for."""
-    cut: bool = False
-    """Whether the next frame belongs to another shot."""
+    @property
+    def time(self: "PairEstimate[TimedFrame]") -> Fraction:
+        """When the first frame appears, in seconds."""
+        return self.first.time
+
+    @property
+    def seconds(self: "PairEstimate[TimedFrame]") -> Fraction:
+        """How long the first frame is shown."""
+        return self.second.time - self.first.time
+
+
+VideoStep = PairEstimate[TimedFrame]
+"""A frame of a video, and its motion to the next frame."""
 
 
 def estimate_pairs(
@@ -197,21 +204,16 @@ def estimate_video(
     """Estimate the flow of a video: a step for each frame but the last.
 
     `frames` are of one size, as from a `VideoReader`; some may be missing. The options are those of
-    `estimate_pairs`.
+    `estimate_pairs`, which does not look for cuts by default.
     """
-    for pair in estimate_pairs(
+    return estimate_pairs(
         estimator,
         frames,
         backward=backward,
         warm_start=warm_start,
         cut_threshold=cut_threshold,
         done=done,
-    ):
-        frame = pair.first
-        seconds = pair.second.time - frame.time
-        yield VideoStep(
-            frame.number, frame.image, frame.time, seconds, pair.flow, pair.both, pair.cut
-        )
+    )
 
 
 def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"]) -> float:

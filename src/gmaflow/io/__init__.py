@@ -14,7 +14,6 @@ from gmaflow.io.flow_files import (
     KITTI_ENDING,
     FlowArrays,
     ensure_can_encode,
-    files_of,
     is_picture,
     name_file,
     read_flow_arrays,
@@ -35,7 +34,14 @@ from gmaflow.io.images import (
 )
 from gmaflow.io.masks import MaskReader, read_mask
 from gmaflow.io.overlap import read_ahead, write_behind
-from gmaflow.io.paths import CLIP_SUFFIXES, atomic_write, ensure_can_fill, ensure_can_write, is_clip
+from gmaflow.io.paths import (
+    CLIP_SUFFIXES,
+    atomic_write,
+    ensure_can_fill,
+    ensure_can_write,
+    files_of,
+    is_clip,
+)
 from gmaflow.io.video_reader import (
     TimedFrame,
     VideoInfo,

@@ -32,6 +32,7 @@ from gmaflow.io.paths import (
     PathLike,
     as_path,
     atomic_write,
+    files_of,
     is_xy,
     require_file,
     xy_paths,
@@ -163,11 +164,6 @@ def is_picture(path: PathLike) -> bool:
     if name.endswith(KITTI_ENDING) or is_xy(name):
         return False
     return Path(name).suffix in PICTURE_SUFFIXES
-
-
-def files_of(path: PathLike) -> tuple[Path, ...]:
-    """Return the files that hold a flow: two for a pair of JPEGs, otherwise the path alone."""
-    return xy_paths(path) if is_xy(path) else (Path(path),)
 
 
 def ensure_can_encode(path: PathLike) -> None:
