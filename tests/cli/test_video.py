@@ -21,7 +21,6 @@ from gmaflow.inference.visibility import combine
 from gmaflow.io import (
     MaskReader,
     TimedFrame,
-    VideoReader,
     open_clip,
     read_flow_arrays,
     read_image,
@@ -29,7 +28,7 @@ from gmaflow.io import (
 )
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
-from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
+from tests.io.clips import SIZE, cut_short, frame_times, images, moving, sound_of, turn, write_clip
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +36,6 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve frames with sound; after the seventh another shot begins."""
     path = tmp_path_factory.mktemp("clips") / "clip.mp4"
     return write_clip(path, [*moving(7, seed=1), *moving(5, seed=2)], sound="aac")
-
-
-def images(path: Path) -> list[np.ndarray]:
-    return [frame.image for frame in VideoReader(path)]
 
 
 def report(run: Run, *args: str | Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from PIL import Image
 from gmaflow.errors import ImageError
 from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, estimate_video
 from gmaflow.inference.sequence import _is_cut, estimate_pairs, estimate_pairs_in_batches
-from gmaflow.io import TimedFrame, read_frames
+from gmaflow.io import TimedFrame, VideoReader
 from tests.inference.test_estimator import checkpoint
 from tests.io.clips import moving
 
@@ -197,8 +197,8 @@ def test_real_shots_hold_together_and_their_joints_do_not(material: Path) -> Non
     clips = sorted((material / "realflow/nogt/videos").glob("*.mp4"))
     shots = [
         [
-            np.asarray(Image.fromarray(frame).resize((160, 120)))
-            for frame in islice(read_frames(clip), 0, None, 8)
+            np.asarray(Image.fromarray(frame.image).resize((160, 120)))
+            for frame in islice(VideoReader(clip), 0, None, 8)
         ]
         for clip in clips
     ]

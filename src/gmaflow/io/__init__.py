@@ -48,7 +48,6 @@ from gmaflow.io.video_reader import (
     VideoReader,
     check_video_size,
     probe_video,
-    read_frames,
 )
 from gmaflow.io.video_writer import VIDEO_OUTPUTS, Sound, VideoWriter, has_sound
 from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound
@@ -93,7 +92,6 @@ __all__ = [
     "probe_video",
     "read_ahead",
     "read_flow_arrays",
-    "read_frames",
     "read_image",
     "read_mask",
     "scale_image",
