@@ -37,7 +37,8 @@ class BatchConfig:
     """The length in pixels at full colour in pictures; by default the longest of each pair."""
 
     weights: str | None = None
-    """A .safetensors file, a published .pth file, or the name of shipped weights."""
+    """A .safetensors file, a published .pth file, the folder of a training run, or the name of
+    shipped weights."""
     model: str | None = None
     """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
     iters: int | None = None

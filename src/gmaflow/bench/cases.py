@@ -36,7 +36,8 @@ class Settings:
 
     # The string under a field is its documentation, also in `gmaflow bench --help`.
     weights: str = ""
-    """A file or the name of shipped weights; by default random weights, which take as long."""
+    """A file, the folder of a training run, or the name of shipped weights; by default random
+    weights, which take as long."""
     batch: int = 1
     """Pairs at a time."""
     iters: int = 12

@@ -221,7 +221,8 @@ class WeightsOptions:
     """Which weights."""
 
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """A .safetensors file, a published .pth file, or the name of shipped weights."""
+    """A .safetensors file, a published .pth file, the folder of a training run, or the name of
+    shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
 

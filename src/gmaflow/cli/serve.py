@@ -36,7 +36,8 @@ class ServeOptions:
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
-    """Weights to offer in addition to the shipped ones; the first is the default."""
+    """Weights to offer in addition to the shipped ones, as files or folders of training runs; the
+    first is the default."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The default model; with --weights, the model that the files hold."""
     device: str = "auto"
