@@ -21,6 +21,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, printable, say, suggest
+from gmaflow.runtime.options import DeviceOptions
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -174,17 +175,8 @@ def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions:
-    """Where networks run, and how."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference (the network in plain PyTorch)."""
-    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Limit on memory; larger images are estimated in tiles. By default the free memory."""
+class PlaceOptions(DeviceOptions):
+    """Where networks run, and what is printed about it."""
 
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
