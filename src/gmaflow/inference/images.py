@@ -20,6 +20,7 @@ from gmaflow.errors import ImageError, check_known
 from gmaflow.io import image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
+from gmaflow.model.network import check_batches
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -140,27 +141,9 @@ def to_tensors(
     return images.to(device).permute(0, 3, 1, 2).float().div_(255)
 
 
-def check_batch(images: Tensor) -> None:
-    """Refuse what is not a batch of float images."""
-    if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
-        what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
-        raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
-    if not images.is_floating_point():
-        raise ImageError(f"a batch of images is float in 0..1, not {images.dtype}: divide by 255")
-
-
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
-    check_batch(image1)
-    check_batch(image2)
-    if image1.shape != image2.shape:
-        raise ImageError(
-            f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
-        )
-    if image1.device != image2.device:
-        raise ImageError(
-            f"the two batches are on {image1.device} and {image2.device}; put both on one device"
-        )
+    check_batches(image1, image2)
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
     if len(image1) == 0:
