@@ -12,6 +12,7 @@ import tyro
 
 from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
+    PART_IS_KEPT,
     Bound,
     Estimator,
     EstimatorOptions,
@@ -191,12 +192,9 @@ def main(args: list[str]) -> None:
     options = parse(FlowOptions, args, verb="flow")
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
-    if len(options.inputs) == 2:
-        run_and_report(run_pair, options, sentence)
-    elif options.into_clip:
-        run_and_report(run_sequence, options, sentence)
-    else:
-        run_and_report(run_sequence, options, sentence, kept=CONTINUES_WITH_RESUME)
+    run = run_pair if len(options.inputs) == 2 else run_sequence
+    kept = PART_IS_KEPT if options.into_clip else CONTINUES_WITH_RESUME
+    run_and_report(run, options, sentence, kept=kept)
 
 
 def run_pair(options: FlowOptions) -> Report:

@@ -36,6 +36,8 @@ Options = TypeVar("Options")
 
 CONTINUES = "the same command continues"
 CONTINUES_WITH_RESUME = "the same command with --resume continues"
+PART_IS_KEPT = "the finished part is kept"
+"""What an interrupt leaves, for messages."""
 
 USUAL_FPS = "25"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
@@ -258,7 +260,7 @@ def run_and_report(
     options: ReportingOptions,
     sentence: Callable[[Report], str],
     *,
-    kept: str = "the finished part is kept",
+    kept: str = "",
 ) -> None:
     """Run a verb, print its report with the time it took, and exit if the result is not whole.
 

@@ -13,6 +13,7 @@ import tyro
 
 from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
+    PART_IS_KEPT,
     Bound,
     Estimator,
     EstimatorOptions,
@@ -225,10 +226,8 @@ def main(args: list[str]) -> None:
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
-    if options.into_folder:
-        run_and_report(run, options, sentence, kept=CONTINUES_WITH_RESUME)
-    else:
-        run_and_report(run, options, sentence)
+    kept = CONTINUES_WITH_RESUME if options.into_folder else PART_IS_KEPT
+    run_and_report(run, options, sentence, kept=kept)
 
 
 def run(options: VideoOptions) -> Report:
