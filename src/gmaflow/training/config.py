@@ -141,6 +141,9 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
+    exposure: float = 0.0
+    """Scenes: share of the pairs whose frames are both made darker or brighter, by a gamma from 0.4
+    to 2.5; 0: off."""
     erase: float = 0.0
     """Share of the pairs in which 1 or 2 boxes (48 to 96 px) of the second frame's features are
     replaced by their mean: motion there must come from elsewhere; 0: off."""
@@ -311,6 +314,7 @@ class TrainConfig:
             "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "exposure": (0 <= self.exposure <= 1, "at least 0 and at most 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),
             "disturbed_from": (0 <= self.disturbed_from < 1, "at least 0 and less than 1"),
