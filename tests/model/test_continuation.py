@@ -166,7 +166,8 @@ def test_pairs_that_are_not_continued_get_the_flow_of_gma(make_network: Make) ->
     assert all(name.startswith("continuation.") for name in missing)
     with torch.no_grad():
         affine.continuation.alpha.fill_(1.0)
-        affine.continuation.logits.bias.copy_(torch.tensor([-2.0, 0.0, 2.0]))  # open gates
+        open_gates = torch.tensor([-2.0, 0.0, 2.0])
+        affine.continuation.logits.bias.copy_(open_gates)  # type: ignore[union-attr]
     image1, image2 = random_images(2, 64, 96)
 
     def flow(network: FlowNetwork, share: Tensor | None = None) -> Tensor:
