@@ -50,7 +50,7 @@ from gmaflow.cli.pipeline import (
     FrameNames,
     ImageFiles,
     Pair,
-    ResultFolder,
+    PairFolder,
     choose_scale,
     estimate_frames,
     make_settings,
@@ -404,9 +404,7 @@ def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[Part, Path]]) -> 
         )
 
 
-def open_folder(
-    options: FlowOptions, estimator: "FlowEstimator", frames: list[Path]
-) -> ResultFolder:
+def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[Path]) -> PairFolder:
     source = frames if len(options.inputs) > 1 else options.inputs[0]
     how = make_settings(
         estimator,
@@ -433,7 +431,7 @@ def open_folder(
         )
         write_parts(result, paths.items())
 
-    return ResultFolder(
+    return PairFolder(
         Path(options.targets[0]),
         how,
         source=source,

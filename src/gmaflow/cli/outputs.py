@@ -301,6 +301,6 @@ def scale_of(flows: "Iterable[FlowArrays]") -> float:
     return longest
 
 
-def spread(total: int, count: int) -> list[int]:
-    """Return `count` indices below `total`, spread evenly from the first on."""
+def stretch_starts(total: int, count: int) -> list[int]:
+    """Return where `count` equal stretches of `total` items begin."""
     return [total * number // count for number in range(count)]

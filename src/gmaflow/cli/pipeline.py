@@ -1,7 +1,7 @@
 """The pipeline of `flow FOLDER` and `video`: frames are read, estimated and written in turn.
 
 A `FrameSource` gives the frames: `ImageFiles` or a `VideoReader`. An `Output` takes each pair with
-its flow: `ResultFolder`, `ClipFile`, or the video that `gmaflow video` draws.
+its flow: `PairFolder`, `ClipFile`, or the video that `gmaflow video` draws.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from gmaflow.cli.outputs import (
     Part,
     folder_paths,
     is_about_second,
-    spread,
+    stretch_starts,
 )
 from gmaflow.errors import ImageError, OutputError, say
 from gmaflow.io import (
@@ -82,7 +82,7 @@ class ImageFiles:
     def glimpses(self, count: int) -> "list[ImageFiles]":
         """Split the pairs into at most `count` stretches."""
         pairs = self.num_frames - 1
-        bounds = [*spread(pairs, min(count, pairs)), pairs]
+        bounds = [*stretch_starts(pairs, min(count, pairs)), pairs]
         return [ImageFiles(self.paths[begin : end + 1]) for begin, end in pairwise(bounds)]
 
 
@@ -378,7 +378,7 @@ class FrameNames:
         return pair if is_known else None
 
 
-class ResultFolder(Output):
+class PairFolder(Output):
     """A folder with files for each pair, which can be resumed.
 
     Files of an earlier run are kept or removed when the first pair is written; nothing is changed

@@ -47,7 +47,7 @@ from gmaflow.cli.pipeline import (
     FrameNames,
     Output,
     Pair,
-    ResultFolder,
+    PairFolder,
     choose_scale,
     endings_before,
     estimate_frames,
@@ -416,7 +416,7 @@ class VideoFile(Output):
         self._video.write(picture, time=begin - self._start, seconds=seconds)
 
 
-def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -> ResultFolder:
+def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -> PairFolder:
     how = make_settings(
         estimator,
         verb="video",
@@ -435,7 +435,7 @@ def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -
             elif pair.flow is not None:
                 pair.flow.save(path, bound=options.bound)
 
-    return ResultFolder(
+    return PairFolder(
         options.output,
         how,
         source=options.input,

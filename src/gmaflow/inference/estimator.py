@@ -28,9 +28,9 @@ from gmaflow.inference.engine import (
 from gmaflow.inference.fast import RecordedNetwork
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
-    Footage,
     Frame,
     FrameLike,
+    Frames,
     ImageArray,
     ImageLike,
     Padding,
@@ -345,7 +345,7 @@ class FlowEstimator:
 
     def track(
         self,
-        frames: Footage,
+        frames: Frames,
         points: ArrayLike | None = None,
         *,
         reference: int = 0,
@@ -384,7 +384,7 @@ class FlowEstimator:
             watch=watch,
         )
 
-    def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
+    def sequence(self, frames: Frames, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
 
         Args:

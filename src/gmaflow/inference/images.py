@@ -31,7 +31,7 @@ ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
 ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
 
-Footage: TypeAlias = "Iterable[ImageLike] | str | Path"
+Frames: TypeAlias = "Iterable[ImageLike] | str | Path"
 """Consecutive images, or the folder that holds them."""
 
 PaddingKind = Literal["sintel", "kitti"]
@@ -164,7 +164,7 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
     check_same_size({"the first image": first, "the second": second}, error=ImageError)
 
 
-def each_image(frames: Footage) -> Iterator[ImageLike]:
+def each_image(frames: Frames) -> Iterator[ImageLike]:
     """Return the images of a sequence one by one; those of a folder in natural order."""
     if isinstance(frames, Iterable) and not isinstance(frames, str):
         yield from frames

@@ -30,8 +30,8 @@ from gmaflow.errors import FlowError, ImageError, counted
 from gmaflow.geometry import outside_frame, sample
 from gmaflow.inference.engine import Watcher
 from gmaflow.inference.images import (
-    Footage,
     Frame,
+    Frames,
     ImageArray,
     ImageLike,
     each_image,
@@ -285,7 +285,7 @@ def _sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> F
 
 def track(
     estimator: "FlowEstimator",
-    frames: Footage,
+    frames: Frames,
     points: ArrayLike | None = None,
     *,
     reference: int,
@@ -459,7 +459,7 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
     return np.load(mask) if isinstance(mask, Path) else mask
 
 
-def _keep(frames: Footage, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
+def _keep(frames: Frames, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
     """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
     if isinstance(frames, Sequence | np.ndarray) and not isinstance(frames, str):
         return partial(frames.__getitem__, number)
