@@ -21,6 +21,7 @@ from gmaflow.weights import (
     find_checkpoint,
     fingerprint,
     load_checkpoint,
+    name_weights,
     save_checkpoint,
 )
 from gmaflow.weights.published import to_published
@@ -267,8 +268,11 @@ def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
 
 
 def test_a_name_too_long_for_a_file_is_refused() -> None:
-    with pytest.raises(WeightsError, match="File name too long"):
-        find_checkpoint(1000 * "a")
+    for name in (1000 * "a", f"{1000 * 'a'}.pth"):
+        with pytest.raises(WeightsError, match="File name too long"):
+            find_checkpoint(name)
+        with pytest.raises(WeightsError, match="File name too long"):
+            name_weights(name)
 
 
 def test_a_run_gives_its_best_weights_or_its_newest(tmp_path: Path) -> None:

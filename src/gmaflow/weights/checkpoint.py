@@ -460,8 +460,8 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         is_file = path.suffix or path.name != name or path.exists()
     if weights is not None and is_file:
         # An empty name is not the working folder.
-        is_run = name and path.is_dir()
-        return load_checkpoint(find_weights(path) if is_run else weights, model=config)
+        file = find_weights(path) if name and is_folder(path) else weights
+        return load_checkpoint(file, model=config)
     if name not in MODELS and shipped:
         raise WeightsError(
             f"there are no weights and no file called {name!r}; {suggest(name, shipped)}"
@@ -486,4 +486,9 @@ def find_weights(run: Path) -> Path:
 def name_weights(weights: str) -> str:
     """Return a short name for weights: that of their file without suffix, or of their run."""
     path = Path(weights)
-    return path.resolve().name if path.is_dir() else path.stem
+    return path.resolve().name if is_folder(path) else path.stem
+
+
+def is_folder(path: Path) -> bool:
+    with naming(path):  # a name may be too long for the file system
+        return path.is_dir()
