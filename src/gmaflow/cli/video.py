@@ -316,7 +316,6 @@ def work_through(
         max_length=output.scale or 1.0,
         legend=options.legend,
         masks=masks,
-        scale=options.scale,
     )
 
     def finish(step: "VideoStep") -> None:
@@ -578,7 +577,6 @@ def draw_step(
     max_length: float,
     legend: bool = False,
     masks: MaskReader | None = None,
-    scale: float = 1.0,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
@@ -604,9 +602,5 @@ def draw_step(
     if camera is not None:
         return viz.moving_overlay(image, camera.moving)
     if both is not None:
-        if scale < 1:
-            from gmaflow.inference.visibility import combine
-
-            both = combine(both.forward, both.backward, scale=scale)
         return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
     return image

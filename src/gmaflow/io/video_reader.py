@@ -76,6 +76,8 @@ class TimedFrame:
     image: UInt8[np.ndarray, "h w 3"]
     time: Fraction
     """Seconds from the beginning of the video."""
+    scale: float = 1.0
+    """By how much it was resized."""
 
 
 class VideoReader:
@@ -188,7 +190,7 @@ class VideoReader:
                     shape = shape or image.shape
                     if image.shape != shape:
                         raise other_size(self.path, image.shape, shape)
-                    frame = TimedFrame(number, scale_image(image, self.scale), time)
+                    frame = TimedFrame(number, scale_image(image, self.scale), time, self.scale)
                 given += 1
                 yield frame
         except ImageError as err:
