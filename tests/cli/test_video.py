@@ -17,7 +17,6 @@ from gmaflow.cli.options import parse_fps, parse_time
 from gmaflow.cli.video import Show, draw_step
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.inference.visibility import combine
 from gmaflow.io import (
     MaskReader,
     VideoReader,
