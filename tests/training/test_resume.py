@@ -169,7 +169,7 @@ def test_a_second_ctrl_c_ends_a_step_at_once(from_files: TrainConfig, tmp_path: 
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert process.wait(timeout=60) == 130
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < 10
         assert process.stderr is not None
         assert "interrupted; the last checkpoint is kept" in process.stderr.read()
     assert last_state(tmp_path / "run").step == 2
