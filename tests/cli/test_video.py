@@ -17,7 +17,6 @@ from gmaflow.cli.options import parse_fps, parse_time
 from gmaflow.cli.video import Show, draw_step
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.inference.visibility import combine
 from gmaflow.io import (
     MaskReader,
     TimedFrame,
@@ -395,16 +394,6 @@ def test_the_source_is_on_the_left() -> None:
     assert picture.shape == (96, 256, 3)
     np.testing.assert_array_equal(picture[:, :128], IMAGE)
     np.testing.assert_array_equal(picture[:, 128:], draw_step(step(8), "flow", max_length=8.0))
-
-
-def test_at_half_size_the_check_of_occlusion_is_less_strict() -> None:
-    there, back = (np.zeros((96, 128, 2), np.float32) for _ in range(2))
-    there[..., 0], back[..., 0] = 1, -0.1  # 0.81 square pixels apart
-    both = combine(Flow(there), Flow(back))
-    moved = shown(both)
-    full, half = (draw_step(moved, "occlusion", max_length=1.0, scale=s) for s in (1.0, 0.5))
-    assert (full[:, :100] != IMAGE[:, :100]).any(axis=2).all()
-    np.testing.assert_array_equal(half[:, :100], IMAGE[:, :100])
 
 
 def test_occlusion_has_two_colours() -> None:

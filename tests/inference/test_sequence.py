@@ -44,6 +44,16 @@ def test_there_is_a_step_for_every_frame_but_the_last(estimator: FlowEstimator) 
         np.testing.assert_allclose(step.flow.array, by_hand.array, atol=1e-4)
 
 
+def test_occlusion_takes_account_of_the_scale_of_the_frames(estimator: FlowEstimator) -> None:
+    first, second = moving(2)
+    half = [TimedFrame(n, image, TIMES[n], 0.5) for n, image in enumerate((first, second))]
+    (step,) = estimate_video(estimator, half, backward=True)
+    assert step.both is not None
+    wanted = estimator.bidirectional(first, second, scale=0.5).confidence
+    np.testing.assert_allclose(step.both.confidence, wanted, atol=1e-4)
+    assert (wanted > estimator.bidirectional(first, second).confidence).any()
+
+
 def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> None:
     shots = [*moving(3, seed=1), *moving(3, seed=2)]
     steps = list(estimate_video(estimator, timed(shots), warm_start=True))

@@ -112,7 +112,7 @@ def test_gif_and_webm_are_read(tmp_path: Path) -> None:
 def test_frames_are_scaled_and_turned(clip: Path, tmp_path: Path) -> None:
     turned = turn(clip, tmp_path / "turned.mp4", (0, 1, -1, 0))
     frame = next(iter(VideoReader(turned, scale=0.5)))
-    assert frame.image.shape == (32, 24, 3)
+    assert (frame.image.shape, frame.scale) == ((32, 24, 3), 0.5)
     plain = next(iter(VideoReader(clip, scale=0.5)))
     difference = np.rot90(plain.image, -1).astype(int) - frame.image
     assert np.abs(difference).mean() < 2

@@ -241,7 +241,8 @@ class ClipFrames:
             shape = shape or image.shape
             check_same_size({str(paths[0]): shape, str(path): image}, error=ImageError)
             self.names.append(path.stem)
-            yield TimedFrame(number, scale_image(image, self._scale(image.shape)), Fraction(number))
+            scale = self._scale(image.shape)
+            yield TimedFrame(number, scale_image(image, scale), Fraction(number), scale)
 
     def _video(self) -> Iterator[TimedFrame]:
         start, end = (

@@ -418,7 +418,11 @@ def parse(
     try:
         # tyro would draw a box around errors of our options, and exit.
         with redirect_stderr(boxed):
-            return cast(Options, read(args))
+            found = cast(Options, read(args))
+        only = getattr(found, "output", getattr(found, "target", None))
+        if len(outputs) > 1 and isinstance(only, str | Path):
+            raise OutputError(f"{verb} writes one output; give -o once")
+        return found
     except SystemExit as end:
         if not end.code:
             raise
@@ -452,6 +456,11 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+    for arg in unknown:
+        flags = [given for given in args if given[:1] == "-" and given.endswith(f"={arg}")]
+        if flags:
+            raise FlowError(f"{flags[0].partition('=')[0]} takes no value; leave out {arg!r}")
+        raise FlowError(f"{arg!r} is one argument too many; see gmaflow {verb} --help")
 
 
 def refuse_misused_option(boxed: str, verb: str) -> None:

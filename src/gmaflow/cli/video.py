@@ -238,9 +238,7 @@ def run(options: VideoOptions) -> Report:
     reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
-    draw = partial(
-        draw_step, show=options.show, legend=options.legend, masks=masks, scale=options.scale
-    )
+    draw = partial(draw_step, show=options.show, legend=options.legend, masks=masks)
     # Before anything is estimated: a place that cannot be written to is reported at once.
     with open_output(options, reader, draw, sound=silence is None) as file:
         estimator = options.estimator.make()
@@ -457,7 +455,6 @@ def draw_step(
     max_length: float,
     legend: bool = False,
     masks: MaskReader | None = None,
-    scale: float = 1.0,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
@@ -483,9 +480,5 @@ def draw_step(
     if camera is not None:
         return viz.moving_overlay(image, camera.moving)
     if both is not None:
-        if scale < 1:
-            from gmaflow.inference.visibility import combine
-
-            both = combine(both.forward, both.backward, scale=scale)
         return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
     return image

@@ -200,6 +200,7 @@ class Engine:
         watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate a batch at the size before padding, in parts if memory is short."""
+        check_watch(watch)
         shape = pairs.shape
         plan = self.plan_for(shape, padding)
         if self.plan is None:
@@ -294,6 +295,12 @@ MOST_ITERS = 1_000_000
 
 Iterations: TypeAlias = int | Literal["auto"]
 """A number of refinements, or as many as it takes until the flow has settled."""
+
+
+def check_watch(watch: object) -> None:
+    """Refuse a watcher that cannot be called."""
+    if watch is not None and not callable(watch):
+        raise FlowError(f"watch is {type(watch).__name__}; give a function of one argument")
 
 
 def check_iters(iters: Iterations) -> tuple[int, float | None]:

@@ -23,6 +23,7 @@ from gmaflow.inference.engine import (
     Refinement,
     Watcher,
     check_iters,
+    check_watch,
     make_runner,
 )
 from gmaflow.inference.fast import RecordedNetwork
@@ -48,6 +49,7 @@ from gmaflow.inference.tracking import Ignored, track
 from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
+from gmaflow.io.images import check_positive
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import (
     Precision,
@@ -145,6 +147,8 @@ class FlowEstimator:
             raise FlowError(
                 "use plan or max_memory, not both: a plan ignores how much memory there is"
             )
+        if plan is not None and not isinstance(plan, MemoryPlan):
+            raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
         self.device = pick_device(device)
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
@@ -311,14 +315,17 @@ class FlowEstimator:
         *,
         previous: Flow | None = None,
         watch: Watcher | None = None,
+        scale: float = 1.0,
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
         A warm start (see `__call__`) is for the forward direction; backward begins at zero. A
-        watcher sees the forward flow.
+        watcher sees the forward flow. If the images were made smaller, `scale` says by how much,
+        such as 0.5; occlusion then covers about the same share of them as at full size.
         """
+        check_positive("scale", scale)
         both = self._pair(image1, image2, previous, watch, both_ways=True)
-        seen = check_visibility(both.flow[:1], both.flow[1:])
+        seen = check_visibility(both.flow[:1], both.flow[1:], scale=scale)
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
@@ -336,6 +343,7 @@ class FlowEstimator:
         once, without a flow, after the last.
         """
         through = isinstance(self._engine.runner, RecordedNetwork)
+        check_watch(watch)
         within = None if through else watch
         found = self._pair(first, second, None, within, both_ways=both_ways)
         if through and watch is not None:

@@ -213,20 +213,25 @@ class Padding:
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
         """Repeat the border outwards; images that fit are returned as they are."""
-        if not isinstance(images, Tensor) or images.ndim not in (3, 4):
-            what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
-            raise ImageError(f"the images are {what}; use a tensor [b, channels, height, width]")
+        _check_padded(images)
         sides = (self.left, self.right, self.top, self.bottom)
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
         """Undo `pad`."""
+        _check_padded(padded)
         height, width = self.size_before(*padded.shape[-2:])
         return padded[..., self.top : self.top + height, self.left : self.left + width]
 
     def size_before(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width of an image that has this size after padding."""
         return height - self.top - self.bottom, width - self.left - self.right
+
+
+def _check_padded(images: object) -> None:
+    if not isinstance(images, Tensor) or images.ndim not in (3, 4):
+        what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+        raise ImageError(f"the images are {what}; use a tensor [b, channels, height, width]")
 
 
 def as_padding_kind(text: str) -> PaddingKind:

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import Frame, FrameLike
 from gmaflow.io import TimedFrame
@@ -42,6 +43,8 @@ class SequenceFrame:
     image: FrameOrError
     name: str = ""
     """What it is called in messages."""
+    scale: float = 1.0
+    """By how much it was made smaller."""
 
 
 FrameT = TypeVar("FrameT", SequenceFrame, TimedFrame)
@@ -114,6 +117,7 @@ def estimate_pairs(
             out; with their flow, if known, a warm start continues as if never interrupted.
         skip_unusable: Give pairs whose images cannot be used with an `error` instead of raising it.
     """
+    check_cut_threshold(cut_threshold)
     done = done or {}
     last: FrameT | None = None
     encoded: Frame | None = None
@@ -131,7 +135,9 @@ def estimate_pairs(
                     now = _encode(estimator, second)
                     maps = estimator.attention(encoded, points) if points else None
                     if backward:
-                        both = estimator.bidirectional(encoded, now, previous=start)
+                        both = estimator.bidirectional(
+                            encoded, now, previous=start, scale=last.scale
+                        )
                     flow = both.forward if both else estimator(encoded, now, previous=start)
             except ImageError as err:
                 if not skip_unusable:
@@ -214,6 +220,12 @@ def estimate_video(
         cut_threshold=cut_threshold,
         done=done,
     )
+
+
+def check_cut_threshold(threshold: object) -> None:
+    """Refuse a threshold that is neither a number nor None."""
+    if threshold is not None and not (isinstance(threshold, Real) and not math.isnan(threshold)):
+        raise FlowError(f"cut_threshold is {threshold!r}; use a number such as 0.4, or None")
 
 
 def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"]) -> float:

@@ -16,6 +16,7 @@ Legend: k points, H W rows and columns.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -37,7 +38,7 @@ from gmaflow.inference.images import (
     each_image,
     load_image,
 )
-from gmaflow.inference.sequence import cut_score
+from gmaflow.inference.sequence import check_cut_threshold, cut_score
 from gmaflow.inference.tracks import TrackedFrame, grid_points
 from gmaflow.io.images import check_same_size
 
@@ -294,8 +295,9 @@ def track(
     watch: Watcher | None = None,
 ) -> Iterator[TrackedFrame]:
     """Track points of one frame through a shot; see `FlowEstimator.track`."""
-    if reference < 0:
-        raise FlowError(f"there is no frame {reference}; frames count from 0")
+    if not isinstance(reference, Integral) or reference < 0:
+        raise FlowError(f"there is no frame {reference!r}; frames count from 0")
+    check_cut_threshold(cut_threshold)
     images = each_image(frames)
     with TemporaryDirectory(prefix="gmaflow-") as folder:
         earlier: list[Callable[[], ImageLike]] = []

@@ -76,6 +76,8 @@ class TimedFrame:
     image: UInt8[np.ndarray, "h w 3"]
     time: Fraction
     """Seconds from the beginning of the video."""
+    scale: float = 1.0
+    """By how much it was resized."""
 
 
 class VideoReader:
@@ -198,7 +200,7 @@ class VideoReader:
                             f"{self.path}: a frame of {image.shape[0]} x {image.shape[1]} follows "
                             f"frames of {shape[0]} x {shape[1]}; all must have one size"
                         )
-                    frame = TimedFrame(number, scale_image(image, self.scale), time)
+                    frame = TimedFrame(number, scale_image(image, self.scale), time, self.scale)
                 given += 1
                 yield frame
         except ImageError as err:
