@@ -11,7 +11,6 @@ from gmaflow.inference import Flow
 from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import (
     LastFlows,
-    check_start,
     coarsen,
     forward_project,
     read_coarse_flows,
@@ -67,8 +66,6 @@ def test_what_is_no_flow_cannot_be_started_from() -> None:
     array = np.zeros((32, 40, 2), np.float32)
     with pytest.raises(FlowError, match=r"a ndarray; give what an estimator returned"):
         start_from.__wrapped__(array, array.shape, Padding(0, 0, 0, 0), torch.device("cpu"))  # type: ignore[attr-defined]
-    with pytest.raises(FlowError, match="a ndarray; give a tensor"):
-        check_start.__wrapped__(array, torch.zeros(1, 3, 32, 40))  # type: ignore[attr-defined]
 
 
 def random_flow(seed: int) -> Flow:

@@ -160,3 +160,18 @@ def test_gma_starts_out_as_raft_with_more_inputs() -> None:
     torch.nn.init.normal_(network.attention.to_query_key.weight)
     after = network(*images, iters=2).flow
     assert torch.equal(before, after)  # alpha is 0: nothing is borrowed yet
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"flow_init": [0.0]}, "the first guess is a list; give a tensor"),
+        ({"flow_init": torch.zeros(1, 2, 8, 8)}, r"these images need \[1, 2, 8, 9\]"),
+        ({"plan": "small"}, "plan is 'small'; use a MemoryPlan"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    options: dict[str, object], sentence: str, make_network: Make
+) -> None:
+    with pytest.raises(FlowError, match=sentence):
+        make_network("raft-small")(*random_images(1, 64, 72), **options)

@@ -48,9 +48,10 @@ from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pa
 from gmaflow.inference.tracking import Ignored, track
 from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
-from gmaflow.inference.warm_start import check_start, start_from
+from gmaflow.inference.warm_start import start_from
 from gmaflow.io.images import check_positive
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
+from gmaflow.model.network import check_start
 from gmaflow.runtime.device import (
     Precision,
     as_bytes,

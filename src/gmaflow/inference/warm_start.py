@@ -43,21 +43,6 @@ def start_from(
     return forward_project(coarse)
 
 
-def check_start(
-    start: Float[Tensor, "b 2 h w"], images: Float[Tensor, "b 3 H W"]
-) -> Float[Tensor, "b 2 h w"]:
-    """Refuse a first guess that does not fit padded images; return it on their device."""
-    if not isinstance(start, Tensor):
-        raise FlowError(f"the first guess is a {type(start).__name__}; give a tensor")
-    wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
-    if list(start.shape) != wanted:
-        raise FlowError(
-            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, the "
-            "shape of the coarse flow of another estimate"
-        )
-    return start.to(images)
-
-
 def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:
     """Move every vector to where it points; each pixel takes the vector that landed nearest.
 

@@ -157,6 +157,10 @@ class FlowNetwork(nn.Module):
         iters = options.get("iters", 1)
         if not isinstance(iters, int) or iters < 1:
             raise FlowError(f"iters is {iters!r}; use a whole number from 1 on")
+        if not isinstance(options.get("plan", STORE_ALL), MemoryPlan):
+            raise FlowError(f"plan is {options['plan']!r}; use a MemoryPlan")
+        if (start := options.get("flow_init")) is not None:
+            options["flow_init"] = check_start(start, image1)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
         return self.match(first, features2, all_iterations=all_iterations, **options)
@@ -352,6 +356,19 @@ def check_images(image1: Tensor, image2: Tensor) -> None:
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )
+
+
+def check_start(start: object, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 2 h w"]:
+    """Refuse a first guess that does not fit images; return it on their device."""
+    if not isinstance(start, Tensor):
+        raise FlowError(f"the first guess is a {type(start).__name__}; give a tensor")
+    wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
+    if list(start.shape) != wanted:
+        raise FlowError(
+            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, the "
+            "shape of the coarse flow of another estimate"
+        )
+    return start.to(images)
 
 
 def check_values(image1: Tensor, image2: Tensor) -> None:
