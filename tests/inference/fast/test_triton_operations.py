@@ -32,7 +32,7 @@ def no_gradients() -> Iterator[None]:
 def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
     for name in ("correlation_kernels", "upsample_kernels"):
         load_kernels(name, monkeypatch)
-    for name in ("map_kernels", "triton_operations"):
+    for name in ("map_kernels", "convolution_kernels", "triton_operations"):
         module = load_kernels(name, monkeypatch, package="gmaflow.inference.fast")
     operations: TritonOperations = module.TritonOperations()
     return operations

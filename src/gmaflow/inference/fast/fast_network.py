@@ -14,7 +14,8 @@ h w = H / 8, W / 8.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Unpack, cast
 
 import torch
@@ -43,6 +44,8 @@ from gmaflow.runtime.device import give_back_freed
 TOGETHER_PIXELS = 2**20
 """Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
 memory."""
+ASIDE_PIXELS = 2**19
+"""Images of up to this many pixels pass both encoders at the same time."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,11 @@ class FastBlock:
 
 @dataclass(frozen=True)
 class FastEncoder:
-    """An encoder, from images in 0..1 to channels-last features."""
+    """An encoder, from images that were taken in to channels-last features."""
 
     first: FastLayer
     blocks: tuple[FastBlock, ...]
     last: Convolution
-    working: Working
 
     @classmethod
     def of(cls, encoder: Encoder, working: Working) -> "FastEncoder":
@@ -118,23 +120,14 @@ class FastEncoder:
                 for block in blocks
             ),
             Convolution.of(encoder.conv_out, working.exact),
-            working,
         )
 
-    def __call__(self, image: Float[Tensor, "b 3 H W"], operations: Operations) -> Tensor:
-        """Return the features of images in 0..1, `[b, h, w, c]`."""
-        x = self.first(self._signed(image), operations, relu=True)
+    def __call__(self, images: Map, operations: Operations) -> Tensor:
+        """Return the features of images that were taken in, `[b, h, w, c]`."""
+        x = self.first(images, operations, relu=True)
         for block in self.blocks:
             x = block(x, operations)
         return operations.convolve(x, self.last)
-
-    def _signed(self, image: Float[Tensor, "b 3 H W"]) -> Tensor:
-        """Scale to -1..1, channels last, padded to the channels of the first convolution."""
-        batch, _, height, width = image.shape
-        shape = (batch, height, width, self.working.channels(3))
-        signed = torch.zeros(shape, device=image.device, dtype=self.working.dtype)
-        signed[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
-        return signed
 
 
 @dataclass(frozen=True)
@@ -235,7 +228,14 @@ class FastRefinement:
     def _share_flow(self, state: State) -> None:
         """Write the flow to where iterations read it."""
         nothing = torch.zeros_like(state.flow_input)
-        self._advance(state, nothing, nothing[0, 0, 0])
+        self.operations.advance(
+            nothing,
+            nothing[0, 0, 0],
+            state.flow,
+            state.coords,
+            state.flow_input,
+            flow_targets(state),
+        )
 
     def __call__(
         self,
@@ -249,15 +249,14 @@ class FastRefinement:
         self._borrow_motion(state, attention)
         self._update(state, prepared)
 
-    def _advance(self, state: State, change: Map, bias: Float[Tensor, " c"]) -> None:
-        targets = (state.motion[0][..., -2:], state.motion[1][..., -2:])
-        self.operations.advance(change, bias, state.flow, state.coords, state.flow_input, targets)
-
     def _see_motion(self, state: State, look_up: Lookup) -> None:
         """Encode the current flow together with the correlations found around it."""
         split = self.see_correlation[-1].weight.shape[0]
+        with self.operations.aside():
+            seen = self.operations.convolve_flow(state.flow_input, self.see_flow[0])
+            self._run_layers(self.see_flow[1:], seen, state.merged[..., split:])
         self._run_layers(self.see_correlation, look_up(state.coords), state.merged[..., :split])
-        self._run_layers(self.see_flow, state.flow_input, state.merged[..., split:])
+        self.operations.join()
         # The last two channels are the flow itself.
         targets = (state.motion[0][..., :-2], state.motion[1][..., :-2])
         self.operations.convolve_into(state.merged, self.merge, targets)
@@ -288,16 +287,27 @@ class FastRefinement:
         channels = state.hidden.shape[-1]
         hidden, reset_hidden = state.seen[..., :channels], state.seen_reset[..., :channels]
         for i, context in enumerate(prepared):
-            gates = self.operations.convolve(state.seen, self.gates[i])
-            self.operations.gate(gates, context, hidden, reset_hidden)
-            candidate = self.operations.convolve(state.seen_reset, self.candidates[i])
-            self.operations.renew(candidate, context, gates, hidden, state.hidden)
-            del gates, candidate  # before the next ones are made
-        decided = self.operations.convolve(state.hidden, self.decide, relu=True)
-        assert self.change.bias is not None
-        # `advance` adds the bias, in float32.
-        change = self.operations.convolve(decided, replace(self.change, bias=None))
-        self._advance(state, change, self.change.bias)
+            gates = self.operations.convolve_gate(
+                state.seen, self.gates[i], context, hidden, reset_hidden
+            )
+            self.operations.convolve_renew(
+                state.seen_reset, self.candidates[i], context, gates, hidden, state.hidden
+            )
+            del gates  # before the next ones are made
+        self.operations.convolve_advance(
+            state.hidden,
+            (self.decide, self.change),
+            state.flow,
+            state.coords,
+            state.flow_input,
+            flow_targets(state),
+        )
+
+
+def flow_targets(state: State) -> Targets:
+    """Return where the flow is part of motion features: their last two channels."""
+    first, second = state.motion
+    return first[..., -2:], second[..., -2:]
 
 
 @dataclass
@@ -414,8 +424,23 @@ class FastNetwork:
         **options: Unpack[MatchOptions],
     ) -> Refining:
         """Do everything that comes before the first iteration."""
+        fast = isinstance(self.context, FastEncoder)
+        if fast and image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
+            return self._begin_together(image1, image2, options)
         hidden, context = self._encode_context(image1)
-        features1, features2 = self._encode_both(image1, image2)
+        first = EncodedFrame(self._encode(image1), hidden, context)
+        return self.begin_match(first, self._encode(image2), **options)
+
+    def _begin_together(self, image1: Tensor, image2: Tensor, options: MatchOptions) -> Refining:
+        encode_context = cast(FastEncoder, self.context)
+        both = self.operations.take_in((image1, image2), self.working)
+        # A large batch keeps a GPU busy, and both encoders at once would take more memory.
+        alone = image1[:, 0].numel() > ASIDE_PIXELS
+        with nullcontext() if alone else self.operations.aside():
+            seen = encode_context(both[: len(image1)], self.operations)
+            hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
+        features1, features2 = self.features(both, self.operations).permute(0, 3, 1, 2).chunk(2)
+        self.operations.join()
         first = EncodedFrame(features1, hidden, context)
         return self.begin_match(first, features2, **options)
 
@@ -480,24 +505,21 @@ class FastNetwork:
         return batch.state, used
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
-        return self.features(image, self.operations).permute(0, 3, 1, 2)
-
-    def _encode_both(
-        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
-    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
-        if image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
-            features1, features2 = self._encode(torch.cat([image1, image2])).chunk(2)
-            return features1, features2
-        return self._encode(image1), self._encode(image2)
+        taken_in = self.operations.take_in((image,), self.working)
+        return self.features(taken_in, self.operations).permute(0, 3, 1, 2)
 
     def _encode_context(
         self, image1: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
-        channels = [self.config.hidden_channels, self.config.context_channels]
         if isinstance(self.context, Encoder):
-            both = self.context(to_signed(image1))
-        else:
-            both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+            return self._split_context(self.context(to_signed(image1)))
+        taken_in = self.operations.take_in((image1,), self.working)
+        return self._split_context(self.context(taken_in, self.operations).permute(0, 3, 1, 2))
+
+    def _split_context(
+        self, both: Float[Tensor, "b _ h w"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
+        channels = [self.config.hidden_channels, self.config.context_channels]
         hidden, context = both.split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
 

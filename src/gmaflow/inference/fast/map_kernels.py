@@ -10,6 +10,8 @@ are reproducible: the pixels of a map are cut into pieces, each piece's mean and
 are computed exactly, and pieces are merged by Chan's rule.
 """
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -209,6 +211,22 @@ def _apply(
 
 
 @triton.jit
+def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.constexpr):
+    item = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    lane = tl.arange(0, LANES)[None, :]
+    wanted = (row < pixels) & (lane < 3)
+    at = (item % batch * 3 + lane) * pixels + row
+    if item < batch:
+        value = tl.load(first + at, mask=wanted, other=0.0)
+    else:
+        value = tl.load(second + at, mask=wanted, other=0.0)
+    value = tl.where(wanted, 2 * value - 1, 0.0)
+    at = out + (item * pixels + row) * LANES + lane
+    tl.store(at, value.to(out.dtype.element_ty), mask=row < pixels)
+
+
+@triton.jit
 def _softmax(scores, columns, LANES: tl.constexpr):
     row = scores + tl.program_id(0).to(tl.int64) * columns
     lane = tl.arange(0, LANES)
@@ -317,6 +335,16 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
         x, merged, x if shortcut is None else shortcut, pixels, channels,
         RELU=relu, JOIN=shortcut is not None, ROWS=ROWS, LANES=LANES,
     )  # fmt: skip
+
+
+def take_in(images: Sequence[Tensor], out: Tensor) -> None:
+    """Write one or two batches of images to `out`, in -1..1 and channels last; more are 0."""
+    first, second = (image.contiguous() for image in (images[0], images[-1]))
+    items, height, width, channels = out.shape
+    pixels = height * width
+    _take_in[(triton.cdiv(pixels, STEPS), items)](
+        first, second, out, pixels, len(first), PIXELS=STEPS, LANES=channels
+    )
 
 
 def softmax(scores: Tensor) -> None:

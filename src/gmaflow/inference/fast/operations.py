@@ -11,6 +11,8 @@ e channels compared, q some pixels.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -83,6 +85,62 @@ class Operations:
             short = None if shortcut is None else shortcut[i].flatten(0, 1)
             normalize(rows, relu=relu, shortcut=short)
         return out
+
+    def convolve_gate(
+        self, seen: Map, layer: Convolution, prepared: Map, hidden: Map, reset_hidden: Map
+    ) -> Map:
+        """Return the update gate for `convolve_renew`; write the reset state."""
+        gates = self.convolve(seen, layer)
+        self.gate(gates, prepared, hidden, reset_hidden)
+        return gates
+
+    def convolve_renew(  # noqa: PLR0913  (all that the recurrent unit reads and writes)
+        self,
+        seen: Map,
+        layer: Convolution,
+        prepared: Map,
+        gates: Map,
+        hidden: Map,
+        dense: Map,
+    ) -> None:
+        """Move the state towards the candidate, in place and in `dense`."""
+        self.renew(self.convolve(seen, layer), prepared, gates, hidden, dense)
+
+    def convolve_advance(  # noqa: PLR0913  (all places where the flow is read)
+        self,
+        hidden: Map,
+        layers: tuple[Convolution, Convolution],
+        flow: Float32[Tensor, "b h w 2"],
+        coords: Float32[Tensor, "b 2 h w"],
+        flow_input: Map,
+        targets: Targets,
+    ) -> None:
+        """Add the change that two convolutions see in the state to the flow, as `advance`."""
+        decide, change = layers
+        assert change.bias is not None
+        changed = self.convolve(self.convolve(hidden, decide, relu=True), replace(change, bias=None))
+        # `advance` adds the bias, in float32.
+        self.advance(changed, change.bias, flow, coords, flow_input, targets)
+
+    def convolve_flow(self, flow_input: Map, layer: Convolution) -> Map:
+        """Return the ReLU of a convolution of the flow, which has two channels."""
+        return self.convolve(flow_input, layer, relu=True)
+
+    def take_in(self, images: Sequence[Float[Tensor, "b 3 H W"]], working: Working) -> Map:
+        """Return images in 0..1 as one map in -1..1, its channels padded to suit convolutions."""
+        batch, _, height, width = images[0].shape
+        shape = (len(images) * batch, height, width, working.channels(3))
+        signed = torch.zeros(shape, device=images[0].device, dtype=working.dtype)
+        for part, image in zip(signed.split(batch), images, strict=True):
+            part[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
+        return signed
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Do what follows at the same time as what comes after it, until `join`, if possible."""
+        return nullcontext()
+
+    def join(self) -> None:
+        """Wait for what was done aside."""
 
     def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
         """Turn sums into gates: update in the first half of `raw`, reset times the state."""

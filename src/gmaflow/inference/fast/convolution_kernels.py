@@ -1,0 +1,389 @@
+"""Convolutions with what follows them, as Triton kernels. Imported only where Triton is installed.
+
+One program computes some outputs of some pixels of one map: a matrix product whose first factor is
+read straight from the map, tap by tap (an implicit product). Sums are float32 and never leave the
+chip: bias, ReLU, gates and so on are applied to them before they are rounded and written.
+
+Maps are channels-last, and may be slices of the channels of wider maps. Weights are rows of a
+matrix, one for each tap and input channel; see `Convolution.taps`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from gmaflow.inference.fast.convolution import SHARES, TAP_CHANNELS
+
+PIXELS = 64
+"""Pixels of one program that sums shares."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one program computes, and how."""
+
+    pixels: int
+    outputs: int
+    warps: int
+    stages: int
+
+
+@triton.jit
+def _relu(value):
+    return tl.where(value < 0, 0.0, value)
+
+
+@triton.jit
+def _sums(
+    source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
+    CHANNELS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Return the convolution of a map at some pixels (flat), for some outputs, in float32."""
+    blocks: tl.constexpr = (INPUTS + CHANNELS - 1) // CHANNELS
+    y, x = row // width * STRIDE - KY // 2, row % width * STRIDE - KX // 2
+    there = row < height * width
+    channel = tl.arange(0, CHANNELS)
+    corner = source + (y * in_width + x).to(tl.int64) * source_step
+    total = tl.zeros((row.shape[0], lane.shape[0]), tl.float32)
+    for step in range(KY * KX * blocks):
+        tap, first = step // blocks, step % blocks * CHANNELS
+        down, right = tap // KX, tap % KX
+        near_y, near_x = y + down, x + right
+        inside = there & (near_y >= 0) & (near_y < in_height) & (near_x >= 0) & (near_x < in_width)
+        at = corner + (down * in_width + right) * source_step + first
+        wanted = inside[:, None]
+        if INPUTS % CHANNELS:
+            wanted = wanted & (first + channel < INPUTS)[None, :]
+        seen = tl.load(at[:, None] + channel[None, :], mask=wanted, other=0.0)
+        taps = weight + (step * CHANNELS + channel)[:, None] * outputs + lane[None, :]
+        taps = tl.load(taps, mask=(lane < outputs)[None, :], other=0.0)
+        total = tl.dot(seen, taps, total, input_precision=PRECISION)
+    return total
+
+
+@triton.jit
+def _convolve(
+    source, weight, bias, shortcut, first, second, height, width, in_height, in_width, source_step,
+    outputs, channels, shortcut_step, target_step,
+    RELU: tl.constexpr, JOIN: tl.constexpr,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
+    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    source += item * in_height * in_width * source_step
+    value = _sums(
+        source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
+        INPUTS, KY, KX, STRIDE, CHANNELS, PRECISION,
+    )  # fmt: skip
+    value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        value = _relu(value)
+    at = (item * height * width + row)[:, None]
+    wanted = (row < height * width)[:, None] & (lane < channels)[None, :]
+    if JOIN:
+        short = tl.load(shortcut + at * shortcut_step + lane[None, :], mask=wanted, other=0.0)
+        value = _relu(value + short.to(tl.float32))
+    short = value.to(first.dtype.element_ty)
+    tl.store(first + at * target_step + lane[None, :], short, mask=wanted)
+    if second is not None:
+        tl.store(second + at * target_step + lane[None, :], short, mask=wanted)
+
+
+@triton.jit
+def _convolve_pairs(
+    source, weight, bias, out, height, width, source_step, outputs,
+    KY: tl.constexpr, KX: tl.constexpr, TAPS: tl.constexpr,
+    PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Convolve the first two channels of a map, all taps at once; bias and ReLU."""
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    place = tl.arange(0, TAPS)
+    tap = place // 2
+    near_y = (row // width)[:, None] + (tap // KX - KY // 2)[None, :]
+    near_x = (row % width)[:, None] + (tap % KX - KX // 2)[None, :]
+    wanted = (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
+    wanted = wanted & (row < height * width)[:, None] & (tap < KY * KX)[None, :]
+    near = item * height * width + near_y * width + near_x
+    seen = tl.load(source + near * source_step + (place % 2)[None, :], mask=wanted, other=0.0)
+    known = (lane < outputs)[None, :]
+    taps = tl.load(weight + place[:, None] * outputs + lane[None, :], mask=known, other=0.0)
+    value = tl.dot(seen, taps, input_precision=PRECISION)
+    value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
+    at = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
+    value = _relu(value).to(out.dtype.element_ty)
+    tl.store(at, value, mask=(row < height * width)[:, None] & known)
+
+
+@triton.jit
+def _convolve_gate(
+    source, weight, prepared, hidden, gates, reset_hidden, height, width, source_step, state_step,
+    STATE: tl.constexpr,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr,
+    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    value = _sums(
+        source + item * height * width * source_step, weight, row, lane, height, width, height,
+        width, source_step, 2 * STATE, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
+    )  # fmt: skip
+    at = (item * height * width + row)[:, None]
+    lane = lane[None, :]
+    there = (row < height * width)[:, None]
+    wanted = there & (lane < 2 * STATE)
+    value += tl.load(prepared + at * 3 * STATE + lane, mask=wanted, other=0.0).to(tl.float32)
+    value = tl.sigmoid(value)
+    tl.store(gates + at * STATE + lane, value.to(gates.dtype.element_ty), there & (lane < STATE))
+    at = at * state_step + lane - STATE
+    resets = wanted & (lane >= STATE)
+    value *= tl.load(hidden + at, mask=resets, other=0.0).to(tl.float32)
+    tl.store(reset_hidden + at, value.to(reset_hidden.dtype.element_ty), mask=resets)
+
+
+@triton.jit
+def _convolve_renew(
+    source, weight, prepared, gates, hidden, dense, height, width, source_step, state_step,
+    STATE: tl.constexpr,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr,
+    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    value = _sums(
+        source + item * height * width * source_step, weight, row, lane, height, width, height,
+        width, source_step, STATE, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
+    )  # fmt: skip
+    at = (item * height * width + row)[:, None]
+    lane = lane[None, :]
+    wanted = (row < height * width)[:, None] & (lane < STATE)
+    context = prepared + at * 3 * STATE + 2 * STATE + lane
+    value += tl.load(context, mask=wanted, other=0.0).to(tl.float32)
+    value = 2 * tl.sigmoid(2 * value) - 1  # tanh
+    update = tl.load(gates + at * STATE + lane, mask=wanted, other=0.0).to(tl.float32)
+    place = hidden + at * state_step + lane
+    state = tl.load(place, mask=wanted, other=0.0).to(tl.float32)
+    state = (state + update * (value - state)).to(hidden.dtype.element_ty)
+    tl.store(place, state, mask=wanted)
+    tl.store(dense + at * STATE + lane, state, mask=wanted)
+
+
+@triton.jit
+def _convolve_share(
+    source, weight, bias, mixing, shares, height, width, source_step, outputs,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, CHANNELS: tl.constexpr,
+    PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr, SHARES: tl.constexpr,
+):  # fmt: skip
+    """Convolve, ReLU, and multiply by the taps of a second convolution to two channels.
+
+    Each part of the outputs has its own sums, `shares[part, pixel]`, which `_advance` adds up.
+    """
+    item, part = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = part * OUTPUTS + tl.arange(0, OUTPUTS)
+    value = _sums(
+        source + item * height * width * source_step, weight, row, lane, height, width, height,
+        width, source_step, outputs, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
+    )  # fmt: skip
+    value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
+    value = _relu(value).to(mixing.dtype.element_ty)
+    column = tl.arange(0, SHARES)
+    taps = mixing + lane[:, None] * SHARES + column[None, :]
+    taps = tl.load(taps, mask=(lane < outputs)[:, None], other=0.0)
+    found = tl.dot(value, taps, input_precision=PRECISION)
+    pixels = tl.num_programs(2).to(tl.int64) * height * width
+    at = part * pixels + item * height * width + row
+    wanted = (row < height * width)[:, None]
+    tl.store(shares + at[:, None] * SHARES + column[None, :], found, mask=wanted)
+
+
+@triton.jit
+def _advance(
+    shares, bias, flow, coords, flow_input, first, second, height, width, input_step, target_step,
+    PARTS: tl.constexpr, SHARES: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
+    """Sum the shares of the neighbours, add them to the flow, and write it where it is read."""
+    item = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    count = height * width
+    y, x = row // width, row % width
+    wanted = row < count
+    at = item * count + row
+    for axis in tl.static_range(2):
+        value = tl.load(flow + 2 * at + axis, mask=wanted, other=0.0)
+        value += tl.load(bias + axis).to(tl.float32)
+        for tap in tl.static_range(9):
+            near_y, near_x = y + tap // 3 - 1, x + tap % 3 - 1
+            inside = wanted & (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
+            near = item * count + near_y * width + near_x
+            for part in tl.static_range(PARTS):
+                place = part * tl.num_programs(1) * count + near
+                value += tl.load(
+                    shares + place * SHARES + 2 * tap + axis, mask=inside, other=0.0
+                )
+        tl.store(flow + 2 * at + axis, value, mask=wanted)
+        place = x if axis == 0 else y
+        tl.store(coords + (item * 2 + axis) * count + row, place.to(tl.float32) + value, wanted)
+        short = value.to(first.dtype.element_ty)
+        tl.store(flow_input + at * input_step + axis, short, mask=wanted)
+        tl.store(first + at * target_step + axis, short, mask=wanted)
+        tl.store(second + at * target_step + axis, short, mask=wanted)
+
+
+def _common(x: Tensor, kernel: tuple[int, int], tile: Tile) -> dict[str, object]:
+    return {
+        "INPUTS": x.shape[-1],
+        "KY": kernel[0],
+        "KX": kernel[1],
+        "CHANNELS": TAP_CHANNELS,
+        "PRECISION": _precision(x),
+        "PIXELS": tile.pixels,
+        "OUTPUTS": tile.outputs,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
+
+
+def _precision(x: Tensor) -> str:
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def _grid(pixels: int, outputs: int, batch: int, tile: Tile) -> tuple[int, int, int]:
+    return triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs), batch
+
+
+def convolve(
+    x: Float[Tensor, "b h w i"],
+    taps: Float[Tensor, "_ o"],
+    bias: Float[Tensor, " o"],
+    targets: tuple[Tensor, Tensor],
+    *,
+    kernel: tuple[int, int],
+    stride: int = 1,
+    relu: bool,
+    shortcut: Float[Tensor, "b v u o"] | None = None,
+    tile: Tile,
+) -> None:
+    """Write a convolution with bias to both targets, as many channels as they have.
+
+    ReLU, and then a shortcut and once more ReLU, where asked for.
+    """
+    first, second = targets
+    batch, height, width, channels = first.shape
+    _convolve[_grid(height * width, channels, batch, tile)](
+        x, taps, bias, shortcut, first, None if second is first else second, height, width,
+        x.shape[1], x.shape[2], x.stride(2), taps.shape[1], channels,
+        0 if shortcut is None else shortcut.stride(2), first.stride(2),
+        RELU=relu, JOIN=shortcut is not None, STRIDE=stride, **_common(x, kernel, tile),
+    )  # fmt: skip
+
+
+def convolve_pairs(
+    x: Float[Tensor, "b h w i"],
+    pairs: Float[Tensor, "_ o"],
+    bias: Float[Tensor, " o"],
+    *,
+    kernel: tuple[int, int],
+    tile: Tile,
+) -> Float[Tensor, "b h w o"]:
+    """Return the ReLU of a convolution of the first two channels, with bias."""
+    batch, height, width, _ = x.shape
+    outputs = pairs.shape[1]
+    out = torch.empty(batch, height, width, outputs, dtype=pairs.dtype, device=x.device)
+    _convolve_pairs[_grid(height * width, outputs, batch, tile)](
+        x, pairs, bias, out, height, width, x.stride(2), outputs,
+        KY=kernel[0], KX=kernel[1], TAPS=len(pairs), PRECISION=_precision(x),
+        PIXELS=tile.pixels, OUTPUTS=tile.outputs, num_warps=tile.warps,
+    )  # fmt: skip
+    return out
+
+
+def gate(
+    seen: Float[Tensor, "b h w i"],
+    taps: Float[Tensor, "_ dd"],
+    prepared: Float[Tensor, "b h w ddd"],
+    hidden: Float[Tensor, "b h w d"],
+    reset_hidden: Float[Tensor, "b h w d"],
+    *,
+    kernel: tuple[int, int],
+    tile: Tile,
+) -> Float[Tensor, "b h w d"]:
+    """Return the update gate; write the reset gate times the state to `reset_hidden`."""
+    batch, height, width, state = hidden.shape
+    gates = torch.empty(batch, height, width, state, dtype=seen.dtype, device=seen.device)
+    assert hidden.stride(2) == reset_hidden.stride(2)
+    _convolve_gate[_grid(height * width, 2 * state, batch, tile)](
+        seen, taps, prepared, hidden, gates, reset_hidden, height, width, seen.stride(2),
+        hidden.stride(2), STATE=state, **_common(seen, kernel, tile),
+    )  # fmt: skip
+    return gates
+
+
+def renew(
+    seen: Float[Tensor, "b h w i"],
+    taps: Float[Tensor, "_ d"],
+    prepared: Float[Tensor, "b h w ddd"],
+    gates: Float[Tensor, "b h w d"],
+    hidden: Float[Tensor, "b h w d"],
+    dense: Float[Tensor, "b h w d"],
+    *,
+    kernel: tuple[int, int],
+    tile: Tile,
+) -> None:
+    """Move the state towards the candidate by the update gate, in place and in `dense`."""
+    batch, height, width, state = hidden.shape
+    _convolve_renew[_grid(height * width, state, batch, tile)](
+        seen, taps, prepared, gates, hidden, dense, height, width, seen.stride(2),
+        hidden.stride(2), STATE=state, **_common(seen, kernel, tile),
+    )  # fmt: skip
+
+
+def share(
+    x: Float[Tensor, "b h w i"],
+    taps: Float[Tensor, "_ o"],
+    bias: Float[Tensor, " o"],
+    mixing: Float[Tensor, "o _"],
+    *,
+    kernel: tuple[int, int],
+    tile: Tile,
+) -> Float[Tensor, "parts b h w _"]:
+    """Return what each pixel contributes to its neighbours by a second convolution."""
+    batch, height, width, _ = x.shape
+    outputs = taps.shape[1]
+    parts = triton.cdiv(outputs, tile.outputs)
+    shares = torch.empty(
+        parts, batch, height, width, SHARES, dtype=torch.float32, device=x.device
+    )
+    _convolve_share[_grid(height * width, outputs, batch, tile)](
+        x, taps, bias, mixing, shares, height, width, x.stride(2), outputs,
+        SHARES=SHARES, **_common(x, kernel, tile),
+    )  # fmt: skip
+    return shares
+
+
+def advance(
+    shares: Float[Tensor, "parts b h w _"],
+    bias: Float[Tensor, " _"],
+    flow: Float[Tensor, "b h w 2"],
+    coords: Float[Tensor, "b 2 h w"],
+    flow_input: Float[Tensor, "b h w _"],
+    targets: tuple[Tensor, Tensor],
+) -> None:
+    """Add the change to the flow, and write it to where the next iteration reads it."""
+    first, second = targets
+    batch, height, width, _ = flow.shape
+    _advance[(triton.cdiv(height * width, PIXELS), batch)](
+        shares, bias, flow, coords, flow_input, first, second, height, width,
+        flow_input.stride(2), first.stride(2),
+        PARTS=len(shares), SHARES=SHARES, PIXELS=PIXELS, num_warps=2,
+    )  # fmt: skip
