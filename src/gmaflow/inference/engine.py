@@ -9,6 +9,7 @@ Legend: b batch, H W rows and columns of (padded) images, h w those at 1/8, k po
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,14 @@ from torch import Tensor
 from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.flow import Flow
-from gmaflow.inference.images import ImageArray, Padding, PaddingKind, to_tensor
+from gmaflow.inference.images import (
+    ImageArray,
+    Padding,
+    PaddingKind,
+    check_ends,
+    check_values,
+    to_tensor,
+)
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
 from gmaflow.model import (
@@ -191,6 +199,8 @@ class Engine:
     settled: float | None = None
     """Stop where an iteration changes the flow by less than this many pixels; None: never."""
     plan_log: PlanLog = field(default_factory=PlanLog)
+    plans: dict[tuple[tuple[int, ...], float | None], WorkPlan] = field(default_factory=dict)
+    """Plans that worked, by the shape of the batch and the limit; on CUDA only."""
 
     def estimate(
         self,
@@ -217,11 +227,30 @@ class Engine:
                 pairs=plan.pairs,
                 tile=plan.tile,
             )
-        if found.flow.isfinite().all():
+        if self._is_finite(found, pairs):
             used = found.iterations or (self.iters,) * shape[0]
             in_tiles = plan.in_tiles(shape)
             return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
         return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
+
+    @property
+    def checks_late(self) -> bool:
+        """Whether the values of images are checked after the flow is estimated.
+
+        A GPU looks at them on the way. Checked before, they would keep it waiting.
+        """
+        return isinstance(self.runner, RecordedNetwork)
+
+    def _is_finite(self, found: Prediction, pairs: Pairs) -> bool:
+        """Tell whether the flow is finite. Refuse images that were not checked yet."""
+        if found.ends is None:
+            if self.checks_late:
+                check_values(pairs.image1, pairs.image2)
+            return bool(found.flow.isfinite().all())
+        low, high, *of_images = found.ends.tolist()  # the only wait for the device
+        if of_images:
+            check_ends(of_images)
+        return math.isfinite(low) and math.isfinite(high)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:
         """Encode images once for all their pairs; None if they must be estimated in tiles."""
@@ -235,6 +264,9 @@ class Engine:
         batch, _, height, width = shape
         if self.plan is not None:
             return WorkPlan(self.plan, batch, (height, width))
+        kept = self.plans.get((shape, self.max_memory))
+        if kept is not None:
+            return kept
         computation = Computation(
             self.network.config,
             half=self.dtype != torch.float32,
@@ -242,7 +274,7 @@ class Engine:
             device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
-        return plan_work(
+        plan = plan_work(
             computation,
             batch=batch,
             height=height,
@@ -250,6 +282,11 @@ class Engine:
             budget=budget,
             shown=padding.size_before(height, width),
         )
+        # A recording holds the memory of its plan. Planned anew, it would seem to be missing; and
+        # asking a GPU for its free memory takes time.
+        if isinstance(self.runner, RecordedNetwork):
+            self.plans[shape, self.max_memory] = plan
+        return plan
 
     def _match(
         self, pairs: Pairs, start: Float[Tensor, "b 2 h w"] | None, options: MatchOptions

@@ -36,8 +36,9 @@ from gmaflow.inference.images import (
     Padding,
     PaddingKind,
     as_padding_kind,
+    check_batches,
     check_pair,
-    check_tensors,
+    check_values,
     each_image,
     load_image,
     to_tensor,
@@ -464,13 +465,14 @@ class FlowEstimator:
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
         with torch.inference_mode():
-            check_tensors(image1, image2)
+            check_batches(image1, image2)
+            if not self._engine.checks_late:
+                check_values(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
             start = None if start is None else check_start(start, first)
             found = self._engine.estimate(Pairs(first, second), padding, start, watch)
-        # Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
-        return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
+        return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -555,6 +557,14 @@ class FlowEstimator:
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
+
+
+def outside(found: Tensor) -> Tensor:
+    """Return a tensor for use outside of inference mode.
+
+    Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
+    """
+    return found.clone() if found.is_inference() or not found.is_contiguous() else found
 
 
 def estimate(

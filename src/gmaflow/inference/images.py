@@ -4,7 +4,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -151,6 +151,12 @@ def check_batch(images: Tensor) -> None:
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
+    check_batches(image1, image2)
+    check_values(image1, image2)
+
+
+def check_batches(image1: Tensor, image2: Tensor) -> None:
+    """Refuse batches of images by their shapes and types."""
     check_batch(image1)
     check_batch(image2)
     if image1.shape != image2.shape:
@@ -167,8 +173,16 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         raise ImageError("the batches are empty; use at least one pair")
     if image1.is_meta or torch.strided != image1.layout or torch.strided != image2.layout:
         raise ImageError("a batch of images is a dense tensor with values; convert it first")
+
+
+def check_values(image1: Tensor, image2: Tensor) -> None:
+    """Refuse images by their values."""
     # One transfer from the device: the caller waits for each.
-    ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    check_ends(torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist())
+
+
+def check_ends(ends: Sequence[float]) -> None:
+    """Refuse images by their lowest and highest values."""
     if any(map(math.isnan, ends)):
         raise ImageError("the images contain NaN; replace those pixels first")
     low, high = min(ends), max(ends)
@@ -237,7 +251,9 @@ class Padding:
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
-        """Undo `pad`."""
+        """Undo `pad`; what was not padded is returned as it is."""
+        if not any((self.left, self.right, self.top, self.bottom)):
+            return padded
         height, width = self.size_before(*padded.shape[-2:])
         return padded[..., self.top : self.top + height, self.left : self.left + width]
 

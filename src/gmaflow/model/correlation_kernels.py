@@ -241,7 +241,7 @@ class FusedCorrelation:
         return windows.permute(0, 3, 1, 2)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_cells", "height", "width"])
 def _stream(
     rows1, rows2, coords, out, num_cells, height, width, channels, out_step,
     RADIUS: tl.constexpr, LEVELS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,

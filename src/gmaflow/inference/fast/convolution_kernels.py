@@ -18,6 +18,8 @@ from torch import Tensor
 
 from gmaflow.inference.fast.convolution import SHARES, TAP_CHANNELS
 
+SIZES = ["height", "width"]
+"""Kernels are not compiled again for other sizes of maps."""
 PIXELS = 64
 """Pixels of one program that sums shares."""
 
@@ -66,7 +68,7 @@ def _sums(
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width", "channels"])
 def _convolve(
     source, weight, bias, shortcut, first, second, height, width, in_height, in_width, source_step,
     outputs, channels, shortcut_step, target_step,
@@ -96,7 +98,7 @@ def _convolve(
         tl.store(second + at * target_step + lane[None, :], short, mask=wanted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _convolve_pairs(
     source, weight, bias, out, height, width, source_step, outputs,
     KY: tl.constexpr, KX: tl.constexpr, TAPS: tl.constexpr,
@@ -123,7 +125,7 @@ def _convolve_pairs(
     tl.store(at, value, mask=(row < height * width)[:, None] & known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _convolve_gate(
     source, weight, prepared, hidden, gates, reset_hidden, height, width, source_step, state_step,
     STATE: tl.constexpr,
@@ -150,7 +152,7 @@ def _convolve_gate(
     tl.store(reset_hidden + at, value.to(reset_hidden.dtype.element_ty), mask=resets)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _convolve_renew(
     source, weight, prepared, gates, hidden, dense, height, width, source_step, state_step,
     STATE: tl.constexpr,
@@ -178,7 +180,7 @@ def _convolve_renew(
     tl.store(dense + at * STATE + lane, state, mask=wanted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _convolve_share(
     source, weight, bias, mixing, shares, height, width, source_step, outputs,
     INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, CHANNELS: tl.constexpr,
@@ -207,7 +209,7 @@ def _convolve_share(
     tl.store(shares + at[:, None] * SHARES + column[None, :], found, mask=wanted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _advance(
     shares, bias, flow, coords, flow_input, first, second, height, width, input_step, target_step,
     PARTS: tl.constexpr, SHARES: tl.constexpr, PIXELS: tl.constexpr,
@@ -228,9 +230,7 @@ def _advance(
             near = item * count + near_y * width + near_x
             for part in tl.static_range(PARTS):
                 place = part * tl.num_programs(1) * count + near
-                value += tl.load(
-                    shares + place * SHARES + 2 * tap + axis, mask=inside, other=0.0
-                )
+                value += tl.load(shares + place * SHARES + 2 * tap + axis, mask=inside, other=0.0)
         tl.store(flow + 2 * at + axis, value, mask=wanted)
         place = x if axis == 0 else y
         tl.store(coords + (item * 2 + axis) * count + row, place.to(tl.float32) + value, wanted)
@@ -361,9 +361,7 @@ def share(
     batch, height, width, _ = x.shape
     outputs = taps.shape[1]
     parts = triton.cdiv(outputs, tile.outputs)
-    shares = torch.empty(
-        parts, batch, height, width, SHARES, dtype=torch.float32, device=x.device
-    )
+    shares = torch.empty(parts, batch, height, width, SHARES, dtype=torch.float32, device=x.device)
     _convolve_share[_grid(height * width, outputs, batch, tile)](
         x, taps, bias, mixing, shares, height, width, x.stride(2), outputs,
         SHARES=SHARES, **_common(x, kernel, tile),

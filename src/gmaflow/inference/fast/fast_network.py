@@ -325,6 +325,8 @@ class Refining:
     done: int = 0
     continuing: AttentionWeights | None = None
     """The attention of the continuation, from the first iteration that needs it on."""
+    ends: tuple[Float[Tensor, ""], ...] = ()
+    """The lowest and the highest value of each image."""
 
     def view(self) -> Refined:
         """Return the batch as the network does, without a copy."""
@@ -424,14 +426,23 @@ class FastNetwork:
         **options: Unpack[MatchOptions],
     ) -> Refining:
         """Do everything that comes before the first iteration."""
+        with self.operations.aside():
+            ends = (*torch.aminmax(image1), *torch.aminmax(image2))
         fast = isinstance(self.context, FastEncoder)
         if fast and image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
-            return self._begin_together(image1, image2, options)
-        hidden, context = self._encode_context(image1)
-        first = EncodedFrame(self._encode(image1), hidden, context)
-        return self.begin_match(first, self._encode(image2), **options)
+            first, features2 = self._encode_together(image1, image2)
+        else:
+            hidden, context = self._encode_context(image1)
+            first = EncodedFrame(self._encode(image1), hidden, context)
+            features2 = self._encode(image2)
+        self.operations.join()
+        batch = self.begin_match(first, features2, **options)
+        batch.ends = ends
+        return batch
 
-    def _begin_together(self, image1: Tensor, image2: Tensor, options: MatchOptions) -> Refining:
+    def _encode_together(
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
+    ) -> tuple[EncodedFrame, Float[Tensor, "b c h w"]]:
         encode_context = cast(FastEncoder, self.context)
         both = self.operations.take_in((image1, image2), self.working)
         # A large batch keeps a GPU busy, and both encoders at once would take more memory.
@@ -440,9 +451,7 @@ class FastNetwork:
             seen = encode_context(both[: len(image1)], self.operations)
             hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
         features1, features2 = self.features(both, self.operations).permute(0, 3, 1, 2).chunk(2)
-        self.operations.join()
-        first = EncodedFrame(features1, hidden, context)
-        return self.begin_match(first, features2, **options)
+        return EncodedFrame(features1, hidden, context), features2
 
     def begin_match(
         self,
@@ -490,19 +499,24 @@ class FastNetwork:
         return batch.view()
 
     def finish(self, batch: Refining) -> Prediction:
-        return self._upsampled(batch.state)
+        return self._upsampled(batch.state, (), batch.ends)
 
-    def _run(self, batch: Refining, options: MatchOptions) -> tuple[State, tuple[int, ...]]:
-        """Refine a batch as often as the options say; return the iterations of each pair."""
+    def _run(
+        self, batch: Refining, options: MatchOptions
+    ) -> tuple[State, tuple[int, ...], tuple[Float[Tensor, ""], ...]]:
+        """Refine a batch as often as the options say.
+
+        Returns its state, the iterations of each pair, and the ends of its images.
+        """
         iters, settled = options.get("iters", 12), options.get("settled")
         watch = options.get("on_iteration")
         if settled is None:
             self.advance(batch, iters, watch)
-            return batch.state, ()
+            return batch.state, (), batch.ends
         used = refine_until_settled(
             lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
-        return batch.state, used
+        return batch.state, used, batch.ends
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         taken_in = self.operations.take_in((image,), self.working)
@@ -537,15 +551,18 @@ class FastNetwork:
         store = batch.plan.store_attention
         return self.operations.attend_near(queries, keys, bias, store=store)
 
-    def _upsampled(self, state: State, used: tuple[int, ...] = ()) -> Prediction:
+    def _upsampled(
+        self, state: State, used: tuple[int, ...], ends: tuple[Float[Tensor, ""], ...]
+    ) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()
-        if not self.weigh:
+        if self.weigh:
+            first, last = self.weigh
+            seen = self.operations.convolve(state.hidden, first, relu=True)
+            fine = self.operations.upsample(low, self.operations.convolve(seen, last))
+        else:
             fine = self.upsampler(low, state.hidden.permute(0, 3, 1, 2))
-            return Prediction([fine], low, iterations=used)
-        first, last = self.weigh
-        seen = self.operations.convolve(state.hidden, first, relu=True)
-        logits = self.operations.convolve(seen, last)
-        return Prediction([self.operations.upsample(low, logits)], low, iterations=used)
+        both = torch.stack([*torch.aminmax(fine), *(end.to(fine) for end in ends)])
+        return Prediction([fine], low, iterations=used, ends=both)
 
 
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:

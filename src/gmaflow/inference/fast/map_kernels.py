@@ -210,7 +210,7 @@ def _apply(
     tl.store(source + at, value.to(source.dtype.element_ty), mask=wanted)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.constexpr):
     item = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)[:, None]

@@ -94,7 +94,7 @@ class Operations:
         self.gate(gates, prepared, hidden, reset_hidden)
         return gates
 
-    def convolve_renew(  # noqa: PLR0913  (all that the recurrent unit reads and writes)
+    def convolve_renew(
         self,
         seen: Map,
         layer: Convolution,
@@ -106,7 +106,7 @@ class Operations:
         """Move the state towards the candidate, in place and in `dense`."""
         self.renew(self.convolve(seen, layer), prepared, gates, hidden, dense)
 
-    def convolve_advance(  # noqa: PLR0913  (all places where the flow is read)
+    def convolve_advance(
         self,
         hidden: Map,
         layers: tuple[Convolution, Convolution],
@@ -118,7 +118,9 @@ class Operations:
         """Add the change that two convolutions see in the state to the flow, as `advance`."""
         decide, change = layers
         assert change.bias is not None
-        changed = self.convolve(self.convolve(hidden, decide, relu=True), replace(change, bias=None))
+        changed = self.convolve(
+            self.convolve(hidden, decide, relu=True), replace(change, bias=None)
+        )
         # `advance` adds the bias, in float32.
         self.advance(changed, change.bias, flow, coords, flow_input, targets)
 

@@ -67,7 +67,7 @@ class SettlingCall:
         return self.iters >= LEAST and (self.iters - LEAST) % EVERY == 0
 
     def __call__(self, *tensors: Tensor) -> Tensors:
-        """Run it directly; return flow, coarse flow, and the iterations of each pair."""
+        """Run it directly; return flow, coarse flow, ends, and the iterations of each pair."""
         batch, watch = self._begin(*tensors), self.options.get("on_iteration")
         used = self._refine(lambda more: self.network.advance(batch, more, watch))
         return *self._finish(batch), used
@@ -110,7 +110,8 @@ class SettlingCall:
 
     def _finish(self, batch: Refining) -> Tensors:
         found = self.network.finish(batch)
-        return found.flow, found.low
+        assert found.ends is not None
+        return found.flow, found.low, found.ends
 
 
 class RecordedNetwork:
@@ -179,7 +180,8 @@ class RecordedNetwork:
         def run(*tensors: Tensor) -> Tensors:
             given, start = tensors[: len(inputs)], tensors[len(inputs) :]
             found = estimate(*given, **settings, flow_init=start[0] if start else None)
-            return found.flow, found.low
+            assert found.ends is not None
+            return found.flow, found.low, found.ends
 
         # A watcher is called each time, which cannot be recorded.
         direct = options.get("on_iteration") is not None
@@ -188,8 +190,9 @@ class RecordedNetwork:
             call = SettlingCall(self.network, begin, len(inputs), options)
             direct = direct or not call.fits
         kind = None if direct else (what, *sorted(settings.items()))
-        flow, low, *used = self._call(call, (*inputs, *guess), kind)
-        return Prediction([flow], low, iterations=tuple(used[0].tolist()) if used else ())
+        flow, low, ends, *used = self._call(call, (*inputs, *guess), kind)
+        iterations = tuple(used[0].tolist()) if used else ()
+        return Prediction([flow], low, iterations=iterations, ends=ends)
 
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""

@@ -117,7 +117,7 @@ class TritonOperations(Operations):
             tile=self.tile(seen, layer),
         )
 
-    def convolve_renew(  # noqa: PLR0913
+    def convolve_renew(
         self, seen: Map, layer: Convolution, prepared: Map, gates: Map, hidden: Map, dense: Map
     ) -> None:
         if not self._fuses("gate", seen):
@@ -134,7 +134,7 @@ class TritonOperations(Operations):
             tile=self.tile(seen, layer),
         )
 
-    def convolve_advance(  # noqa: PLR0913
+    def convolve_advance(
         self,
         hidden: Map,
         layers: tuple[Convolution, Convolution],
