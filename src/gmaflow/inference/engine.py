@@ -210,6 +210,19 @@ class Engine:
         watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate a batch at the size before padding, in parts if memory is short."""
+        try:
+            return self._estimate(pairs, padding, start, watch)
+        except FlowError:
+            self.plans.clear()  # memory may have run out; what fitted before may fit no more
+            raise
+
+    def _estimate(
+        self,
+        pairs: Pairs,
+        padding: Padding,
+        start: Float[Tensor, "b 2 h w"] | None,
+        watch: Watcher | None,
+    ) -> BatchEstimate:
         shape = pairs.shape
         plan = self.plan_for(shape, padding)
         if self.plan is None:

@@ -456,7 +456,7 @@ class Convolution:
 
     @cached_property
     def shares(self) -> Float[Tensor, "i _"]:
-        """The weights of two outputs, by input channel, as `convolution_kernels.share` reads them."""
+        """The weights of two outputs by input channel, as `convolution_kernels` read them."""
         shares = self.weight[:2].permute(1, 2, 3, 0).flatten(1)
         return F.pad(shares, (0, SHARES - shares.shape[1])).contiguous()
 
