@@ -275,3 +275,14 @@ def test_another_number_of_refinements_leaves_the_first_estimator_alone() -> Non
     twin = estimator.with_iters(1)
     assert (twin.iters, estimator.iters) == (1, 3)
     assert twin.network is estimator.network
+
+
+def test_flow_of_a_sequence_on_the_device() -> None:
+    estimator = make_estimator("raft-small")
+    frames = [image for seed in range(2) for image in arrays(34, 45, seed=seed)]
+    found = list(estimator.sequence_on_device(frames))
+    expected = list(estimator.sequence(frames))
+    assert len(found) == len(expected) == 3
+    for batch, flow in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(batch.to_flows()[0].array, flow.array)
+    assert not list(estimator.sequence_on_device(frames[:1]))

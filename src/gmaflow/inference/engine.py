@@ -210,19 +210,43 @@ class Engine:
         watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate a batch at the size before padding, in parts if memory is short."""
+        return self.launch(pairs, padding, start, watch)()
+
+    def launch(
+        self,
+        pairs: Pairs,
+        padding: Padding,
+        start: Float[Tensor, "b 2 h w"] | None = None,
+        watch: Watcher | None = None,
+    ) -> Callable[[], BatchEstimate]:
+        """Begin to estimate a batch; call what is returned for the flow.
+
+        A GPU works while the caller does something else: only that call waits for it.
+        """
         try:
-            return self._estimate(pairs, padding, start, watch)
+            plan, found = self._launch(pairs, padding, start, watch)
         except FlowError:
             self.plans.clear()  # memory may have run out; what fitted before may fit no more
             raise
 
-    def _estimate(
+        def finish() -> BatchEstimate:
+            if self._is_finite(found, pairs):
+                shape = pairs.shape
+                used = found.iterations or (self.iters,) * shape[0]
+                flow = padding.crop(found.flow)
+                return BatchEstimate(flow, found.low, plan.in_tiles(shape), used)
+            exact, images = self._in_float32(start), replace(pairs, encoded=None)
+            return exact.estimate(images, padding, start, watch)
+
+        return finish
+
+    def _launch(
         self,
         pairs: Pairs,
         padding: Padding,
         start: Float[Tensor, "b 2 h w"] | None,
         watch: Watcher | None,
-    ) -> BatchEstimate:
+    ) -> tuple[WorkPlan, Prediction]:
         shape = pairs.shape
         plan = self.plan_for(shape, padding)
         if self.plan is None:
@@ -231,20 +255,14 @@ class Engine:
         if watch is not None:
             options["on_iteration"] = self._tell(watch, padding, plan, shape)
         if plan.is_whole(shape):
-            found = self._match(pairs, start, options)
-        else:
-            found = estimate_in_parts(
-                lambda image1, image2, guess: self._match(Pairs(image1, image2), guess, options),
-                *pairs.images(),
-                start,
-                pairs=plan.pairs,
-                tile=plan.tile,
-            )
-        if self._is_finite(found, pairs):
-            used = found.iterations or (self.iters,) * shape[0]
-            in_tiles = plan.in_tiles(shape)
-            return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
-        return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
+            return plan, self._match(pairs, start, options)
+        return plan, estimate_in_parts(
+            lambda image1, image2, guess: self._match(Pairs(image1, image2), guess, options),
+            *pairs.images(),
+            start,
+            pairs=plan.pairs,
+            tile=plan.tile,
+        )
 
     @property
     def checks_late(self) -> bool:

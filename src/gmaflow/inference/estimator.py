@@ -1,6 +1,6 @@
 """The estimator: images in, flow out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -399,6 +399,25 @@ class FlowEstimator:
             assert pair.flow is not None  # there are neither cuts nor errors
             yield pair.flow
 
+    def sequence_on_device(self, frames: Footage) -> Iterator[BatchEstimate]:
+        """Estimate the flow between consecutive frames, and leave it on the device as tensors.
+
+        The next frame is loaded and encoded while a GPU estimates a pair.
+
+        Args:
+            frames: Any number of images, or a folder of them, read as they are needed.
+        """
+        first: Frame | None = None
+        finish: Callable[[], BatchEstimate] | None = None
+        for second in map(self.encode, each_image(frames)):
+            if finish is not None:
+                yield torch.inference_mode()(finish)()
+            if first is not None:
+                finish = self._launch(first, second)
+            first = second
+        if finish is not None:
+            yield torch.inference_mode()(finish)()
+
     @torch.inference_mode()
     def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
         """Estimate the flow between consecutive images at once, as one batch on the device.
@@ -523,6 +542,19 @@ class FlowEstimator:
         both_ways: bool = False,
     ) -> BatchEstimate:
         """Estimate one pair, forward or both ways; encoded frames are not encoded again."""
+        return self._launch(image1, image2, previous, watch, both_ways=both_ways)()
+
+    @torch.inference_mode()
+    def _launch(
+        self,
+        image1: FrameLike,
+        image2: FrameLike,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
+        *,
+        both_ways: bool = False,
+    ) -> Callable[[], BatchEstimate]:
+        """Begin to estimate one pair."""
         encode = isinstance(image1, Frame) or isinstance(image2, Frame)
         first = self._as_frame(image1, name="the first image", encode=encode)
         second = self._as_frame(image2, name="the second image", encode=encode)
@@ -537,7 +569,7 @@ class FlowEstimator:
         if first.encoded is not None and second.encoded is not None:
             encoded = first.encoded, second.encoded
         pairs = Pairs(first.padded, second.padded, encoded, both_ways)
-        return self._engine.estimate(pairs, padding, start, watch)
+        return self._engine.launch(pairs, padding, start, watch)
 
     def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
         if isinstance(image, Frame):

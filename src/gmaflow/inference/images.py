@@ -126,6 +126,8 @@ def check_floats(array: np.ndarray, name: str) -> np.ndarray:
 
 def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w"]:
     """Return a loaded image as a batch of one on the device, in 0..1."""
+    if device.type == "cuda" and array.dtype == np.uint8:
+        return to_tensors(array[None], device)
     tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
     return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
@@ -134,7 +136,7 @@ def to_tensors(
     arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
 ) -> Float[Tensor, "b 3 h w"]:
     """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
-    images = torch.from_numpy(arrays)
+    images = torch.from_numpy(arrays) if arrays.flags.writeable else torch.tensor(arrays)
     if device.type == "cuda":
         images = images.pin_memory().to(device, non_blocking=True)
     return images.to(device).permute(0, 3, 1, 2).float().div_(255)
