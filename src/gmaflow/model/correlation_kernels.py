@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from gmaflow.model.correlation import Window
 from gmaflow.model.gathered_gradients import PerBackwardPass
+from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
 """Farther than any frame; keeps the conversion to integers defined."""
@@ -57,6 +58,7 @@ def _read(row, x, y, rows, columns, wanted):
     return tl.load(row + y * columns + x, mask=inside, other=0.0).to(tl.float32)
 
 
+@kernel
 @triton.jit
 def _lookup(
     volume, coords, out, num_pixels, num_cells, height, width, out_step,
@@ -90,6 +92,7 @@ def _output_gradient(source, x, y, wanted, SIDE: tl.constexpr):
     return tl.load(source + x * SIDE + y, mask=inside, other=0.0).to(tl.float32)
 
 
+@kernel
 @triton.jit
 def _lookup_backward(
     gradient, coords, volume_gradient, num_pixels, num_cells, height, width,
@@ -241,6 +244,7 @@ class FusedCorrelation:
         return windows.permute(0, 3, 1, 2)
 
 
+@kernel
 @triton.jit(do_not_specialize=["num_cells", "height", "width"])
 def _stream(
     rows1, rows2, coords, out, num_cells, height, width, channels, out_step,

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.inference.fast.convolution import SHARES, TAP_CHANNELS
+from gmaflow.runtime.kernels import kernel
 
 SIZES = ["height", "width"]
 """Kernels are not compiled again for other sizes of maps."""
@@ -68,6 +69,7 @@ def _sums(
     return total
 
 
+@kernel
 @triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width", "channels"])
 def _convolve(
     source, weight, bias, shortcut, first, second, height, width, in_height, in_width, source_step,
@@ -98,6 +100,7 @@ def _convolve(
         tl.store(second + at * target_step + lane[None, :], short, mask=wanted)
 
 
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_pairs(
     source, weight, bias, out, height, width, source_step, outputs,
@@ -125,6 +128,7 @@ def _convolve_pairs(
     tl.store(at, value, mask=(row < height * width)[:, None] & known)
 
 
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_gate(
     source, weight, prepared, hidden, gates, reset_hidden, height, width, source_step, state_step,
@@ -152,6 +156,7 @@ def _convolve_gate(
     tl.store(reset_hidden + at, value.to(reset_hidden.dtype.element_ty), mask=resets)
 
 
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_renew(
     source, weight, prepared, gates, hidden, dense, height, width, source_step, state_step,
@@ -180,6 +185,7 @@ def _convolve_renew(
     tl.store(dense + at * STATE + lane, state, mask=wanted)
 
 
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_share(
     source, weight, bias, mixing, shares, height, width, source_step, outputs,
@@ -209,6 +215,7 @@ def _convolve_share(
     tl.store(shares + at[:, None] * SHARES + column[None, :], found, mask=wanted)
 
 
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _advance(
     shares, bias, flow, coords, flow_input, first, second, height, width, input_step, target_step,

@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from gmaflow.runtime.kernels import kernel
+
 ROWS = 32
 LANES = 64
 STEPS = 256
@@ -38,6 +40,7 @@ def _relu(value):
     return tl.where(value < 0, 0.0, value)
 
 
+@kernel
 @triton.jit
 def _bias_relu(
     source, bias, first, second, rows, channels, source_step, target_step,
@@ -51,6 +54,7 @@ def _bias_relu(
     tl.store(second + row * target_step + lane, value, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _add(
     one, other, first, second, rows, channels, one_step, other_step, target_step,
@@ -64,6 +68,7 @@ def _add(
     tl.store(second + row * target_step + lane, value, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _join(
     source, bias, shortcut, out, rows, channels, step, ROWS: tl.constexpr, LANES: tl.constexpr
@@ -76,6 +81,7 @@ def _join(
     tl.store(out + at, _relu(value).to(out.dtype.element_ty), mask=wanted)
 
 
+@kernel
 @triton.jit
 def _gate(
     raw, prepared, hidden, reset_hidden, rows, channels, state_step,
@@ -95,6 +101,7 @@ def _gate(
     tl.store(reset_hidden + row * state_step + lane, kept, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _renew(
     raw, prepared, gates, hidden, dense, rows, channels, state_step,
@@ -113,6 +120,7 @@ def _renew(
     tl.store(dense + row * channels + lane, state, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _advance(
     change, bias, flow, coords, flow_input, first, second, rows, height, width, change_step,
@@ -137,6 +145,7 @@ def _advance(
         tl.store(second + row * target_step + axis, short, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _measure(
     source, found, pixels, channels, rows_of_piece,
@@ -167,6 +176,7 @@ def _measure(
     tl.store(at + channels, squares, mask=lane < channels)
 
 
+@kernel
 @triton.jit
 def _merge(
     found, merged, pixels, channels, rows_of_piece, epsilon,
@@ -189,6 +199,7 @@ def _merge(
     tl.store(at + channels, 1 / tl.sqrt(variance + epsilon), mask=lane < channels)
 
 
+@kernel
 @triton.jit
 def _apply(
     source, merged, shortcut, pixels, channels,
@@ -210,6 +221,7 @@ def _apply(
     tl.store(source + at, value.to(source.dtype.element_ty), mask=wanted)
 
 
+@kernel
 @triton.jit(do_not_specialize=["batch"])
 def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.constexpr):
     item = tl.program_id(1).to(tl.int64)
@@ -226,6 +238,7 @@ def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.
     tl.store(at, value.to(out.dtype.element_ty), mask=row < pixels)
 
 
+@kernel
 @triton.jit
 def _softmax(scores, columns, LANES: tl.constexpr):
     row = scores + tl.program_id(0).to(tl.int64) * columns

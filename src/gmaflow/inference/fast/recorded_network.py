@@ -20,6 +20,7 @@ from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
 from gmaflow.runtime.device import cudnn_benchmark
+from gmaflow.runtime.kernels import rehearsing
 
 log = logging.getLogger(__name__)
 
@@ -117,11 +118,11 @@ class SettlingCall:
 class RecordedNetwork:
     """Run a `FastNetwork` from recordings.
 
-    The first call of a kind runs directly: then kernels are compiled and cuDNN tries its
-    algorithms, and in a folder of images of many sizes it may be the only call. The second call is
-    recorded, which takes about as long as the first without compiling. (On another thread the call
-    runs once more before, since cuDNN caches algorithms per thread, and cannot search for them
-    while recording.)
+    The first call of a kind is rehearsed and then runs directly: kernels are compiled and cuDNN
+    tries its algorithms, and in a folder of images of many sizes it may be the only call. The
+    second call is recorded, which takes about as long as the first without compiling. (On another
+    thread the call runs once more before, since cuDNN caches algorithms per thread, and cannot
+    search for them while recording.)
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -214,6 +215,9 @@ class RecordedNetwork:
         known = self._calls.get(kind)
         if known is None:
             known = NotRecorded(threading.get_ident())
+            if inputs[0].is_cuda:
+                with rehearsing():
+                    run(*inputs)
         elif isinstance(known, NotRecorded) and known.thread is not None:
             known = self._recorded(run, inputs, known.thread)
         self._remember(kind, known)
