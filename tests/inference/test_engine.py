@@ -124,7 +124,9 @@ def recorded_estimator(monkeypatch: pytest.MonkeyPatch) -> FlowEstimator:
     """Return an estimator that computes on a CPU as if it were a GPU, without recordings."""
 
     def make(network: FlowNetwork, dtype: torch.dtype, _backend: Backend) -> RecordedNetwork:
-        return RecordedNetwork(FastNetwork(network, dtype=dtype), lambda run, _inputs: run)
+        return RecordedNetwork(
+            FastNetwork(network, dtype=dtype), lambda run, _: lambda *x: tuple(run(*x))
+        )
 
     monkeypatch.setattr("gmaflow.inference.estimator.make_runner", make)
     return FlowEstimator(checkpoint(), iters=1, device="cpu")
