@@ -101,6 +101,38 @@ def _convolve(
 
 
 @kernel
+@triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width"])
+def _convolve_measure(
+    source, weight, out, found, height, width, in_height, in_width, source_step, outputs,
+    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
+    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Convolve, and find the mean and the squared deviations of each program's pixels.
+
+    They are those of the rounded values, which are normalised later.
+    """
+    item, piece = tl.program_id(2).to(tl.int64), tl.program_id(0)
+    row = piece * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    source += item * in_height * in_width * source_step
+    value = _sums(
+        source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
+        INPUTS, KY, KX, STRIDE, CHANNELS, PRECISION,
+    )  # fmt: skip
+    at = (item * height * width + row)[:, None] * outputs + lane[None, :]
+    there = (row < height * width)[:, None]
+    value = value.to(out.dtype.element_ty)
+    tl.store(out + at, value, mask=there & (lane < outputs)[None, :])
+    value = value.to(tl.float32)  # 0 beyond the map
+    count = tl.minimum(height * width - piece * PIXELS, PIXELS).to(tl.float32)
+    mean = tl.sum(value, 0) / count
+    away = tl.where(there, value - mean[None, :], 0.0)
+    at = found + (item * tl.num_programs(0) + piece) * 2 * outputs + lane
+    tl.store(at, mean, mask=lane < outputs)
+    tl.store(at + outputs, tl.sum(away * away, 0), mask=lane < outputs)
+
+
+@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_pairs(
     source, weight, bias, out, height, width, source_step, outputs,
@@ -293,6 +325,27 @@ def convolve(
         0 if shortcut is None else shortcut.stride(2), first.stride(2),
         RELU=relu, JOIN=shortcut is not None, STRIDE=stride, **_common(x, kernel, tile),
     )  # fmt: skip
+
+
+def convolve_measure(
+    x: Float[Tensor, "b h w i"],
+    taps: Float[Tensor, "_ o"],
+    size: tuple[int, int],
+    *,
+    kernel: tuple[int, int],
+    stride: int,
+    tile: Tile,
+) -> tuple[Float[Tensor, "b v u o"], Float[Tensor, "b n 2 o"]]:
+    """Return a convolution of that height and width, and statistics of `tile.pixels` at a time."""
+    batch, outputs, (height, width) = len(x), taps.shape[1], size
+    out = torch.empty(batch, height, width, outputs, dtype=x.dtype, device=x.device)
+    grid = _grid(height * width, outputs, batch, tile)
+    found = torch.empty(batch, grid[0], 2, outputs, dtype=torch.float32, device=x.device)
+    _convolve_measure[grid](
+        x, taps, out, found, height, width, x.shape[1], x.shape[2], x.stride(2), outputs,
+        STRIDE=stride, **_common(x, kernel, tile),
+    )  # fmt: skip
+    return out, found
 
 
 def convolve_pairs(

@@ -148,8 +148,7 @@ def _advance(
 @kernel
 @triton.jit
 def _measure(
-    source, found, pixels, channels, rows_of_piece,
-    PIECES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
+    source, found, pixels, channels, rows_of_piece, ROWS: tl.constexpr, LANES: tl.constexpr
 ):  # fmt: skip
     piece, item = tl.program_id(0), tl.program_id(2)
     lane = tl.program_id(1) * LANES + tl.arange(0, LANES)
@@ -171,7 +170,7 @@ def _measure(
         squares += tl.sum(away * away, 0) + gap * gap * count * share
         mean += gap * share
         count += here
-    at = found + ((item * PIECES + piece) * 2) * channels + lane
+    at = found + ((item * tl.num_programs(0) + piece) * 2) * channels + lane
     tl.store(at, mean, mask=lane < channels)
     tl.store(at + channels, squares, mask=lane < channels)
 
@@ -179,21 +178,29 @@ def _measure(
 @kernel
 @triton.jit
 def _merge(
-    found, merged, pixels, channels, rows_of_piece, epsilon,
+    found, merged, pixels, channels, pieces, rows_of_piece, epsilon,
     PIECES: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     item = tl.program_id(1)
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     piece = tl.arange(0, PIECES)
-    begin = piece * rows_of_piece
-    count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
-    wanted = (count > 0) & (lane < channels)[None, :]
-    at = found + ((item * PIECES + piece) * 2)[:, None] * channels + lane[None, :]
-    means = tl.load(at, mask=wanted, other=0.0)
-    squares = tl.load(at + channels, mask=wanted, other=0.0)
-    mean = tl.sum(means * count, 0) / pixels
-    gap = means - mean[None, :]
-    variance = tl.sum(squares + gap * gap * count, 0) / pixels
+    here = found + (item * pieces + piece)[:, None] * 2 * channels + lane[None, :]
+    mean = tl.zeros((LANES,), tl.float32)
+    for first in range(0, pieces, PIECES):
+        begin = (first + piece) * rows_of_piece
+        count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
+        wanted = (count > 0) & (lane < channels)[None, :]
+        means = tl.load(here + first * 2 * channels, mask=wanted, other=0.0)
+        mean += tl.sum(means * count, 0) / pixels
+    variance = tl.zeros((LANES,), tl.float32)
+    for first in range(0, pieces, PIECES):
+        begin = (first + piece) * rows_of_piece
+        count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
+        wanted = (count > 0) & (lane < channels)[None, :]
+        at = here + first * 2 * channels
+        gap = tl.load(at, mask=wanted, other=0.0) - mean[None, :]
+        squares = tl.load(at + channels, mask=wanted, other=0.0)
+        variance += tl.sum(squares + gap * gap * count, 0) / pixels
     at = merged + item * 2 * channels + lane
     tl.store(at, mean, mask=lane < channels)
     tl.store(at + channels, 1 / tl.sqrt(variance + epsilon), mask=lane < channels)
@@ -332,19 +339,29 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
     """Normalise each map of `x` `[b, h, w, c]` in place; ReLU; perhaps add a shortcut, and ReLU."""
     items, height, width, channels = x.shape
     pixels = height * width
-    found = torch.empty(items, PIECES, 2, channels, device=x.device, dtype=torch.float32)
-    merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
     rows_of_piece = triton.cdiv(triton.cdiv(pixels, PIECES), ROWS) * ROWS
     blocks = triton.cdiv(channels, LANES)
     pieces = triton.cdiv(pixels, rows_of_piece)
+    found = torch.empty(items, pieces, 2, channels, device=x.device, dtype=torch.float32)
     _measure[(pieces, blocks, items)](
-        x, found, pixels, channels, rows_of_piece, PIECES=PIECES, ROWS=ROWS, LANES=LANES
+        x, found, pixels, channels, rows_of_piece, ROWS=ROWS, LANES=LANES
     )
+    normalize(x, found, rows_of_piece, relu=relu, shortcut=shortcut, epsilon=epsilon)
+
+
+def normalize(
+    x: Tensor, found: Tensor, rows_of_piece: int, *, relu: bool, shortcut: Tensor | None,
+    epsilon: float,
+) -> None:  # fmt: skip
+    """Finish `instance_norm`, given the mean and the squared deviations of pieces."""
+    items, height, width, channels = x.shape
+    pixels, pieces = height * width, found.shape[1]
+    merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
     _merge[(triton.cdiv(channels, MERGED_LANES), items)](
-        found, merged, pixels, channels, rows_of_piece, epsilon,
+        found, merged, pixels, channels, pieces, rows_of_piece, epsilon,
         PIECES=PIECES, LANES=MERGED_LANES,
     )  # fmt: skip
-    _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
+    _apply[(triton.cdiv(pixels, ROWS), triton.cdiv(channels, LANES), items)](
         x, merged, x if shortcut is None else shortcut, pixels, channels,
         RELU=relu, JOIN=shortcut is not None, ROWS=ROWS, LANES=LANES,
     )  # fmt: skip

@@ -34,7 +34,7 @@ FLASH_CHANNELS = 256
 """The largest heads that flash attention accepts."""
 
 
-ALL = frozenset(("point", "into", "join", "gate", "head", "flow", "aside", "take"))
+ALL = frozenset(("point", "into", "join", "gate", "head", "flow", "aside", "take", "norm"))
 
 
 class TritonOperations(Operations):
@@ -198,6 +198,17 @@ class TritonOperations(Operations):
     def convolve_norm(
         self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
     ) -> Map:
+        if self._fuses("norm", x) and x.shape[-1] >= 32:
+            down = layer.stride[0]
+            size = -(-x.shape[1] // down), -(-x.shape[2] // down)
+            tile = Tile(128, 64, 4, 4) if layer.weight.shape[0] <= 64 else Tile(64, 128, 4, 4)
+            out, found = convolution_kernels.convolve_measure(
+                x, layer.taps, size, kernel=layer.kernel, stride=down, tile=tile
+            )
+            map_kernels.normalize(
+                out, found, tile.pixels, relu=relu, shortcut=shortcut, epsilon=EPSILON
+            )
+            return out
         out = raw_convolution(x, layer, None)
         map_kernels.instance_norm(out, relu=relu, shortcut=shortcut, epsilon=EPSILON)
         return out
