@@ -1,7 +1,7 @@
 """The correlation lookup by Triton kernels. Imported only where Triton is installed.
 
-One program serves one pixel of frame 1 on one level. It reads its own row of the volume only, so
-the backward pass can add to the gradient in place, without atomics.
+A pixel of frame 1 reads its own row of the volume only, so the backward pass can add to the
+gradient in place, without atomics.
 
 `FusedCorrelation` gives the same numbers as `StoredCorrelation`. In half precision its volume is
 stored in half precision too (products are summed in float32). `stream_lookup` is the counterpart of
@@ -25,6 +25,8 @@ from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
 """Farther than any frame; keeps the conversion to integers defined."""
+PIXELS = 4
+"""Pixels of one program that looks up."""
 BLOCK = 8
 """The side of a block of pixels whose windows are streamed together."""
 SPAN = 32
@@ -61,28 +63,30 @@ def _read(row, x, y, rows, columns, wanted):
 @kernel
 @triton.jit
 def _lookup(
-    volume, coords, out, num_pixels, num_cells, height, width, out_step,
-    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
+    volume, coords, out, count, num_pixels, num_cells, height, width, out_step,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     side: tl.constexpr = 2 * RADIUS + 1
-    pixel, level = tl.program_id(0), tl.program_id(1)
+    pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    level = tl.program_id(1)
+    there = pixel < count
     x, y, before, rows, columns = place_on_level(
-        coords, pixel, level, num_pixels, height, width, LEVELS
+        coords, tl.where(there, pixel, 0), level, num_pixels, height, width, LEVELS
     )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
-    lane = tl.arange(0, LANES)
-    wanted = lane < side * side
+    lane = tl.arange(0, LANES)[None, :]
+    wanted = there & (lane < side * side)
     # x is the slow channel index, as in `Window.around`.
     left = corner_x.to(tl.int32) - RADIUS + lane // side
     top = corner_y.to(tl.int32) - RADIUS + lane % side
-    row = volume + pixel.to(tl.int64) * num_cells + before
+    row = volume + pixel * num_cells + before
     a = _read(row, left, top, rows, columns, wanted)
     b = _read(row, left + 1, top, rows, columns, wanted)
     c = _read(row, left, top + 1, rows, columns, wanted)
     d = _read(row, left + 1, top + 1, rows, columns, wanted)
     upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
     value = upper + (y - corner_y) * (lower - upper)
-    target = out + pixel.to(tl.int64) * out_step + level * side * side + lane
+    target = out + pixel * out_step + level * side * side + lane
     tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
 
 
@@ -139,10 +143,12 @@ def lookup(
     side = 2 * radius + 1
     if out is None:
         out = volume.new_empty(batch, height, width, num_levels * side**2)
-    _lookup[(batch * height * width, num_levels)](
-        volume, coords.contiguous(), out, height * width, volume.shape[2], height, width,
+    count = batch * height * width
+    _lookup[(triton.cdiv(count, PIXELS), num_levels)](
+        volume, coords.contiguous(), out, count, height * width, volume.shape[2], height, width,
         out.stride(2),
-        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), num_warps=1,
+        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), PIXELS=PIXELS,
+        num_warps=4,
     )  # fmt: skip
     return out
 
@@ -247,7 +253,7 @@ class FusedCorrelation:
 @kernel
 @triton.jit(do_not_specialize=["num_cells", "height", "width"])
 def _stream(
-    rows1, rows2, coords, out, num_cells, height, width, channels, out_step,
+    rows1, rows2, coords, out, num_cells, height, width, channels, out_step, scale,
     RADIUS: tl.constexpr, LEVELS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
     SIDE: tl.constexpr, SPAN: tl.constexpr, REACH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -307,7 +313,8 @@ def _stream(
             value = past + right * (here - past)
             step = (column - 1 - left)[:, None]
             wanted = served[:, None] & (step >= 0) & (step < side) & (tap < side)
-            tl.store(target + step * side, value.to(out.dtype.element_ty), mask=wanted)
+            value = (scale * value).to(out.dtype.element_ty)
+            tl.store(target + step * side, value, mask=wanted)
             past = here
         waiting = waiting & (served == 0)
 
@@ -319,9 +326,10 @@ def stream_lookup(
     *,
     radius: int,
     num_levels: int,
+    scale: float = 1.0,
     out: Float[Tensor, "b h w _"],
 ) -> Float[Tensor, "b h w _"]:
-    """Write the dot products of scaled `rows1` with the windows around `coords` to `out`.
+    """Write the scaled dot products of `rows1` with the windows around `coords` to `out`.
 
     `rows2` are the cells of all levels. Channels of `out` beyond `lkk` are left unchanged.
     """
@@ -331,7 +339,7 @@ def stream_lookup(
     block = BLOCK if half else BLOCK // 2  # float32 takes twice the memory of the chip
     blocks = triton.cdiv(height, block) * triton.cdiv(width, block)
     _stream[(blocks, num_levels, batch)](
-        rows1, rows2, coords, out, rows2.shape[1], height, width, channels, out.stride(2),
+        rows1, rows2, coords, out, rows2.shape[1], height, width, channels, out.stride(2), scale,
         RADIUS=radius, LEVELS=num_levels, CHANNELS=max(16, triton.next_power_of_2(channels)),
         TAPS=triton.next_power_of_2(2 * radius + 1), SIDE=block, SPAN=SPAN, REACH=REACH,
         PRECISION="tf32" if half else "tf32x3",

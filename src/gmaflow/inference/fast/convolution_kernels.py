@@ -35,6 +35,11 @@ class Tile:
     stages: int
 
 
+HEAD_TILE = Tile(128, 128, 8, 3)
+FLOW_TILE = Tile(64, 128, 4, 1)
+"""The fastest of those measured on an H200."""
+
+
 @triton.jit
 def _relu(value):
     return tl.where(value < 0, 0.0, value)
@@ -70,69 +75,6 @@ def _sums(
 
 
 @kernel
-@triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width", "channels"])
-def _convolve(
-    source, weight, bias, shortcut, first, second, height, width, in_height, in_width, source_step,
-    outputs, channels, shortcut_step, target_step,
-    RELU: tl.constexpr, JOIN: tl.constexpr,
-    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
-):  # fmt: skip
-    item = tl.program_id(2).to(tl.int64)
-    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    source += item * in_height * in_width * source_step
-    value = _sums(
-        source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
-        INPUTS, KY, KX, STRIDE, CHANNELS, PRECISION,
-    )  # fmt: skip
-    value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
-    if RELU:
-        value = _relu(value)
-    at = (item * height * width + row)[:, None]
-    wanted = (row < height * width)[:, None] & (lane < channels)[None, :]
-    if JOIN:
-        short = tl.load(shortcut + at * shortcut_step + lane[None, :], mask=wanted, other=0.0)
-        value = _relu(value + short.to(tl.float32))
-    short = value.to(first.dtype.element_ty)
-    tl.store(first + at * target_step + lane[None, :], short, mask=wanted)
-    if second is not None:
-        tl.store(second + at * target_step + lane[None, :], short, mask=wanted)
-
-
-@kernel
-@triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width"])
-def _convolve_measure(
-    source, weight, out, found, height, width, in_height, in_width, source_step, outputs,
-    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
-):  # fmt: skip
-    """Convolve, and find the mean and the squared deviations of each program's pixels.
-
-    They are those of the rounded values, which are normalised later.
-    """
-    item, piece = tl.program_id(2).to(tl.int64), tl.program_id(0)
-    row = piece * PIXELS + tl.arange(0, PIXELS)
-    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    source += item * in_height * in_width * source_step
-    value = _sums(
-        source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
-        INPUTS, KY, KX, STRIDE, CHANNELS, PRECISION,
-    )  # fmt: skip
-    at = (item * height * width + row)[:, None] * outputs + lane[None, :]
-    there = (row < height * width)[:, None]
-    value = value.to(out.dtype.element_ty)
-    tl.store(out + at, value, mask=there & (lane < outputs)[None, :])
-    value = value.to(tl.float32)  # 0 beyond the map
-    count = tl.minimum(height * width - piece * PIXELS, PIXELS).to(tl.float32)
-    mean = tl.sum(value, 0) / count
-    away = tl.where(there, value - mean[None, :], 0.0)
-    at = found + (item * tl.num_programs(0) + piece) * 2 * outputs + lane
-    tl.store(at, mean, mask=lane < outputs)
-    tl.store(at + outputs, tl.sum(away * away, 0), mask=lane < outputs)
-
-
-@kernel
 @triton.jit(do_not_specialize=SIZES)
 def _convolve_pairs(
     source, weight, bias, out, height, width, source_step, outputs,
@@ -158,63 +100,6 @@ def _convolve_pairs(
     at = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
     value = _relu(value).to(out.dtype.element_ty)
     tl.store(at, value, mask=(row < height * width)[:, None] & known)
-
-
-@kernel
-@triton.jit(do_not_specialize=SIZES)
-def _convolve_gate(
-    source, weight, prepared, hidden, gates, reset_hidden, height, width, source_step, state_step,
-    STATE: tl.constexpr,
-    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr,
-    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
-):  # fmt: skip
-    item = tl.program_id(2).to(tl.int64)
-    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    value = _sums(
-        source + item * height * width * source_step, weight, row, lane, height, width, height,
-        width, source_step, 2 * STATE, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
-    )  # fmt: skip
-    at = (item * height * width + row)[:, None]
-    lane = lane[None, :]
-    there = (row < height * width)[:, None]
-    wanted = there & (lane < 2 * STATE)
-    value += tl.load(prepared + at * 3 * STATE + lane, mask=wanted, other=0.0).to(tl.float32)
-    value = tl.sigmoid(value)
-    tl.store(gates + at * STATE + lane, value.to(gates.dtype.element_ty), there & (lane < STATE))
-    at = at * state_step + lane - STATE
-    resets = wanted & (lane >= STATE)
-    value *= tl.load(hidden + at, mask=resets, other=0.0).to(tl.float32)
-    tl.store(reset_hidden + at, value.to(reset_hidden.dtype.element_ty), mask=resets)
-
-
-@kernel
-@triton.jit(do_not_specialize=SIZES)
-def _convolve_renew(
-    source, weight, prepared, gates, hidden, dense, height, width, source_step, state_step,
-    STATE: tl.constexpr,
-    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr,
-    CHANNELS: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
-):  # fmt: skip
-    item = tl.program_id(2).to(tl.int64)
-    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    value = _sums(
-        source + item * height * width * source_step, weight, row, lane, height, width, height,
-        width, source_step, STATE, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
-    )  # fmt: skip
-    at = (item * height * width + row)[:, None]
-    lane = lane[None, :]
-    wanted = (row < height * width)[:, None] & (lane < STATE)
-    context = prepared + at * 3 * STATE + 2 * STATE + lane
-    value += tl.load(context, mask=wanted, other=0.0).to(tl.float32)
-    value = 2 * tl.sigmoid(2 * value) - 1  # tanh
-    update = tl.load(gates + at * STATE + lane, mask=wanted, other=0.0).to(tl.float32)
-    place = hidden + at * state_step + lane
-    state = tl.load(place, mask=wanted, other=0.0).to(tl.float32)
-    state = (state + update * (value - state)).to(hidden.dtype.element_ty)
-    tl.store(place, state, mask=wanted)
-    tl.store(dense + at * STATE + lane, state, mask=wanted)
 
 
 @kernel
@@ -301,60 +186,13 @@ def _grid(pixels: int, outputs: int, batch: int, tile: Tile) -> tuple[int, int, 
     return triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs), batch
 
 
-def convolve(
-    x: Float[Tensor, "b h w i"],
-    taps: Float[Tensor, "_ o"],
-    bias: Float[Tensor, " o"],
-    targets: tuple[Tensor, Tensor],
-    *,
-    kernel: tuple[int, int],
-    stride: int = 1,
-    relu: bool,
-    shortcut: Float[Tensor, "b v u o"] | None = None,
-    tile: Tile,
-) -> None:
-    """Write a convolution with bias to both targets, as many channels as they have.
-
-    ReLU, and then a shortcut and once more ReLU, where asked for.
-    """
-    first, second = targets
-    batch, height, width, channels = first.shape
-    _convolve[_grid(height * width, channels, batch, tile)](
-        x, taps, bias, shortcut, first, None if second is first else second, height, width,
-        x.shape[1], x.shape[2], x.stride(2), taps.shape[1], channels,
-        0 if shortcut is None else shortcut.stride(2), first.stride(2),
-        RELU=relu, JOIN=shortcut is not None, STRIDE=stride, **_common(x, kernel, tile),
-    )  # fmt: skip
-
-
-def convolve_measure(
-    x: Float[Tensor, "b h w i"],
-    taps: Float[Tensor, "_ o"],
-    size: tuple[int, int],
-    *,
-    kernel: tuple[int, int],
-    stride: int,
-    tile: Tile,
-) -> tuple[Float[Tensor, "b v u o"], Float[Tensor, "b n 2 o"]]:
-    """Return a convolution of that height and width, and statistics of `tile.pixels` at a time."""
-    batch, outputs, (height, width) = len(x), taps.shape[1], size
-    out = torch.empty(batch, height, width, outputs, dtype=x.dtype, device=x.device)
-    grid = _grid(height * width, outputs, batch, tile)
-    found = torch.empty(batch, grid[0], 2, outputs, dtype=torch.float32, device=x.device)
-    _convolve_measure[grid](
-        x, taps, out, found, height, width, x.shape[1], x.shape[2], x.stride(2), outputs,
-        STRIDE=stride, **_common(x, kernel, tile),
-    )  # fmt: skip
-    return out, found
-
-
 def convolve_pairs(
     x: Float[Tensor, "b h w i"],
     pairs: Float[Tensor, "_ o"],
     bias: Float[Tensor, " o"],
     *,
     kernel: tuple[int, int],
-    tile: Tile,
+    tile: Tile = FLOW_TILE,
 ) -> Float[Tensor, "b h w o"]:
     """Return the ReLU of a convolution of the first two channels, with bias."""
     batch, height, width, _ = x.shape
@@ -368,46 +206,6 @@ def convolve_pairs(
     return out
 
 
-def gate(
-    seen: Float[Tensor, "b h w i"],
-    taps: Float[Tensor, "_ dd"],
-    prepared: Float[Tensor, "b h w ddd"],
-    hidden: Float[Tensor, "b h w d"],
-    reset_hidden: Float[Tensor, "b h w d"],
-    *,
-    kernel: tuple[int, int],
-    tile: Tile,
-) -> Float[Tensor, "b h w d"]:
-    """Return the update gate; write the reset gate times the state to `reset_hidden`."""
-    batch, height, width, state = hidden.shape
-    gates = torch.empty(batch, height, width, state, dtype=seen.dtype, device=seen.device)
-    assert hidden.stride(2) == reset_hidden.stride(2)
-    _convolve_gate[_grid(height * width, 2 * state, batch, tile)](
-        seen, taps, prepared, hidden, gates, reset_hidden, height, width, seen.stride(2),
-        hidden.stride(2), STATE=state, **_common(seen, kernel, tile),
-    )  # fmt: skip
-    return gates
-
-
-def renew(
-    seen: Float[Tensor, "b h w i"],
-    taps: Float[Tensor, "_ d"],
-    prepared: Float[Tensor, "b h w ddd"],
-    gates: Float[Tensor, "b h w d"],
-    hidden: Float[Tensor, "b h w d"],
-    dense: Float[Tensor, "b h w d"],
-    *,
-    kernel: tuple[int, int],
-    tile: Tile,
-) -> None:
-    """Move the state towards the candidate by the update gate, in place and in `dense`."""
-    batch, height, width, state = hidden.shape
-    _convolve_renew[_grid(height * width, state, batch, tile)](
-        seen, taps, prepared, gates, hidden, dense, height, width, seen.stride(2),
-        hidden.stride(2), STATE=state, **_common(seen, kernel, tile),
-    )  # fmt: skip
-
-
 def share(
     x: Float[Tensor, "b h w i"],
     taps: Float[Tensor, "_ o"],
@@ -415,7 +213,7 @@ def share(
     mixing: Float[Tensor, "o _"],
     *,
     kernel: tuple[int, int],
-    tile: Tile,
+    tile: Tile = HEAD_TILE,
 ) -> Float[Tensor, "parts b h w _"]:
     """Return what each pixel contributes to its neighbours by a second convolution."""
     batch, height, width, _ = x.shape

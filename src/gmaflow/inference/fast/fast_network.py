@@ -14,7 +14,6 @@ h w = H / 8, W / 8.
 """
 
 import copy
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Unpack, cast
 
@@ -44,8 +43,6 @@ from gmaflow.runtime.device import give_back_freed
 TOGETHER_PIXELS = 2**20
 """Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
 memory."""
-ASIDE_PIXELS = 2**19
-"""Images of up to this many pixels pass both encoders at the same time."""
 
 
 @dataclass(frozen=True)
@@ -252,14 +249,11 @@ class FastRefinement:
     def _see_motion(self, state: State, look_up: Lookup) -> None:
         """Encode the current flow together with the correlations found around it."""
         split = self.see_correlation[-1].weight.shape[0]
-        with self.operations.aside():
-            seen = self.operations.convolve_flow(state.flow_input, self.see_flow[0])
-            self._run_layers(self.see_flow[1:], seen, state.merged[..., split:])
         self._run_layers(self.see_correlation, look_up(state.coords), state.merged[..., :split])
-        self.operations.join()
+        seen = self.operations.convolve_flow(state.flow_input, self.see_flow[0])
+        self._run_layers(self.see_flow[1:], seen, state.merged[..., split:])
         # The last two channels are the flow itself.
-        targets = (state.motion[0][..., :-2], state.motion[1][..., :-2])
-        self.operations.convolve_into(state.merged, self.merge, targets)
+        self.operations.convolve_into(state.merged, self.merge, state.motion, keep=2)
 
     def _run_layers(self, layers: list[Convolution], x: Map, target: Map) -> None:
         for layer in layers[:-1]:
@@ -287,13 +281,11 @@ class FastRefinement:
         channels = state.hidden.shape[-1]
         hidden, reset_hidden = state.seen[..., :channels], state.seen_reset[..., :channels]
         for i, context in enumerate(prepared):
-            gates = self.operations.convolve_gate(
-                state.seen, self.gates[i], context, hidden, reset_hidden
-            )
-            self.operations.convolve_renew(
-                state.seen_reset, self.candidates[i], context, gates, hidden, state.hidden
-            )
-            del gates  # before the next ones are made
+            gates = self.operations.convolve(state.seen, self.gates[i])
+            self.operations.gate(gates, context, hidden, reset_hidden)
+            candidate = self.operations.convolve(state.seen_reset, self.candidates[i])
+            self.operations.renew(candidate, context, gates, hidden, state.hidden)
+            del gates, candidate  # before the next ones are made
         self.operations.convolve_advance(
             state.hidden,
             (self.decide, self.change),
@@ -426,8 +418,7 @@ class FastNetwork:
         **options: Unpack[MatchOptions],
     ) -> Refining:
         """Do everything that comes before the first iteration."""
-        with self.operations.aside():
-            ends = (*torch.aminmax(image1), *torch.aminmax(image2))
+        ends = (*torch.aminmax(image1), *torch.aminmax(image2))
         fast = isinstance(self.context, FastEncoder)
         if fast and image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
             first, features2 = self._encode_together(image1, image2)
@@ -435,7 +426,6 @@ class FastNetwork:
             hidden, context = self._encode_context(image1)
             first = EncodedFrame(self._encode(image1), hidden, context)
             features2 = self._encode(image2)
-        self.operations.join()
         batch = self.begin_match(first, features2, **options)
         batch.ends = ends
         return batch
@@ -445,11 +435,8 @@ class FastNetwork:
     ) -> tuple[EncodedFrame, Float[Tensor, "b c h w"]]:
         encode_context = cast(FastEncoder, self.context)
         both = self.operations.take_in((image1, image2), self.working)
-        # A large batch keeps a GPU busy, and both encoders at once would take more memory.
-        alone = image1[:, 0].numel() > ASIDE_PIXELS
-        with nullcontext() if alone else self.operations.aside():
-            seen = encode_context(both[: len(image1)], self.operations)
-            hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
+        seen = encode_context(both[: len(image1)], self.operations)
+        hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
         features1, features2 = self.features(both, self.operations).permute(0, 3, 1, 2).chunk(2)
         return EncodedFrame(features1, hidden, context), features2
 

@@ -7,7 +7,7 @@ since `max` would turn NaN, which reveals overflow, into 0.
 
 Instance norm and softmax need sums. Their statistics are gathered without atomics, so that results
 are reproducible: the pixels of a map are cut into pieces, each piece's mean and squared deviations
-are computed exactly, and pieces are merged by Chan's rule.
+are computed from deviations to a value near the mean, and pieces are merged by Chan's rule.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,12 @@ from gmaflow.runtime.kernels import kernel
 ROWS = 32
 LANES = 64
 STEPS = 256
-PIECES = 256
-MERGED_LANES = 16
-LONGEST = 8192
+PIECES = 1024
+MERGED_LANES = 8
+WIDE = 8192
+"""Columns that eight warps hold."""
+LONGEST = 32768
+"""Longer rows are read twice, WIDE columns at a time."""
 
 
 @triton.jit
@@ -43,13 +46,18 @@ def _relu(value):
 @kernel
 @triton.jit
 def _bias_relu(
-    source, bias, first, second, rows, channels, source_step, target_step,
-    ROWS: tl.constexpr, LANES: tl.constexpr,
+    source, bias, first, second, rows, channels, known, source_step, target_step,
+    KEEP: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
-    value = tl.load(source + row * source_step + lane, mask=wanted, other=0.0).to(tl.float32)
-    value += tl.load(bias + lane, mask=lane < channels, other=0.0).to(tl.float32)
+    there = wanted & (lane < known)
+    value = tl.load(source + row * source_step + lane, mask=there, other=0.0).to(tl.float32)
+    value += tl.load(bias + lane, mask=lane < known, other=0.0).to(tl.float32)
     value = _relu(value).to(first.dtype.element_ty)
+    if KEEP:
+        # Written as they were: whole rows are stored in large pieces.
+        before = tl.load(first + row * target_step + lane, mask=wanted, other=0.0)
+        value = tl.where(lane < channels - KEEP, value, before)
     tl.store(first + row * target_step + lane, value, mask=wanted)
     tl.store(second + row * target_step + lane, value, mask=wanted)
 
@@ -145,32 +153,42 @@ def _advance(
         tl.store(second + row * target_step + axis, short, mask=wanted)
 
 
+@triton.jit
+def _near_mean(source, begin, end, lane, channels, ROWS: tl.constexpr):
+    """Return the mean of the first rows, to which deviations are measured: few digits get lost."""
+    row = begin + tl.arange(0, ROWS)[:, None]
+    wanted = (row < end) & (lane < channels)[None, :]
+    value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
+    return tl.sum(value.to(tl.float32), 0) / tl.minimum(end - begin, ROWS).to(tl.float32)
+
+
 @kernel
 @triton.jit
 def _measure(
-    source, found, pixels, channels, rows_of_piece, ROWS: tl.constexpr, LANES: tl.constexpr
+    source, found, pixels, channels, rows_of_piece,
+    PIECES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     piece, item = tl.program_id(0), tl.program_id(2)
     lane = tl.program_id(1) * LANES + tl.arange(0, LANES)
     begin = piece * rows_of_piece
     end = tl.minimum(begin + rows_of_piece, pixels)
-    count = 0.0
-    mean = tl.zeros((LANES,), tl.float32)
-    squares = tl.zeros((LANES,), tl.float32)
+    source += item.to(tl.int64) * pixels * channels
+    near = _near_mean(source, begin, end, lane, channels, ROWS)
+    # Each thread sums for itself: exchanging sums in every step would take most of the time.
+    sums = tl.zeros((ROWS, LANES), tl.float32)
+    squares = tl.zeros((ROWS, LANES), tl.float32)
     for first in range(begin, end, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         wanted = (row < end) & (lane < channels)[None, :]
-        at = source + (item.to(tl.int64) * pixels + row) * channels + lane[None, :]
-        value = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
-        here = tl.minimum(end - first, ROWS).to(tl.float32)
-        mean_here = tl.sum(value, 0) / here
-        away = tl.where(wanted, value - mean_here[None, :], 0.0)
-        gap = mean_here - mean
-        share = here / (count + here)
-        squares += tl.sum(away * away, 0) + gap * gap * count * share
-        mean += gap * share
-        count += here
-    at = found + ((item * tl.num_programs(0) + piece) * 2) * channels + lane
+        value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
+        away = tl.where(wanted, value.to(tl.float32) - near[None, :], 0.0)
+        sums += away
+        squares += away * away
+    count = (end - begin).to(tl.float32)
+    total = tl.sum(sums, 0)
+    mean = near + total / count
+    squares = tl.sum(squares, 0) - total * total / count
+    at = found + ((item * PIECES + piece) * 2) * channels + lane
     tl.store(at, mean, mask=lane < channels)
     tl.store(at + channels, squares, mask=lane < channels)
 
@@ -178,29 +196,21 @@ def _measure(
 @kernel
 @triton.jit
 def _merge(
-    found, merged, pixels, channels, pieces, rows_of_piece, epsilon,
+    found, merged, pixels, channels, rows_of_piece, epsilon,
     PIECES: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     item = tl.program_id(1)
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     piece = tl.arange(0, PIECES)
-    here = found + (item * pieces + piece)[:, None] * 2 * channels + lane[None, :]
-    mean = tl.zeros((LANES,), tl.float32)
-    for first in range(0, pieces, PIECES):
-        begin = (first + piece) * rows_of_piece
-        count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
-        wanted = (count > 0) & (lane < channels)[None, :]
-        means = tl.load(here + first * 2 * channels, mask=wanted, other=0.0)
-        mean += tl.sum(means * count, 0) / pixels
-    variance = tl.zeros((LANES,), tl.float32)
-    for first in range(0, pieces, PIECES):
-        begin = (first + piece) * rows_of_piece
-        count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
-        wanted = (count > 0) & (lane < channels)[None, :]
-        at = here + first * 2 * channels
-        gap = tl.load(at, mask=wanted, other=0.0) - mean[None, :]
-        squares = tl.load(at + channels, mask=wanted, other=0.0)
-        variance += tl.sum(squares + gap * gap * count, 0) / pixels
+    begin = piece * rows_of_piece
+    count = tl.minimum(tl.maximum(pixels - begin, 0), rows_of_piece).to(tl.float32)[:, None]
+    wanted = (count > 0) & (lane < channels)[None, :]
+    at = found + ((item * PIECES + piece) * 2)[:, None] * channels + lane[None, :]
+    means = tl.load(at, mask=wanted, other=0.0)
+    squares = tl.load(at + channels, mask=wanted, other=0.0)
+    mean = tl.sum(means * count, 0) / pixels
+    gap = means - mean[None, :]
+    variance = tl.sum(squares + gap * gap * count, 0) / pixels
     at = merged + item * 2 * channels + lane
     tl.store(at, mean, mask=lane < channels)
     tl.store(at + channels, 1 / tl.sqrt(variance + epsilon), mask=lane < channels)
@@ -250,6 +260,17 @@ def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.
 def _softmax(scores, columns, LANES: tl.constexpr):
     row = scores + tl.program_id(0).to(tl.int64) * columns
     lane = tl.arange(0, LANES)
+    part = tl.load(row + lane, mask=lane < columns, other=-float("inf")).to(tl.float32)
+    part = tl.exp(part - tl.max(part, 0))
+    weight = part / tl.sum(part, 0)
+    tl.store(row + lane, weight.to(scores.dtype.element_ty), mask=lane < columns)
+
+
+@kernel
+@triton.jit
+def _softmax_of_long_rows(scores, columns, LANES: tl.constexpr):
+    row = scores + tl.program_id(0).to(tl.int64) * columns
+    lane = tl.arange(0, LANES)
     highest = -float("inf")
     total = 0.0
     for first in range(0, columns, LANES):
@@ -273,14 +294,20 @@ def _rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
 
 
-def bias_relu(source: Tensor, bias: Tensor, targets: tuple[Tensor, Tensor]) -> None:
-    """Write `relu(source + bias)` to both targets, as many channels as they have."""
+def bias_relu(
+    source: Tensor, bias: Tensor, targets: tuple[Tensor, Tensor], *, keep: int = 0
+) -> None:
+    """Write `relu(source + bias)` to both targets, to all but the last `keep` channels.
+
+    Those must be the same in both targets.
+    """
     first, second = targets
     rows, channels = _rows(source), first.shape[-1]
     steps = (source.stride(2), first.stride(2))
     _bias_relu[_grid(rows, channels)](
-        source, bias, first, second, rows, channels, *steps, ROWS=ROWS, LANES=LANES
-    )
+        source, bias, first, second, rows, channels, source.shape[-1], *steps,
+        KEEP=keep, ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
 
 
 def add(one: Tensor, other: Tensor, targets: tuple[Tensor, Tensor]) -> None:
@@ -339,29 +366,19 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
     """Normalise each map of `x` `[b, h, w, c]` in place; ReLU; perhaps add a shortcut, and ReLU."""
     items, height, width, channels = x.shape
     pixels = height * width
+    found = torch.empty(items, PIECES, 2, channels, device=x.device, dtype=torch.float32)
+    merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
     rows_of_piece = triton.cdiv(triton.cdiv(pixels, PIECES), ROWS) * ROWS
     blocks = triton.cdiv(channels, LANES)
     pieces = triton.cdiv(pixels, rows_of_piece)
-    found = torch.empty(items, pieces, 2, channels, device=x.device, dtype=torch.float32)
     _measure[(pieces, blocks, items)](
-        x, found, pixels, channels, rows_of_piece, ROWS=ROWS, LANES=LANES
+        x, found, pixels, channels, rows_of_piece, PIECES=PIECES, ROWS=ROWS, LANES=LANES
     )
-    normalize(x, found, rows_of_piece, relu=relu, shortcut=shortcut, epsilon=epsilon)
-
-
-def normalize(
-    x: Tensor, found: Tensor, rows_of_piece: int, *, relu: bool, shortcut: Tensor | None,
-    epsilon: float,
-) -> None:  # fmt: skip
-    """Finish `instance_norm`, given the mean and the squared deviations of pieces."""
-    items, height, width, channels = x.shape
-    pixels, pieces = height * width, found.shape[1]
-    merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
     _merge[(triton.cdiv(channels, MERGED_LANES), items)](
-        found, merged, pixels, channels, pieces, rows_of_piece, epsilon,
-        PIECES=PIECES, LANES=MERGED_LANES,
+        found, merged, pixels, channels, rows_of_piece, epsilon,
+        PIECES=PIECES, LANES=MERGED_LANES, num_warps=8,
     )  # fmt: skip
-    _apply[(triton.cdiv(pixels, ROWS), triton.cdiv(channels, LANES), items)](
+    _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
         x, merged, x if shortcut is None else shortcut, pixels, channels,
         RELU=relu, JOIN=shortcut is not None, ROWS=ROWS, LANES=LANES,
     )  # fmt: skip
@@ -380,5 +397,9 @@ def take_in(images: Sequence[Tensor], out: Tensor) -> None:
 def softmax(scores: Tensor) -> None:
     """Replace the rows (last axis) of dense scores by their softmax."""
     columns = scores.shape[-1]
-    lanes = min(LONGEST, triton.next_power_of_2(columns))
-    _softmax[(scores.numel() // columns,)](scores, columns, LANES=lanes, num_warps=8)
+    rows = scores.numel() // columns
+    if columns <= LONGEST:
+        lanes = triton.next_power_of_2(columns)
+        _softmax[(rows,)](scores, columns, LANES=lanes, num_warps=16 if lanes > WIDE else 8)
+    else:
+        _softmax_of_long_rows[(rows,)](scores, columns, LANES=WIDE, num_warps=8)

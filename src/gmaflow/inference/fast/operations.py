@@ -11,7 +11,6 @@ e channels compared, q some pixels.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -67,10 +66,13 @@ class Operations:
         """Return the convolution with its bias, and ReLU where asked for."""
         return raw_convolution(x, layer, layer.bias, relu=relu)
 
-    def convolve_into(self, x: Map, layer: Convolution, targets: Targets) -> None:
-        """Write the ReLU of a convolution to both targets, as many channels as they have."""
-        channels = targets[0].shape[-1]
-        _copy(self.convolve(x, layer, relu=True)[..., :channels], targets)
+    def convolve_into(self, x: Map, layer: Convolution, targets: Targets, *, keep: int = 0) -> None:
+        """Write the ReLU of a convolution to both targets, to all but the last `keep` channels."""
+        channels = targets[0].shape[-1] - keep
+        first, second = targets
+        places = [first] if second is first else [first, second]
+        values = self.convolve(x, layer, relu=True)[..., :channels]
+        _copy(values, [place[..., :channels] for place in places])
 
     def convolve_join(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
         """Return `relu(shortcut + relu(convolution))`, as the published blocks do."""
@@ -85,26 +87,6 @@ class Operations:
             short = None if shortcut is None else shortcut[i].flatten(0, 1)
             normalize(rows, relu=relu, shortcut=short)
         return out
-
-    def convolve_gate(
-        self, seen: Map, layer: Convolution, prepared: Map, hidden: Map, reset_hidden: Map
-    ) -> Map:
-        """Return the update gate for `convolve_renew`; write the reset state."""
-        gates = self.convolve(seen, layer)
-        self.gate(gates, prepared, hidden, reset_hidden)
-        return gates
-
-    def convolve_renew(
-        self,
-        seen: Map,
-        layer: Convolution,
-        prepared: Map,
-        gates: Map,
-        hidden: Map,
-        dense: Map,
-    ) -> None:
-        """Move the state towards the candidate, in place and in `dense`."""
-        self.renew(self.convolve(seen, layer), prepared, gates, hidden, dense)
 
     def convolve_advance(
         self,
@@ -136,13 +118,6 @@ class Operations:
         for part, image in zip(signed.split(batch), images, strict=True):
             part[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
         return signed
-
-    def aside(self) -> AbstractContextManager[None]:
-        """Do what follows at the same time as what comes after it, until `join`, if possible."""
-        return nullcontext()
-
-    def join(self) -> None:
-        """Wait for what was done aside."""
 
     def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
         """Turn sums into gates: update in the first half of `raw`, reset times the state."""
