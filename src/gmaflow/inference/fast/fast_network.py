@@ -471,8 +471,9 @@ class FastNetwork:
     ) -> Refined:
         """Refine a batch some more times."""
         state = batch.state
-        for _ in range(iters):
-            batch.before.copy_(state.flow)
+        for left in reversed(range(iters)):
+            if left == 0:
+                batch.before.copy_(state.flow)
             self.refine(state, batch.look_up, batch.attention, batch.prepared)
             if self.continuation is not None and batch.done >= FIRST_ITERATION:
                 if batch.continuing is None:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeAlias, Unpack
 
 import torch
@@ -33,12 +33,13 @@ Record: TypeAlias = Callable[[Run, Tensors], Replay]
 """Records a call; raises a RuntimeError if that is impossible."""
 
 
-@dataclass(frozen=True)
-class NotRecorded:
+class NotRecorded(Enum):
     """One kind of call that runs directly."""
 
-    thread: int | None
-    """The thread on which it ran first; None if it cannot be recorded."""
+    YET = auto()
+    """It was called once."""
+    EVER = auto()
+    """It cannot be recorded."""
 
 
 class SettlingCall:
@@ -118,11 +119,9 @@ class SettlingCall:
 class RecordedNetwork:
     """Run a `FastNetwork` from recordings.
 
-    The first call of a kind is rehearsed and then runs directly: kernels are compiled and cuDNN
-    tries its algorithms, and in a folder of images of many sizes it may be the only call. The
-    second call is recorded, which takes about as long as the first without compiling. (On another
-    thread the call runs once more before, since cuDNN caches algorithms per thread, and cannot
-    search for them while recording.)
+    The first call of a kind is rehearsed, which compiles its kernels, and runs directly: in a
+    folder of images of many sizes it may be the only one. The second call runs once more while
+    cuDNN tries its algorithms, and is then recorded.
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -197,8 +196,7 @@ class RecordedNetwork:
 
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""
-        # cuDNN tries its algorithms for each new size and keeps the fastest.
-        with self._lock, cudnn_benchmark():
+        with self._lock:
             try:
                 return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
             except torch.OutOfMemoryError:
@@ -214,25 +212,27 @@ class RecordedNetwork:
         kind: Kind = (*what, *(x.shape for x in inputs))
         known = self._calls.get(kind)
         if known is None:
-            known = NotRecorded(threading.get_ident())
+            self._remember(kind, NotRecorded.YET)
             if inputs[0].is_cuda:
                 with rehearsing():
                     run(*inputs)
-        elif isinstance(known, NotRecorded) and known.thread is not None:
-            known = self._recorded(run, inputs, known.thread)
-        self._remember(kind, known)
-        return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
+            return tuple(run(*inputs))
+        # cuDNN tries its algorithms for each new size and keeps the fastest.
+        with cudnn_benchmark():
+            if known is NotRecorded.YET:
+                known = self._recorded(run, inputs)
+            self._remember(kind, known)
+            return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
 
-    def _recorded(self, run: Run, inputs: Tensors, thread: int) -> Replay | NotRecorded:
-        if thread != threading.get_ident():
-            run(*inputs)
+    def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
+        run(*inputs)  # algorithms cannot be tried while recording
         try:
             if isinstance(run, SettlingCall):
                 return run.record(self._record, inputs)
             return self._record(run, inputs)
         except RuntimeError as err:
             log.info("a call could not be recorded and runs directly: %s", err)
-            return NotRecorded(None)
+            return NotRecorded.EVER
 
     def _remember(self, kind: Kind, known: Replay | NotRecorded) -> None:
         self._calls[kind] = known
