@@ -1,6 +1,7 @@
 """Each step by kernels against the plain step, and the whole network by kernels."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,6 +83,26 @@ def test_taking_in_images(kernels: "TritonOperations") -> None:
         for dtype in (torch.float32, torch.float16):
             working = Working(DEVICE, dtype)
             assert torch.equal(kernels.take_in(some, working), PLAIN.take_in(some, working))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_first_convolution_of_an_encoder(kernels: "TritonOperations", stride: int) -> None:
+    x, conv = randn(2, 11, 14, 8), replace(layer(8, 70, side=7), stride=(stride, stride))
+    found = convolve_image(x, conv)
+    close(found, PLAIN.convolve(x, conv))
+    close(kernels.convolve(x, conv, relu=True), PLAIN.convolve(x, conv, relu=True))
+    expected = PLAIN.convolve_norm(x, conv, relu=True)
+    close(kernels.convolve_norm(x, conv, relu=True), expected)
+
+
+def convolve_image(x: Tensor, conv: Convolution) -> Tensor:
+    from gmaflow.inference.fast import convolution_kernels
+
+    assert conv.rows is not None
+    found: Tensor = convolution_kernels.convolve_image(
+        x, conv.rows, conv.bias, kernel=conv.kernel, stride=conv.stride[0], relu=False
+    )
+    return found
 
 
 def test_the_flow_of_a_few_steps(kernels: "TritonOperations") -> None:

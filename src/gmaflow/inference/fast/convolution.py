@@ -45,6 +45,8 @@ NARROW = 4
 
 WORTH = {(3, 3): 128 * 128, (1, 5): 128 * 384, (5, 1): 128 * 384}
 """Kernels for which Winograd was measured to be faster, and from which product of channels on."""
+EIGHT = 8
+"""Channels of images that kernels convolve, and the most taps of a row."""
 TAP_CHANNELS = 64
 """Input channels that kernels multiply at a time."""
 SHARES = 32
@@ -459,6 +461,15 @@ class Convolution:
         """The weights of two outputs by input channel, as `convolution_kernels` read them."""
         shares = self.weight[:2].permute(1, 2, 3, 0).flatten(1)
         return F.pad(shares, (0, SHARES - shares.shape[1])).contiguous()
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "_ o"] | None:
+        """The weights row by row, eight taps of eight channels each; None if there are more."""
+        outputs, inputs, height, width = self.weight.shape
+        if inputs != EIGHT or width > EIGHT:
+            return None
+        taps = F.pad(self.weight.permute(2, 3, 1, 0), (0, 0, 0, 0, 0, EIGHT - width))
+        return taps.reshape(height * EIGHT * EIGHT, outputs).contiguous()
 
     @cached_property
     def pairs(self) -> Float[Tensor, "_ o"]:

@@ -16,7 +16,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.inference.fast.convolution import SHARES, TAP_CHANNELS
+from gmaflow.inference.fast.convolution import EIGHT, SHARES, TAP_CHANNELS
 from gmaflow.runtime.kernels import kernel
 
 SIZES = ["height", "width"]
@@ -36,6 +36,7 @@ class Tile:
 
 
 HEAD_TILE = Tile(128, 128, 8, 3)
+IMAGE_TILE = Tile(128, 64, 4, 3)
 FLOW_TILE = Tile(64, 128, 4, 1)
 """The fastest of those measured on an H200."""
 
@@ -72,6 +73,43 @@ def _sums(
         taps = tl.load(taps, mask=(lane < outputs)[None, :], other=0.0)
         total = tl.dot(seen, taps, total, input_precision=PRECISION)
     return total
+
+
+@kernel
+@triton.jit(do_not_specialize=[*SIZES, "in_height", "in_width"])
+def _convolve_image(
+    source, weight, bias, out, height, width, in_height, in_width, outputs,
+    KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr, RELU: tl.constexpr,
+    EIGHT: tl.constexpr, PRECISION: tl.constexpr, PIXELS: tl.constexpr, OUTPUTS: tl.constexpr,
+):  # fmt: skip
+    """Convolve a map of eight channels, a row of the kernel at a time.
+
+    Eight pixels side by side are contiguous. A row of the kernel has at most as many taps.
+    """
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    y, x = row // width * STRIDE - KY // 2, row % width * STRIDE - KX // 2
+    there = (row < height * width)[:, None]
+    known = (lane < outputs)[None, :]
+    place = tl.arange(0, EIGHT * EIGHT)
+    near_x = x[:, None] + (place // EIGHT)[None, :]
+    there_x = there & (near_x >= 0) & (near_x < in_width)
+    corner = source + (item * in_height * in_width + y * in_width + x) * EIGHT
+    total = tl.zeros((PIXELS, OUTPUTS), tl.float32)
+    for down in range(KY):
+        inside = there_x & ((y + down >= 0) & (y + down < in_height))[:, None]
+        at = (corner + down * in_width * EIGHT)[:, None] + place[None, :]
+        seen = tl.load(at, mask=inside, other=0.0)
+        taps = weight + (down * EIGHT * EIGHT + place)[:, None] * outputs + lane[None, :]
+        taps = tl.load(taps, mask=known, other=0.0)
+        total = tl.dot(seen, taps, total, input_precision=PRECISION)
+    if bias is not None:
+        total += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
+    if RELU:
+        total = _relu(total)
+    at = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
+    tl.store(at, total.to(out.dtype.element_ty), mask=there & known)
 
 
 @kernel
@@ -184,6 +222,30 @@ def _precision(x: Tensor) -> str:
 
 def _grid(pixels: int, outputs: int, batch: int, tile: Tile) -> tuple[int, int, int]:
     return triton.cdiv(pixels, tile.pixels), triton.cdiv(outputs, tile.outputs), batch
+
+
+def convolve_image(
+    x: Float[Tensor, "b h w 8"],
+    rows: Float[Tensor, "_ o"],
+    bias: Float[Tensor, " o"] | None,
+    *,
+    kernel: tuple[int, int],
+    stride: int,
+    relu: bool,
+    tile: Tile = IMAGE_TILE,
+) -> Float[Tensor, "b v u o"]:
+    """Return a convolution of a map of eight channels, with bias and ReLU where asked for."""
+    batch, in_height, in_width, _ = x.shape
+    height, width = (-(-side // stride) for side in (in_height, in_width))
+    outputs = rows.shape[1]
+    out = torch.empty(batch, height, width, outputs, dtype=x.dtype, device=x.device)
+    _convolve_image[_grid(height * width, outputs, batch, tile)](
+        x.contiguous(), rows, bias, out, height, width, in_height, in_width, outputs,
+        KY=kernel[0], KX=kernel[1], STRIDE=stride, RELU=relu, EIGHT=EIGHT,
+        PRECISION=_precision(x), PIXELS=tile.pixels, OUTPUTS=tile.outputs,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return out
 
 
 def convolve_pairs(

@@ -38,6 +38,8 @@ class TritonOperations(Operations):
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
         if not relu:
             return raw_convolution(x, layer, layer.bias)
+        if (found := convolve_image(x, layer, layer.bias, relu=True)) is not None:
+            return found
         if x.is_cuda:  # cuDNN adds bias and ReLU itself
             out: Tensor = torch.cudnn_convolution_relu(
                 x.permute(0, 3, 1, 2),
@@ -107,7 +109,9 @@ class TritonOperations(Operations):
     def convolve_norm(
         self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
     ) -> Map:
-        out = raw_convolution(x, layer, None)
+        out = convolve_image(x, layer, None, relu=False)
+        if out is None:
+            out = raw_convolution(x, layer, None)
         map_kernels.instance_norm(out, relu=relu, shortcut=shortcut, epsilon=EPSILON)
         return out
 
@@ -163,6 +167,16 @@ class FlashAttention(StreamedAttention):
 def _bias(layer: Convolution) -> Tensor:
     assert layer.bias is not None
     return layer.bias
+
+
+def convolve_image(x: Map, layer: Convolution, bias: Tensor | None, *, relu: bool) -> Map | None:
+    """Return the first convolution of an encoder, if it is one that our kernel computes."""
+    down, right = layer.stride
+    if layer.is_pointwise or down != right or not _on_tensor_cores(x) or layer.rows is None:
+        return None
+    return convolution_kernels.convolve_image(
+        x, layer.rows, bias, kernel=layer.kernel, stride=down, relu=relu
+    )
 
 
 def _on_tensor_cores(x: Tensor) -> bool:
