@@ -157,3 +157,24 @@ def test_training_weighs_in_float32() -> None:
     context, hidden = torch.randn(2, 1, 128, *SIZE, dtype=torch.bfloat16)
     assert branch.train().weigh(context, hidden).dtype == torch.float32
     assert branch.eval().weigh(context, hidden).dtype == torch.bfloat16
+
+
+def test_pairs_that_are_not_continued_get_the_flow_of_gma(make_network: Make) -> None:
+    gma, affine = make_network("gma"), make_network("gma-affine")
+    assert affine.continuation is not None
+    missing, _ = affine.load_state_dict(gma.state_dict(), strict=False)
+    assert all(name.startswith("continuation.") for name in missing)
+    with torch.no_grad():
+        affine.continuation.alpha.fill_(1.0)
+        open_gates = torch.tensor([-2.0, 0.0, 2.0])
+        affine.continuation.logits.bias.copy_(open_gates)  # type: ignore[union-attr]
+    image1, image2 = random_images(2, 64, 96)
+
+    def flow(network: FlowNetwork, share: Tensor | None = None) -> Tensor:
+        first, second = network.encode_frame(image1), network.encode(image2)
+        return network.match(first, second, iters=4, continued_share=share).flow
+
+    found = flow(affine, torch.tensor([0.0, 1.0]).view(2, 1, 1, 1))
+    torch.testing.assert_close(found[0], flow(gma)[0])
+    torch.testing.assert_close(found[1], flow(affine)[1])
+    assert not torch.allclose(found[1], flow(gma)[1], atol=0.01)

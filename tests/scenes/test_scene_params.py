@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 from gmaflow.scenes import TextureBank
-from gmaflow.scenes.scene_params import Scenes, draw_scenes
+from gmaflow.scenes.scene_layout import BACKGROUND_LAYERS, STREET
+from gmaflow.scenes.scene_params import Scenes, draw_motion, draw_scenes
 
 
 def test_time_reversed_swaps_what_is_given_for_each_frame_and_that_alone(bank: TextureBank) -> None:
@@ -25,3 +26,14 @@ def test_packing_keeps_every_parameter(bank: TextureBank) -> None:
     scenes = Scenes.from_arrays(arrays)
     for name, array in arrays.items():
         assert np.array_equal(getattr(scenes, name).numpy(), array.astype(np.float32)), name
+
+
+def test_most_upright_objects_of_fast_drive_stand_along_the_street(bank: TextureBank) -> None:
+    def share(preset: str) -> float:
+        """Share of the objects that are much longer in depth than across."""
+        _, motion = draw_motion(preset, 1, np.arange(400), (375, 1242), bank)
+        right = motion.sheets.right[motion.kind == STREET][:, BACKGROUND_LAYERS:]
+        return float((np.abs(right[..., 2]) > np.abs(right[..., 0])).mean())
+
+    assert share("drive") < 0.05
+    assert 0.3 < share("fast-drive") < 0.6

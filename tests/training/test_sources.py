@@ -15,9 +15,11 @@ from gmaflow.training.config import DataSource
 from gmaflow.training.distributed import World
 from gmaflow.training.sources import (
     AHEAD,
+    GAMMAS,
     FileSource,
     SceneSource,
     SideStream,
+    draw_gammas,
     from_scenes,
     load_textures,
     open_renderer,
@@ -44,6 +46,23 @@ def test_a_batch_of_scenes_is_known_by_its_number() -> None:
     assert not torch.equal(first.flow, second.flow)
     assert first.image1.shape == (2, 3, 32, 40)
     assert first.occluded.dtype == torch.bool
+
+
+def test_exposure_changes_both_frames_of_a_share_of_the_pairs_alike() -> None:
+    plain, exposed = (
+        next(open_source(tiny_config(batch=24, exposure=share), CPU).batches(1))
+        for share in (0.0, 0.5)
+    )
+    assert torch.equal(exposed.flow, plain.flow)
+    gammas = draw_gammas(tiny_config(batch=24, exposure=0.5), np.arange(24, 48))
+    changed = gammas != 1
+    assert 6 <= changed.sum() <= 18
+    assert GAMMAS[0] <= gammas.min() < 1 < gammas.max() <= GAMMAS[1]
+    for before, after in ((plain.image1, exposed.image1), (plain.image2, exposed.image2)):
+        assert torch.equal(after[~changed], before[~changed])
+        powers = torch.from_numpy(gammas).float()[:, None, None, None]
+        torch.testing.assert_close(after, before**powers, atol=0.5 / 255 + 1e-6, rtol=0)
+        torch.testing.assert_close(255 * after, (255 * after).round(), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("parts", [1, 2])

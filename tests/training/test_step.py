@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
@@ -319,6 +320,21 @@ def test_everything_of_the_continuation_learns_at_its_own_rate() -> None:
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
     assert last.loss < first.loss
+
+
+def test_a_share_of_the_pairs_learns_without_the_continuation() -> None:
+    shares = []
+
+    def watch(_module: object, arguments: tuple[Tensor, ...]) -> None:
+        shares.append(arguments[3])
+
+    step = tiny_step(model="gma-affine", iters=4, continued=0.5)
+    assert step.network.continuation is not None
+    step.network.continuation.register_forward_pre_hook(watch)
+    step(tiny_batch(64), StepPlan(lr=1e-5, iters=4, occluded=True))
+    assert all(torch.equal(share, shares[0]) for share in shares)  # in all iterations alike
+    assert set(shares[0].unique().tolist()) == {0.0, 1.0}
+    assert 0.25 < shares[0].mean() < 0.75
 
 
 def test_too_few_iterations_for_the_continuation_are_refused() -> None:

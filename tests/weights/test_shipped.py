@@ -61,6 +61,18 @@ def test_weights_of_gma_serve_as_a_start_for_gma_affine(shelf: Path) -> None:
         find_checkpoint("gma", model="raft")
 
 
+def test_weights_of_gma_affine_serve_as_gma_without_the_continuation(shelf: Path) -> None:
+    put(shelf / "gma-affine.safetensors", "gma-affine")
+    whole, trunk = find_checkpoint("gma-affine"), find_checkpoint("gma-affine", model="gma")
+    assert trunk.config == MODELS["gma"]
+    assert trunk.tensors.keys() < whole.tensors.keys()
+    assert all(torch.equal(trunk.tensors[name], whole.tensors[name]) for name in trunk.tensors)
+    images = random_images(1, 40, 48)
+    # The continuation begins with the third iteration.
+    flows = [one.build()(*images, iters=2).flow for one in (whole, trunk)]
+    assert torch.equal(*flows)
+
+
 def test_gma_affine_has_no_published_format(tmp_path: Path) -> None:
     tensors = FlowNetwork(MODELS["gma-affine"]).state_dict()
     made = Checkpoint(config=MODELS["gma-affine"], tensors=tensors)

@@ -136,15 +136,16 @@ class Continuation(nn.Module):
         hidden: Float[Tensor, "b d h w"],
         flow: Float32[Tensor, "b 2 h w"],
         attention: AttentionWeights,
+        strength: Float[Tensor, "b 1 1 1"] | None = None,
     ) -> tuple[Float32[Tensor, "b 2 h w"], Continued]:
-        """Return the flow after the gate."""
+        """Return the flow after the gate; `strength` scales the gates of each pair."""
         with without_autocast(hidden):
             own, logits = self.terms(hidden, flow)
             trusted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
             sums = attention.aggregate(trusted[:, None])[:, 0]
             if sums.requires_grad:
                 sums.register_hook(limit_peaks)
-            moved, continued = self.blend(sums, own, logits, flow)
+            moved, continued = self.blend(sums, own, logits, flow, strength)
             return moved, Continued(continued, logits[:, :1], flow.detach())
 
     def terms(
@@ -160,6 +161,7 @@ class Continuation(nn.Module):
         own: Float32[Tensor, "b p m"],
         logits: Float32[Tensor, "b 3 h w"],
         flow: Float32[Tensor, "b 2 h w"],
+        strength: Float[Tensor, "b 1 1 1"] | None,
     ) -> tuple[Float32[Tensor, "b 2 h w"], Float32[Tensor, "b 2 h w"]]:
         """Return the flow after the gate, and e."""
         trust, ridge, gate = logits.split(1, dim=1)
@@ -173,6 +175,8 @@ class Continuation(nn.Module):
         gate = torch.sigmoid(gate + evidence[0] * mass + evidence[1] * size)
         # Trust learns from its own loss only; here it would learn to open gates.
         gate = self.alpha.float().clamp(max=1.0) * torch.sigmoid(-trust.detach()) * gate
+        if strength is not None:
+            gate = gate * strength
         return flow + gate * (continued - flow), continued
 
 

@@ -179,6 +179,7 @@ class FlowNetwork(nn.Module):
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
         settled: float | None = None,
+        continued_share: Float[Tensor, "b 1 1 1"] | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already.
 
@@ -195,6 +196,8 @@ class FlowNetwork(nn.Module):
             on_iteration: Watches the iterations; an exception that it raises stops them.
             settled: Stop a pair when an iteration changes it by less than this many pixels; see
                 `gmaflow.model.settling`.
+            continued_share: How far `gma-affine` continues the motion of each pair, from 0 (as
+                `gma`) to 1 (the default).
         """
         features1, hidden, context = first
         correlation = correlate(
@@ -229,7 +232,7 @@ class FlowNetwork(nn.Module):
                 if continuing is None:
                     store = plan.store_attention
                     continuing = self.continuation.attend(context, hidden, store=store)
-                flow, found = self.continuation(hidden, flow, continuing)
+                flow, found = self.continuation(hidden, flow, continuing, continued_share)
                 continued.append(found)
             last = iteration == ahead + iters - 1 and settling is None
             if (all_iterations and iteration >= ahead) or last:

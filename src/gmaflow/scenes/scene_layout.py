@@ -225,13 +225,17 @@ def draw_objects(
     tilt = np.where(upright[:, None], tilt * 0.3, tilt)
     spin = rng.between(-np.pi, np.pi, layers) * np.where(rng.chance(0.5, layers), 1.0, 0.1)
     spin = np.where(upright, 0.02 * spin, spin)
-    orientation = rotation(tilt[:, 0], tilt[:, 1], spin)
+    # Drawn from a stream of their own: other presets were there before.
+    cars = rng.branch(1)
+    side_on = upright & cars.chance(traits.side_on[:, None], layers)
+    yaw = np.where(side_on, cars.sign(layers) * cars.between(0.8, 1.45, layers), tilt[:, 1])
+    orientation = rotation(tilt[:, 0], yaw, spin)
     orientation = np.swapaxes(setting.camera.view, -1, -2)[:, None] @ orientation
-    slim = rng.log_between(0.6, 1.0, layers)[..., None]
+    slim = rng.log_between(0.6, 1.0, layers) * np.where(side_on, 2.2, 1.0)
     axes = orientation * (radius * per_pixel)[..., None, None]
 
     moves = (speed > 0)[..., None]
-    sheets = Sheets.resting(centre, axes[..., 0] * slim, axes[..., 1])
+    sheets = Sheets.resting(centre, axes[..., 0] * slim[..., None], axes[..., 1])
     sheets = replace(
         sheets,
         turn=np.where(moves[..., None], _turns(traits, rng, upright), sheets.turn),

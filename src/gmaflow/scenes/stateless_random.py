@@ -14,11 +14,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 """An array of any dtype; docstrings give the shapes."""
 
 _BLOCK = 1024
+_STRIDE = 0x9E3779B97F4A7C15
+"""Distance between the seeds of branches: larger than anybody counts seeds."""
 
 
 def scramble(bits: Array) -> Array:
     """Hash 64-bit words (the finalizer of splitmix64)."""
-    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = bits + np.uint64(_STRIDE)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -28,10 +30,15 @@ class StatelessRandom:
     """Random numbers for a list of pairs; every method returns arrays `[pairs, *shape]`."""
 
     def __init__(self, seed: int, pairs: Array) -> None:
+        self._seed, self._pairs = seed, pairs
         words = np.array([seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
         self._keys = scramble(scramble(words) ^ scramble(pairs.astype(np.uint64)))
         self._drawn = 0
         self._block = self._next_block()
+
+    def branch(self, number: int) -> "StatelessRandom":
+        """Return an independent stream: what is drawn from it does not change this one."""
+        return StatelessRandom(self._seed ^ (number * _STRIDE), self._pairs)
 
     def __len__(self) -> int:
         return len(self._keys)

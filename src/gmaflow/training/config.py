@@ -141,6 +141,9 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
+    exposure: float = 0.0
+    """Scenes: share of the pairs whose frames are both made darker or brighter, by a gamma from 0.4
+    to 2.5; 0: off."""
     erase: float = 0.0
     """Share of the pairs in which 1 or 2 boxes (48 to 96 px) of the second frame's features are
     replaced by their mean: motion there must come from elsewhere; 0: off."""
@@ -149,6 +152,9 @@ class TrainConfig:
     does; 0: off."""
     disturbed_from: float = 0.0
     """Start all pairs from zero for this share of the steps."""
+    continued: float = 1.0
+    """gma-affine: share of the pairs whose motion is continued. With 0.5 the weights also serve
+    gma, which is the same network without the continuation."""
     accumulate: int = 0
     """Compute the gradient of a batch in this many parts, to save memory; 0: as few as fit."""
 
@@ -196,6 +202,10 @@ class TrainConfig:
             raise TrainingError("stage: is for training only; validate on set:NAME instead")
         self._check_sizes()
         self._check_shares()
+        if self.continued < 1 and not self.network.continues:
+            raise TrainingError(
+                f"continued={self.continued:g} is for gma-affine; {self.model} continues no motion"
+            )
         fewest = min(phase.iters for phase in self.growth)
         if self.network.continues and fewest <= FIRST_ITERATION:
             raise TrainingError(
@@ -304,9 +314,11 @@ class TrainConfig:
             "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "exposure": (0 <= self.exposure <= 1, "at least 0 and at most 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),
             "disturbed_from": (0 <= self.disturbed_from < 1, "at least 0 and less than 1"),
+            "continued": (0 < self.continued <= 1, "more than 0 and at most 1"),
             "decay": (0 <= self.decay <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }

@@ -24,7 +24,7 @@ from gmaflow.training.sources import Source, load_textures, open_source
 from gmaflow.training.step import StepResult, TrainStep
 from gmaflow.training.validation import Validation
 from gmaflow.weights import describe, find_checkpoint
-from gmaflow.weights.checkpoint import with_continuation
+from gmaflow.weights.checkpoint import fit_to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ def make_network(config: TrainConfig) -> FlowNetwork:
     torch.manual_seed(config.seed)
     network = FlowNetwork(config.network)
     if config.init:
-        checkpoint = with_continuation(find_checkpoint(config.init), config.network)
+        checkpoint = fit_to(find_checkpoint(config.init), config.network)
         if checkpoint.origin == "gmaflow" and checkpoint.config != config.network:
             raise WeightsError(
                 f"{config.init} contains {describe(checkpoint.config)}, but the run trains "

@@ -32,6 +32,8 @@ from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import FlowError
 from gmaflow.runtime.device import usable_cores
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
+from gmaflow.scenes.render_steps import quantise
+from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
 from gmaflow.training.distributed import ALONE, World
@@ -42,6 +44,11 @@ SCALES = (-0.2, 0.6)
 """Range of scales, as powers of two, for a single data set or your own folder; as for Sintel."""
 OTHER_SPLIT: dict[TexturesSplit, TexturesSplit] = {"held-out": "train", "train": "all"}
 """The textures to use when a split is empty."""
+
+GAMMAS = (0.4, 2.5)
+"""The range of `exposure`; films have darker shots than rendered scenes."""
+EXPOSURE_BRANCH = 2
+"""Its random numbers, apart from those of the scenes."""
 
 AHEAD = 2
 """How many batches the CPU may be ahead of the GPU: enough that the GPU never waits."""
@@ -69,7 +76,10 @@ class SceneSource:
         """Render this process's share of a batch."""
         config = self.config
         numbers = step * (config.batch // config.ways) + self.own
-        scenes = self.renderer.render_pairs(numbers % config.pairs if config.pairs else numbers)
+        numbers = numbers % config.pairs if config.pairs else numbers
+        scenes = self.renderer.render_pairs(numbers)
+        if config.exposure:
+            scenes = expose(scenes, draw_gammas(config, numbers))
         batch = from_scenes(scenes)
         if not config.both_ways:
             return batch
@@ -192,6 +202,19 @@ def load_textures(folder: str, split: TexturesSplit, device: torch.device) -> Te
 
 def from_scenes(scenes: SceneBatch) -> Batch:
     return Batch(scenes.final1, scenes.final2, scenes.flow, scenes.valid, scenes.occluded)
+
+
+def draw_gammas(config: TrainConfig, numbers: Array) -> Array:
+    """Draw the gamma of each pair, 1 for most; the same for a pair's number in every run."""
+    rng = StatelessRandom(config.seed, numbers).branch(EXPOSURE_BRANCH)
+    return np.where(rng.chance(config.exposure), rng.log_between(*GAMMAS), 1.0)
+
+
+def expose(scenes: SceneBatch, gammas: Array) -> SceneBatch:
+    """Make both frames of each pair darker or brighter, as a camera with 8 bits would."""
+    powers = torch.from_numpy(gammas).float().to(scenes.flow.device)[:, None, None, None]
+    first, second = (quantise(image**powers) for image in (scenes.final1, scenes.final2))
+    return scenes._replace(final1=first, final2=second)
 
 
 def join_directions(forward: Batch, backward: Batch, parts: int) -> Batch:

@@ -189,8 +189,18 @@ class TrainStep:
             first = EncodedFrame(features1, *network.encode_context(part.image1))
         if config.erase:
             features2 = erase_boxes(features2, config.erase)
+        continued = None
+        if network.continuation is not None and config.continued < 1:
+            drawn = torch.rand(len(part.flow), 1, 1, 1, device=self.device)
+            continued = (drawn < config.continued).float()
         return network.match(
-            first, features2, iters=iters, ahead=ahead, flow_init=start, all_iterations=True
+            first,
+            features2,
+            iters=iters,
+            ahead=ahead,
+            flow_init=start,
+            continued_share=continued,
+            all_iterations=True,
         )
 
     def scale_and_clip(self) -> Float[Tensor, ""]:

@@ -118,7 +118,7 @@ def load_checkpoint(path: Path | str, *, model: NetworkConfig | None = None) -> 
         path: A safetensors file written by gmaflow, or a `.pth` file of the authors.
         model: The expected network. Needed to tell content, content + position and position-only
             files of the authors apart; otherwise only checked. Weights of `gma` serve as weights
-            of `gma-affine`, see `with_continuation`.
+            of `gma-affine` and the other way round, see `fit_to`.
 
     Raises:
         WeightsError: The file is missing, damaged, unsafe or of another network.
@@ -126,7 +126,7 @@ def load_checkpoint(path: Path | str, *, model: NetworkConfig | None = None) -> 
     path = require_file(path, WeightsError, "a .safetensors or .pth file of weights")
     with naming(path):
         read = read_ours if looks_like_safetensors(path) else read_published
-        return with_continuation(read(path, model), model)
+        return fit_to(read(path, model), model)
 
 
 def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = False) -> None:
@@ -189,7 +189,7 @@ def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
             "gmaflow wrote can be read, convert others from their .pth"
         )
     config, card = parse_about(about)
-    if model not in (None, config, continuing(config)):
+    if model not in (None, config, continuing(config), replace(config, continuation="none")):
         assert model is not None
         raise WeightsError(
             f"the file holds {describe(config)}, but {describe(model)} was requested; omit the "
@@ -321,22 +321,28 @@ def continuing(config: NetworkConfig) -> NetworkConfig | None:
         return None
 
 
-def with_continuation(checkpoint: Checkpoint, wanted: NetworkConfig | None) -> Checkpoint:
-    """Return a checkpoint of `gma` as one of `gma-affine` if that is wanted, others unchanged.
+def fit_to(checkpoint: Checkpoint, wanted: NetworkConfig | None) -> Checkpoint:
+    """Return weights of `gma` as those of `gma-affine` if that is wanted, and the other way round.
 
-    The new tensors have their initial values, with which the flow stays the same.
+    A continuation that is added has its initial values, with which the flow stays the same. One
+    that is left out leaves the network that was trained with it.
     """
-    config = continuing(checkpoint.config)
-    if checkpoint.config.continues or config is None or config != wanted:
+    config = checkpoint.config
+    if wanted is None or wanted == config:
+        return checkpoint
+    if wanted == replace(config, continuation="none"):
+        tensors = {n: v for n, v in checkpoint.tensors.items() if not n.startswith("continuation.")}
+        return replace(checkpoint, config=wanted, tensors=tensors)
+    if wanted != continuing(config):
         return checkpoint
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = blank_network(config)
+        network = blank_network(wanted)
     network.load_state_dict(checkpoint.tensors, strict=False)
     assert network.attention is not None
     assert network.continuation is not None
     network.continuation.start_from(network.attention.to_query_key.weight)
-    return replace(checkpoint, config=config, tensors=dict(network.state_dict()))
+    return replace(checkpoint, config=wanted, tensors=dict(network.state_dict()))
 
 
 def fingerprint(network: FlowNetwork) -> str:
