@@ -411,12 +411,12 @@ class FlowEstimator:
         finish: Callable[[], BatchEstimate] | None = None
         for second in map(self.encode, each_image(frames)):
             if finish is not None:
-                yield torch.inference_mode()(finish)()
+                yield finish()
             if first is not None:
                 finish = self._launch(first, second)
             first = second
         if finish is not None:
-            yield torch.inference_mode()(finish)()
+            yield finish()
 
     @torch.inference_mode()
     def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
@@ -542,10 +542,21 @@ class FlowEstimator:
         both_ways: bool = False,
     ) -> BatchEstimate:
         """Estimate one pair, forward or both ways; encoded frames are not encoded again."""
-        return self._launch(image1, image2, previous, watch, both_ways=both_ways)()
+        return self._begin_pair(image1, image2, previous, watch, both_ways=both_ways)()
+
+    def _launch(self, first: Frame, second: Frame) -> Callable[[], BatchEstimate]:
+        """Begin to estimate a pair whose flow stays on the device."""
+        finish = self._begin_pair(first, second)
+
+        def finish_outside() -> BatchEstimate:
+            with torch.inference_mode():
+                found = finish()
+            return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
+
+        return finish_outside
 
     @torch.inference_mode()
-    def _launch(
+    def _begin_pair(
         self,
         image1: FrameLike,
         image2: FrameLike,
