@@ -29,6 +29,12 @@ def no_gradients() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let cuDNN multiply float32 as such."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
     for name in ("correlation_kernels", "upsample_kernels"):
@@ -174,6 +180,27 @@ def test_advancing_and_adding(kernels: "TritonOperations") -> None:
         results.append((flow, coords, flow_input, maps))
     for found, expected in zip(*results, strict=True):
         close(found, expected)
+
+
+def test_convolutions_in_half_precision(kernels: "TritonOperations") -> None:
+    """On a GPU, kernels compute only these."""
+    results = []
+    for operations, dtype in ((kernels, torch.float16), (PLAIN, torch.float32)):
+        image, seen, head, change = (
+            replace(conv, weight=conv.weight.to(dtype), bias=conv.bias.to(dtype))  # type: ignore[union-attr]
+            for conv in (layer(8, 64, side=7), layer(8, 128, side=7), layer(64, 160), layer(160, 8))
+        )
+        seen.weight[:, 2:] = 0
+        x, hidden = randn(1, 12, 10, 8).to(dtype), randn(1, 12, 10, 64, seed=1).to(dtype)
+        flow, coords = randn(1, 12, 10, 2, seed=2), torch.zeros(1, 2, 12, 10, device=DEVICE)
+        maps = torch.zeros(2, 1, 12, 10, 10, device=DEVICE, dtype=dtype)
+        targets = (maps[0, ..., 8:], maps[1, ..., 8:])
+        first = operations.convolve(x, replace(image, stride=(2, 2)), relu=True)
+        second = operations.convolve_flow(x, seen)
+        operations.convolve_advance(hidden, (head, change), flow, coords, x, targets)
+        results.append((first, second, flow, coords, maps))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0.02)
 
 
 @pytest.mark.parametrize(
