@@ -350,7 +350,7 @@ def newer_targets(folder: Path) -> dict[str, Target]:
 def make_targets(folder: Path) -> dict[str, Target]:
     """Return every reader with its seeds."""
     from gmaflow.data.headers import measure
-    from gmaflow.io import VideoReader, read_flow_arrays, read_frames, read_image
+    from gmaflow.io import VideoReader, read_flow_arrays, read_image
     from gmaflow.io.resumable import ResultRecord
     from gmaflow.weights import load_checkpoint
 
@@ -375,7 +375,7 @@ def make_targets(folder: Path) -> dict[str, Target]:
     clips = video_seeds(folder)
     targets["video"] = Target(lambda path: [None for _ in VideoReader(path)], clips, ".mp4", 4)
     targets["clip"] = Target(
-        lambda path: [None for _ in read_frames(path, max_pixels=10**6)], clips, ".mp4", 4
+        lambda path: [None for _ in VideoReader(path, max_pixels=10**6)], clips, ".mp4", 4
     )
     targets["weights"] = Target(load_checkpoint, weights_seeds(), ".pth", 6)
     record = json.dumps({"version": 1, "iters": 12, "size": [4, 4], "end": None}).encode()

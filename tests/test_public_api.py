@@ -116,10 +116,18 @@ MISTAKES = {
     "estimator.consecutive([np.zeros((32, 40, 3), np.uint8)])": "at least two",
     "estimator.consecutive(None)": "the frames are of type NoneType",
     "list(estimator.track([array, array], points='x'))": "the points are not numbers",
+    "list(estimator.track([array, array], reference='a'))": "there is no frame 'a'",
+    "list(estimator.track([array, array], cut_threshold='x'))": "cut_threshold is 'x'",
+    "list(estimator.track([array, array], cut_threshold=np.nan))": "cut_threshold is nan",
+    "list(estimator.track([array, array], watch=3))": "watch is int; give a function",
+    "estimator(array, array, watch='x')": "watch is str; give a function",
+    "estimator.batch(images, images, watch=[])": "watch is list; give a function",
     "gma.attention(array, (1, 2))": "give x and y of each",
     "gma.attention(array, 'x')": "give x and y of each",
+    "estimator.bidirectional(array, array, scale=0)": "scale is 0; give a number above 0",
     "gmaflow.FlowEstimator(checkpoint, iters=True)": "iters is True",
     "gmaflow.FlowEstimator(checkpoint, max_memory=1)": "1 means bytes",
+    "gmaflow.FlowEstimator(checkpoint, plan='x')": "the plan is of type str; use a MemoryPlan",
     "gmaflow.FlowEstimator(model=5)": "no model is called 5",
     "gmaflow.FlowEstimator.from_pretrained(None)": "a path of type NoneType",
     "network(255 * images, images)": "values from 0 to 2",
@@ -139,6 +147,7 @@ MISTAKES = {
     "gmaflow.Padding.to_stride(0, 8)": "cannot be padded",
     "gmaflow.Padding.to_stride('5', 8)": "cannot be padded",
     "gmaflow.Padding.to_stride(61, 90).pad(array)": "use a tensor",
+    "gmaflow.Padding.to_stride(61, 90).crop(None)": "the images are NoneType; use a tensor",
 }
 
 

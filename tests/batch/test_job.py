@@ -236,6 +236,21 @@ def test_the_settings_of_earlier_jobs_are_known(
     }
 
 
+def test_auto_does_not_mix_precisions(config: BatchConfig, clips: Path, memory: str) -> None:
+    run(config, clips / "00", memory)
+    record = json.loads(contents(memory)["batch.json"])
+    assert record["precision"] == "fp32"
+    assert run(replace(config, precision="fp32"), clips / "00", memory).finished_before == 1
+    on_gpu = json.dumps(record | {"precision": "fp16"}).encode()
+    Destination(memory).write("batch.json", on_gpu)
+    told = "was started in fp16, and --precision auto means fp32 on cpu; give --precision fp16"
+    with pytest.raises(OutputError, match=told):
+        run(config, clips, memory)
+    # Earlier versions did not tell what it meant.
+    Destination(memory).write("batch.json", json.dumps(record | {"precision": "auto"}).encode())
+    assert run(config, clips / "00", memory).finished_before == 1
+
+
 def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, memory: str) -> None:
     def stop(progress: BatchProgress) -> None:
         if progress.done == 5:

@@ -100,12 +100,12 @@ def test_what_ray_cannot_do_is_one_sentence_and_nothing_is_written(
         ("127.0.0.1:9", r"there is no Ray cluster at 127\.0\.0\.1:9; start one"),
         ("ray://[::1]:9", r"there is no Ray cluster at ray://\[::1\]:9; start one"),
         ("127.0.0.1:99999", "there is no Ray cluster at"),
+        ("auto", "there is no Ray cluster on this machine; start one"),
         ("node1", "'node1' is not the address of a Ray cluster; give HOST:PORT"),
     ):
         with pytest.raises(FlowError, match=told):
             run_batch(replace(config, address=address), [str(clips)], str(tmp_path / "flow"))
     assert not (tmp_path / "flow").exists()
-    assert "cluster on this machine" in str(ray_engine.no_cluster("auto"))
     with pytest.raises(FlowError, match="is memory of one process"):
         run_batch(config, [str(clips)], "memory://ray")
 

@@ -144,6 +144,11 @@ def test_videos_pairs_cuts_gaps_and_sizes(worker: ClipWorker, clips: Path, tmp_p
     assert worker.run(Clip("00", str(clips / "00"))).pairs == 1
     assert read_flow(tmp_path / "out" / "00" / "frame0.flo").shape == (64, 80, 2)
     assert worker.run(Clip("v2", video)).pairs == 2
+    for source, height in ((clips / "00", 32), (video, 48)):
+        footage = worker_module.ClipFrames(
+            Clip("x", str(source)), replace(worker.config, side=24, every=1)
+        )
+        assert {frame.scale for frame in footage} == {24 / height}
 
 
 def test_it_tells_how_far_a_clip_is(

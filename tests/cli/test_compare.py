@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,22 @@ def test_hidden_pixels_by_depth(run: Run, weights: dict[str, Path], tmp_path: Pa
     by_region = {line["region"]: line for line in lines}
     assert {"low", "high"} < set(by_region["occ<1"]["improvement_percent"]["gma"])
     assert "s0-10" in by_region
+
+
+def test_the_folder_of_a_run_stands_for_its_weights(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(weights["raft-small"], folder / "weights.safetensors")
+    found = run(
+        *("compare", weights["raft-small"], folder, "--data", "scenes", "--count", "1"),
+        *("--size", "48x64", "--iters", "1", "-o", tmp_path / "out"),
+    )
+    assert found.code == 0
+    lines = json.loads((tmp_path / "out/comparison.json").read_text())["lines"]
+    assert lines[0]["epe"].keys() == {weights["raft-small"].stem, "run"}
+    assert all(len(set(line["epe"].values())) == 1 for line in lines)
 
 
 def test_files_of_one_name_are_told_apart() -> None:

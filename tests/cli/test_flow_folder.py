@@ -88,6 +88,36 @@ def test_a_sequence_fits_into_one_file(
         assert message in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("clip.h5", "the finished part is kept"), ("out", "the same command with --resume continues")],
+)
+def test_an_interrupt_keeps_what_was_done(
+    name: str,
+    kept: str,
+    run: Run,
+    fast: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frames = write_frames(tmp_path / "in", 4)
+    encode, calls = FlowEstimator.encode, iter(range(10))
+
+    def interrupt_at_the_last_frame(self: FlowEstimator, image: np.ndarray) -> Frame:
+        if next(calls) == len(frames) - 1:
+            raise KeyboardInterrupt
+        return encode(self, image)
+
+    monkeypatch.setattr(FlowEstimator, "encode", interrupt_at_the_last_frame)
+    call = ["flow", tmp_path / "in", "-o", tmp_path / name, *fast, "--max-length", "5"]
+    outcome = run(*call)
+    assert outcome.code == 130
+    assert outcome.err.endswith(f"gmaflow: interrupted; {kept}\n")
+    assert "wrote 2 of 3 pairs" in outcome.out
+    written = open_clip(tmp_path / name)
+    assert len(written) == 2
+
+
 def test_a_folder_of_8_bits_is_resumed_by_its_bound(
     run: Run, fast: list[str], tmp_path: Path
 ) -> None:
@@ -113,7 +143,7 @@ def test_all_pictures_of_a_folder_share_a_scale(
         drawn.append(result.max_length)
         write_parts(result, files)
 
-    monkeypatch.setattr("gmaflow.cli.flow_folder.write_parts", note)
+    monkeypatch.setattr("gmaflow.cli.flow.write_parts", note)
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--json")
     scale = json.loads(outcome.out)["max_length"]
     assert drawn == [scale] * 3
@@ -138,7 +168,7 @@ def test_numbers_alone_need_no_scale(
     run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_frames(tmp_path / "in", 3)
-    monkeypatch.delattr("gmaflow.cli.flow_folder.choose_scale")
+    monkeypatch.delattr("gmaflow.cli.flow.choose_scale")
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast, "--format", "flo", "--json"]
     assert json.loads(run(*call).out)["max_length"] is None
 

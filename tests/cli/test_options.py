@@ -131,6 +131,13 @@ def test_an_interrupt_says_what_is_kept() -> None:
     ("args", "told"),
     [
         (("flow", "a.png", "b.png", "-o"), "-o/--output needs a value; see gmaflow flow --help"),
+        (("video", "a.mp4", "b.mp4", "-o", "c.mp4"), "'b.mp4' is one argument too many; see "),
+        (("serve", "extra"), "'extra' is one argument too many; see gmaflow serve --help"),
+        (
+            ("flow", "a.png", "b.png", "-o", "x.png", "--json=1"),
+            "--json takes no value; leave out ",
+        ),
+        (("video", "a.mp4", "-o", "b.mp4", "-o", "c.mp4"), "video writes one output; give -o once"),
         (("flow", "a.png", "b.png", "-o", "x.png", "--iters"), "--iters needs a value; see "),
         (("flow", "a.png", "--format", "foo"), "--format foo is not known; did you mean flo?"),
         (("video", "--show", "xyz"), "--show xyz is not known; there are arrows, flow, moving, "),

@@ -17,10 +17,9 @@ from gmaflow.cli.options import parse_fps, parse_time
 from gmaflow.cli.video import Show, draw_step
 from gmaflow.errors import FlowError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, VideoStep
-from gmaflow.inference.visibility import combine
 from gmaflow.io import (
     MaskReader,
-    VideoReader,
+    TimedFrame,
     open_clip,
     read_flow_arrays,
     read_image,
@@ -28,7 +27,7 @@ from gmaflow.io import (
 )
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
-from tests.io.clips import SIZE, cut_short, frame_times, moving, sound_of, turn, write_clip
+from tests.io.clips import SIZE, cut_short, frame_times, images, moving, sound_of, turn, write_clip
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +35,6 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve frames with sound; after the seventh another shot begins."""
     path = tmp_path_factory.mktemp("clips") / "clip.mp4"
     return write_clip(path, [*moving(7, seed=1), *moving(5, seed=2)], sound="aac")
-
-
-def images(path: Path) -> list[np.ndarray]:
-    return [frame.image for frame in VideoReader(path)]
 
 
 def report(run: Run, *args: str | Path) -> dict[str, Any]:
@@ -367,17 +362,23 @@ def test_what_is_no_rate(text: str) -> None:
 IMAGE = np.full((96, 128, 3), 120, np.uint8)
 
 
+def shown(both: BidirectionalFlow | None) -> VideoStep:
+    """A grey frame with its flow; None: before a cut."""
+    first, second = (TimedFrame(number, IMAGE, Fraction(number)) for number in range(2))
+    return VideoStep(first, second, None if both is None else both.forward, both)
+
+
 def step(x: float | None) -> VideoStep:
     """A grey frame whose pixels all go to the right; None: before a cut."""
     if x is None:
-        return VideoStep(0, IMAGE, Fraction(0), Fraction(1), None)
+        return shown(None)
     there, back = (np.zeros((96, 128, 2), np.float32) for _ in range(2))
     there[..., 0], back[..., 0] = x, -x
     inside, outside = np.zeros((96, 128), bool), np.zeros((96, 128), bool)
     inside[:10], outside[-10:] = True, True
     sure = np.ones((96, 128), np.float32)
     both = BidirectionalFlow(Flow(there), Flow(back), inside, outside, sure)
-    return VideoStep(0, IMAGE, Fraction(0), Fraction(1), both.forward, both)
+    return shown(both)
 
 
 def test_colours_depend_on_the_scale_alone() -> None:
@@ -393,16 +394,6 @@ def test_the_source_is_on_the_left() -> None:
     assert picture.shape == (96, 256, 3)
     np.testing.assert_array_equal(picture[:, :128], IMAGE)
     np.testing.assert_array_equal(picture[:, 128:], draw_step(step(8), "flow", max_length=8.0))
-
-
-def test_at_half_size_the_check_of_occlusion_is_less_strict() -> None:
-    there, back = (np.zeros((96, 128, 2), np.float32) for _ in range(2))
-    there[..., 0], back[..., 0] = 1, -0.1  # 0.81 square pixels apart
-    both = combine(Flow(there), Flow(back))
-    moved = VideoStep(0, IMAGE, Fraction(0), Fraction(1), both.forward, both)
-    full, half = (draw_step(moved, "occlusion", max_length=1.0, scale=s) for s in (1.0, 0.5))
-    assert (full[:, :100] != IMAGE[:, :100]).any(axis=2).all()
-    np.testing.assert_array_equal(half[:, :100], IMAGE[:, :100])
 
 
 def test_occlusion_has_two_colours() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from gmaflow.errors import ImageError
 from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, estimate_video
 from gmaflow.inference.sequence import _is_cut, estimate_pairs, estimate_pairs_in_batches
-from gmaflow.io import TimedFrame, read_frames
+from gmaflow.io import TimedFrame, VideoReader
 from tests.inference.test_estimator import checkpoint
 from tests.io.clips import moving
 
@@ -42,6 +42,16 @@ def test_there_is_a_step_for_every_frame_but_the_last(estimator: FlowEstimator) 
         assert np.array_equal(step.image, images[step.number])
         by_hand = estimator(images[step.number], images[step.number + 1])
         np.testing.assert_allclose(step.flow.array, by_hand.array, atol=1e-4)
+
+
+def test_occlusion_takes_account_of_the_scale_of_the_frames(estimator: FlowEstimator) -> None:
+    first, second = moving(2)
+    half = [TimedFrame(n, image, TIMES[n], 0.5) for n, image in enumerate((first, second))]
+    (step,) = estimate_video(estimator, half, backward=True)
+    assert step.both is not None
+    wanted = estimator.bidirectional(first, second, scale=0.5).confidence
+    np.testing.assert_allclose(step.both.confidence, wanted, atol=1e-4)
+    assert (wanted > estimator.bidirectional(first, second).confidence).any()
 
 
 def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> None:
@@ -197,8 +207,8 @@ def test_real_shots_hold_together_and_their_joints_do_not(material: Path) -> Non
     clips = sorted((material / "realflow/nogt/videos").glob("*.mp4"))
     shots = [
         [
-            np.asarray(Image.fromarray(frame).resize((160, 120)))
-            for frame in islice(read_frames(clip), 0, None, 8)
+            np.asarray(Image.fromarray(frame.image).resize((160, 120)))
+            for frame in islice(VideoReader(clip), 0, None, 8)
         ]
         for clip in clips
     ]

@@ -1,7 +1,11 @@
+import numpy as np
 import pytest
 import torch
 
+from gmaflow.inference import FlowEstimator
 from gmaflow.inference.visibility import check_visibility
+from gmaflow.io import scale_image
+from gmaflow.scenes import SceneRenderer, TextureBank
 
 
 def shift(x: float, y: float, height: int = 10, width: int = 12) -> torch.Tensor:
@@ -50,3 +54,32 @@ def test_a_smaller_picture_hides_no_larger_share() -> None:
         seen = check_visibility(forward, backward)
         shares.append(seen.occluded_in.float().mean().item())
     assert shares == [pytest.approx(5 * 8 / (24 * 32))] * 3
+
+
+def test_in_an_image_of_half_the_size_twice_the_tolerance_holds() -> None:
+    at = (1 / 0.98) ** 0.5  # |d|^2 = 2 (0.01 |d|^2 + 0.5)
+    below, above = (
+        check_visibility(shift(0, 0), shift(at + by, 0), scale=0.5) for by in (-1e-3, 1e-3)
+    )
+    assert not below.occluded_in.any()
+    assert above.occluded_in.all()
+    assert abs(below.confidence.mean() - 0.5) < 0.01
+    full, double = (check_visibility(shift(0, 0), shift(0.6, 0), scale=s) for s in (1.0, 2.0))
+    assert full.confidence.equal(double.confidence)
+
+
+def test_smaller_images_do_not_inflate_occlusion() -> None:
+    """With flow as it is estimated, whose errors are as many pixels wide in a small image."""
+    estimator = FlowEstimator(device="cpu")
+    renderer = SceneRenderer("mix", (192, 256), 5, TextureBank.procedural())
+    scenes = renderer.render_pairs(np.array([0, 2, 5]))
+    shares = []
+    for scale in (1.0, 0.5):
+        hidden = []
+        for pair in zip(scenes.clean1, scenes.clean2, strict=True):
+            images = [(255 * x).round().byte().permute(1, 2, 0).contiguous().numpy() for x in pair]
+            small = [scale_image(image, scale) for image in images]
+            both = estimator.bidirectional(*small, scale=scale)
+            hidden.append((both.occluded_in | both.occluded_out).mean())
+        shares.append(np.mean(hidden))
+    assert 0.9 < shares[1] / shares[0] < 1.03

@@ -14,6 +14,8 @@ from PIL import Image
 pytest.importorskip("av", reason="videos need PyAV")
 import av
 
+from gmaflow.io import VideoReader
+
 SIZE = (48, 64)
 RATE = 48_000
 
@@ -124,6 +126,11 @@ def cut_short(clip: Path, path: Path, share: float = 0.6) -> Path:
     raw = clip.read_bytes()
     path.write_bytes(raw[: int(share * len(raw))])
     return path
+
+
+def images(path: Path) -> list[np.ndarray]:
+    """The frames of a clip."""
+    return [frame.image for frame in VideoReader(path)]
 
 
 def frame_times(path: Path) -> list[Fraction]:

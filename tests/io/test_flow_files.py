@@ -24,8 +24,8 @@ from gmaflow.io import (
     stem_of,
     write_flow,
 )
-from gmaflow.io.flow_files import check_arrays, known_part
-from gmaflow.io.images import MAX_PIXELS, check_header_size, check_length, check_ratio
+from gmaflow.io.flow_files import check_arrays, check_length, known_part
+from gmaflow.io.images import MAX_PIXELS, check_header_size, check_ratio
 from gmaflow.io.png16 import read_png16
 from tests.io.flows import SUFFIXES, assert_same, flows, ramp
 

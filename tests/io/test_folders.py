@@ -33,9 +33,9 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ImageError, match="holds no images"):
         list_images(tmp_path)
-    for path in (tmp_path / "none", tmp_path / "notes.txt"):
-        with pytest.raises(ImageError, match="is not a folder"):
-            list_images(path)
+    for name, told in (("none", "does not exist; give"), ("notes.txt", "is not a folder; give")):
+        with pytest.raises(ImageError, match=told):
+            list_images(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_pictures_alone_may_be_kittis_flow(tmp_path: Path) -> None:
 def test_a_folder_without_flow_is_told(tmp_path: Path) -> None:
     with pytest.raises(FlowFileError, match="holds no flow"):
         list_flows(tmp_path)
-    with pytest.raises(FlowFileError, match="is not a folder"):
+    with pytest.raises(FlowFileError, match="gone does not exist; give a folder"):
         list_flows(tmp_path / "gone")

@@ -18,12 +18,19 @@ from gmaflow.io import (
     VideoWriter,
     check_video_size,
     probe_video,
-    read_frames,
     write_image,
 )
 from gmaflow.io.video_reader import find_landing, open_video, packets_from
 from tests.io import bombs
-from tests.io.clips import cut_short, moving, turn, write_clip, write_coded, write_lying_clip
+from tests.io.clips import (
+    cut_short,
+    images,
+    moving,
+    turn,
+    write_clip,
+    write_coded,
+    write_lying_clip,
+)
 
 UNEVEN = [Fraction(n, 1000) for n in (0, 50, 200, 250, 700, 750, 800, 1500)]
 TICK = Fraction(1, 15360)
@@ -105,7 +112,7 @@ def test_gif_and_webm_are_read(tmp_path: Path) -> None:
 def test_frames_are_scaled_and_turned(clip: Path, tmp_path: Path) -> None:
     turned = turn(clip, tmp_path / "turned.mp4", (0, 1, -1, 0))
     frame = next(iter(VideoReader(turned, scale=0.5)))
-    assert frame.image.shape == (32, 24, 3)
+    assert (frame.image.shape, frame.scale) == ((32, 24, 3), 0.5)
     plain = next(iter(VideoReader(clip, scale=0.5)))
     difference = np.rot90(plain.image, -1).astype(int) - frame.image
     assert np.abs(difference).mean() < 2
@@ -221,7 +228,7 @@ def test_a_clip_is_known_before_it_is_read(short_clip: Path) -> None:
 
 
 def test_all_frames_are_read_in_order(short_clip: Path) -> None:
-    assert levels(list(read_frames(short_clip))) == list(range(10))
+    assert levels(images(short_clip)) == list(range(10))
 
 
 def test_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
@@ -243,7 +250,7 @@ def test_a_turned_clip_comes_upright(
     raw[place : place + 24] = struct.pack(">6i", a, b, 0, c, d, 0)
     turned = tmp_path / "turned.mp4"
     turned.write_bytes(raw)
-    plain, frame = next(read_frames(short_clip)), next(read_frames(turned))
+    plain, frame = images(short_clip)[0], images(turned)[0]
     np.testing.assert_array_equal(frame, np.rot90(plain, quarter_turns))
     info = probe_video(turned)
     assert (info.height, info.width) == frame.shape[:2]
@@ -256,7 +263,7 @@ def test_a_note_in_an_old_encoding_does_not_hide_the_video(
     assert b"VideoHandler" in raw
     (tmp_path / "a.mp4").write_bytes(raw.replace(b"VideoHandler", b"Videoger\xe4t\0\0"))
     assert probe_video(tmp_path / "a.mp4") == probe_video(short_clip)
-    assert len(list(read_frames(tmp_path / "a.mp4"))) == 10
+    assert len(images(tmp_path / "a.mp4")) == 10
 
 
 def test_what_is_no_video_is_refused(tmp_path: Path, short_clip: Path) -> None:
@@ -271,7 +278,7 @@ def test_what_is_no_video_is_refused(tmp_path: Path, short_clip: Path) -> None:
             probe_video(path)
         assert str(path) in str(caught.value)
         with pytest.raises(ImageError):
-            list(read_frames(path))
+            images(path)
 
 
 @pytest.mark.parametrize("suffix", [".png", ".webp", ".jpg"])
@@ -294,7 +301,9 @@ def test_real_clips_are_read_in_constant_memory(material: Path) -> None:
     for path in clips:
         info = probe_video(path)
         tracemalloc.start()
-        count = sum(frame.shape == (info.height, info.width, 3) for frame in read_frames(path))
+        count = sum(
+            frame.image.shape == (info.height, info.width, 3) for frame in VideoReader(path)
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == info.num_frames
@@ -313,10 +322,24 @@ def test_frames_with_more_pixels_than_allowed_are_refused(short_clip: Path, tmp_
 def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> None:
     path = write_lying_clip(tmp_path / "short_clip.mkv", told=(40, 56), true=(400, 560))
     check_video_size(path, 40 * 56)
-    with pytest.raises(ImageError, match="a frame of 400 x 560 follows"):
-        list(read_frames(path))
+    reader = VideoReader(path)
+    assert [frame.image.shape for frame in reader] == [(40, 56, 3)]
+    assert reader.problem is not None
+    assert "a frame of 400 x 560 follows" in reader.problem
     with pytest.raises(ImageError, match="cannot be read as video"):
-        list(read_frames(path, max_pixels=40 * 56))
+        list(VideoReader(path, max_pixels=40 * 56))
+
+
+def test_reading_can_be_stopped_before_each_packet(short_clip: Path) -> None:
+    calls = iter(range(20))
+
+    def watch() -> None:
+        if next(calls) == 3:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        list(VideoReader(short_clip, watch=watch))
+    assert next(calls) == 4
 
 
 COUNT = 30

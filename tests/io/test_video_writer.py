@@ -12,10 +12,9 @@ from gmaflow.io import (
     VideoWriter,
     has_sound,
     probe_video,
-    read_frames,
 )
 from tests.full_disk import largest_file
-from tests.io.clips import frame_times, moving, sound_of, write_clip
+from tests.io.clips import frame_times, images, moving, sound_of, write_clip
 
 pytest.importorskip("av")
 
@@ -31,7 +30,7 @@ def test_odd_sizes_repeat_the_last_row_and_column(tmp_path: Path, height: int, w
     info = probe_video(tmp_path / "a.mp4")
     assert (info.height, info.width) == (height + height % 2, width + width % 2)
     assert info.fps == Fraction(25, 2)
-    for frame in read_frames(tmp_path / "a.mp4"):
+    for frame in images(tmp_path / "a.mp4"):
         assert np.abs(frame.astype(int) - color).max() <= 4
 
 
@@ -94,7 +93,7 @@ def test_every_format_shows_what_was_written_when_it_was_to_be_seen(
         for image, time in zip(frames, times, strict=True):
             video.write(image, time=time)
     assert [round(100 * time) for time in frame_times(path)] == [0, 5, 20, 25, 70]
-    for found, wanted in zip(read_frames(path), frames, strict=True):
+    for found, wanted in zip(images(path), frames, strict=True):
         assert np.abs(found.astype(int) - wanted).mean() < 16
 
 

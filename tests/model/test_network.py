@@ -133,7 +133,7 @@ def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
     network = make_network("raft-small")
     with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not \(1, 2, 64, 64\)"):
         check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
-    with pytest.raises(FlowError, match="the two images must have the same shape"):
+    with pytest.raises(FlowError, match="the two batches differ in shape"):
         check_images(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 64, 32))
     with pytest.raises(FlowError, match="8x64; the network accepts multiples of 8 from 16 on"):
         network(torch.zeros(1, 3, 8, 64), torch.zeros(1, 3, 8, 64))

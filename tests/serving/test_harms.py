@@ -704,6 +704,7 @@ def test_a_bug_fails_the_job_and_not_the_server(
         assert "secret" not in status["error"]
         assert sentence in status["error"]
         assert "a secret" in caplog.text
+        assert ("Traceback" in caplog.text) == (failure == 500)  # a full disk is not a bug
         assert is_well(site)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from gmaflow.example import load_example
 from gmaflow.inference.planning import CUT
-from gmaflow.io import VideoWriter, read_flow_arrays
+from gmaflow.io import VideoWriter, read_flow_arrays, scale_image
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
 from tests.inference.test_engine import least_memory
@@ -240,6 +240,12 @@ def test_large_images_are_scaled_down_with_a_note(models: ModelRegistry) -> None
         assert "fit=true" in answer.json()["error"]
         answer = site.client.post("/api/flow?fit=true", files=pair_files(SIZE))
         assert (answer.headers["X-Width"], answer.headers["X-Height"]) == ("28", "20")
+        query = "fit=true&bidirectional=1&iters=1"
+        answer = site.client.post(f"/api/flow?{query}", files=pair_files(SIZE))
+        small = [scale_image(frame, 0.5) for frame in frames(SIZE)]
+        wanted = models.estimator("small").with_iters(1).bidirectional(*small, scale=0.5)
+        found = np.load(io.BytesIO(answer.content))["confidence"]
+        np.testing.assert_allclose(found, wanted.confidence, atol=2e-3)
 
 
 @pytest.mark.parametrize(("format", "suffix"), [("npz", ".npz"), ("flo", ".flo"), ("png", ".png")])

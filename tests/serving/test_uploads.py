@@ -1,4 +1,6 @@
-"""Sizes that are worked on."""
+"""Sizes that are worked on, and damaged clips."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 from gmaflow.errors import ImageError
 from gmaflow.serving.jobs import Size
 from gmaflow.serving.limits import Limits
-from gmaflow.serving.uploads import working_size
+from gmaflow.serving.results import ResultFolder
+from gmaflow.serving.uploads import Deadline, read_video, working_size
+from tests.io.clips import cut_short, moving, write_clip
 
 sides = st.integers(16, 8000)
 
@@ -31,3 +35,12 @@ def test_the_working_size_is_within_the_limit_and_of_the_same_shape(
 def test_a_strip_is_not_worked_on_beyond_the_limit() -> None:
     with pytest.raises(ImageError, match="scaled down to 230089 x 1 too narrow"):
         working_size(Size(2_000_000, 17), Limits(work_pixels=450_000))
+
+
+def test_of_a_damaged_clip_the_readable_frames_are_used(tmp_path: Path) -> None:
+    whole = write_clip(tmp_path / "whole.mkv", moving(40))
+    part = cut_short(whole, tmp_path / "clip")
+    footage = read_video(part, ResultFolder(tmp_path / "frames"), Limits(), Deadline(60.0))
+    assert 10 < footage.frames < 40
+    (note,) = footage.notes
+    assert note.startswith("the clip is truncated: it has ")

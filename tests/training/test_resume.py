@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,40 +100,100 @@ def test_a_signal_is_noted_and_a_second_one_ends_at_once(
     assert capfd.readouterr().err.count("press Ctrl-C again to stop now") == 1
 
 
-def test_ctrl_c_is_answered_within_a_step_and_a_second_one_ends_it(tmp_path: Path) -> None:
-    data = f"folder:{write_pairs(tmp_path / 'pairs')}"
+@contextmanager
+def in_an_endless_step(config: TrainConfig, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Train in another process, whose fourth step never returns; the third is not saved."""
+    changes = {"data": config.data, "workers": config.workers}
     script = f"""
 import hashlib
+from dataclasses import replace
 from pathlib import Path
+import torch
 from gmaflow.errors import run_as_program
 from gmaflow.training import RunOptions, loop, plan_at, train
-from tests.training.conftest import tiny_config
+from tests.training.test_resume import CONFIG, options
 
-def endless_at_one(step, config):
-    if step == 1:
+def endless_at_three(step, config):
+    if step == 3:
+        torch.rand(5)  # as a part of a step may have done
         print("in a step", flush=True)
         hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # no signal reaches Python here
     return plan_at(step, config)
 
-loop.plan_at = endless_at_one
-options = RunOptions(output=Path({str(tmp_path / "run")!r}), device="cpu", quiet=True)
-config = tiny_config(save_every=1, data={data!r}, workers=0)
-run_as_program(lambda args: train(config, options), [])
+torch.set_num_threads(1)
+loop.plan_at, loop.SLOW = endless_at_three, 0.0
+config = replace(CONFIG, **{changes!r})
+run_as_program(lambda args: train(config, options(Path({str(folder)!r}))), [])
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline() == "in a step\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.readline().startswith("finishing this step; press Ctrl-C again")
-        assert process.poll() is None
+        yield process
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("finishing this step; press Ctrl-C again")
+    assert process.poll() is None
+
+
+@pytest.fixture(scope="module")
+def from_files(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """A run on files, which other processes see too."""
+    folder = write_pairs(tmp_path_factory.mktemp("data") / "pairs")
+    return replace(CONFIG, data=f"folder:{folder}", workers=0)
+
+
+def test_ctrl_c_in_a_long_step_keeps_the_steps_before_it(
+    from_files: TrainConfig, tmp_path: Path
+) -> None:
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+    train(from_files, options(whole))
+    with in_an_endless_step(from_files, folder) as process:
+        interrupt(process)
+        begun = time.monotonic()
+        assert process.wait(timeout=60) == 130
+        assert time.monotonic() - begun < 10
+        assert process.stderr is not None
+        assert "after 3 steps, since the next takes long" in process.stderr.read()
+    assert last_state(folder).step == 3
+    train(from_files, options(folder, resume=True))
+    assert same(last_state(folder).tensors, last_state(whole).tensors)
+
+
+def test_a_second_ctrl_c_ends_a_step_at_once(from_files: TrainConfig, tmp_path: Path) -> None:
+    with in_an_endless_step(from_files, tmp_path / "run") as process:
+        interrupt(process)
         process.send_signal(signal.SIGINT)
         begun = time.monotonic()
         assert process.wait(timeout=60) == 130
         assert time.monotonic() - begun < 10
+        assert process.stderr is not None
         assert "interrupted; the last checkpoint is kept" in process.stderr.read()
-    assert last_state(tmp_path / "run").step == 1
+    assert last_state(tmp_path / "run").step == 2
+
+
+def test_what_a_long_step_saves_are_the_weights_of_the_step_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread cannot use the network: it is in the middle of a step."""
+    saved: list[dict[str, torch.Tensor]] = []
+    given: list[dict[str, torch.Tensor]] = []
+    save = RunFolder.save
+
+    def spy(
+        self: RunFolder, state: TrainState, weights: dict[str, torch.Tensor], **how: bool
+    ) -> None:
+        saved.append(loop_module.weights_in(state))
+        given.append(weights)
+        save(self, state, weights, **how)
+
+    monkeypatch.setattr(RunFolder, "save", spy)
+    for ema in (0.9, 0.0):
+        train(replace(CONFIG, ema=ema, steps=2), options(tmp_path / f"{ema}"))
+        assert same(saved[-1], given[-1])
 
 
 def test_after_ctrl_c_nobody_waits_for_a_validation(

@@ -21,6 +21,7 @@ from gmaflow.weights import (
     find_checkpoint,
     fingerprint,
     load_checkpoint,
+    name_weights,
     save_checkpoint,
 )
 from gmaflow.weights.published import to_published
@@ -267,5 +268,18 @@ def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
 
 
 def test_a_name_too_long_for_a_file_is_refused() -> None:
-    with pytest.raises(WeightsError, match="File name too long"):
-        find_checkpoint(1000 * "a")
+    for name in (1000 * "a", f"{1000 * 'a'}.pth"):
+        with pytest.raises(WeightsError, match="File name too long"):
+            find_checkpoint(name)
+        with pytest.raises(WeightsError, match="File name too long"):
+            name_weights(name)
+
+
+def test_a_run_gives_its_best_weights_or_its_newest(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="contains no trained weights"):
+        find_checkpoint(tmp_path)
+    for name, title in (("weights", "newest"), ("best", "best")):
+        checkpoint = replace(find_checkpoint("raft"), card=ModelCard(title=title))
+        save_checkpoint(tmp_path / f"{name}.safetensors", checkpoint, half=True)
+        assert find_checkpoint(tmp_path).card.title == title
+        assert find_checkpoint(str(tmp_path), model="raft").card.title == title

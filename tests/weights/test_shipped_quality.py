@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gmaflow.example import Example, load_example
+from gmaflow.example import ExamplePair, load_example
 from gmaflow.inference import FlowEstimator
 from gmaflow.weights import shipped_weights
 
@@ -25,23 +25,25 @@ def estimator(name: str) -> FlowEstimator:
 
 
 @pytest.fixture(scope="module")
-def example() -> Example:
+def example() -> ExamplePair:
     return load_example()
 
 
-def test_a_static_pair_is_still(estimator: FlowEstimator, example: Example) -> None:
+def test_a_static_pair_is_still(estimator: FlowEstimator, example: ExamplePair) -> None:
     part = example.image1[:HEIGHT, :WIDTH]
     assert estimator(part, part).length.mean() < 0.05
 
 
-def test_a_change_of_brightness_moves_nothing(estimator: FlowEstimator, example: Example) -> None:
+def test_a_change_of_brightness_moves_nothing(
+    estimator: FlowEstimator, example: ExamplePair
+) -> None:
     part = example.image1[:HEIGHT, :WIDTH]
     darker = (0.8 * part + 10).astype(np.uint8)
     assert estimator(part, darker).length.mean() < 0.1
 
 
 def test_a_shifted_picture_moves_by_the_shift(
-    name: str, estimator: FlowEstimator, example: Example
+    name: str, estimator: FlowEstimator, example: ExamplePair
 ) -> None:
     dx, dy = SHIFT
     first = example.image1[dy : dy + HEIGHT, dx : dx + WIDTH]
@@ -52,7 +54,7 @@ def test_a_shifted_picture_moves_by_the_shift(
 
 
 def test_the_example_is_far_better_than_no_motion(
-    estimator: FlowEstimator, example: Example
+    estimator: FlowEstimator, example: ExamplePair
 ) -> None:
     found = estimator(example.image1, example.image2).array
     error = np.linalg.norm(found - example.flow.array, axis=2).mean()

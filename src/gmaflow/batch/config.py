@@ -7,6 +7,7 @@ from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
 from gmaflow.io import USUAL_BOUND
 from gmaflow.io.xy_jpeg import check_bound
+from gmaflow.runtime.options import DeviceOptions
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
@@ -20,7 +21,7 @@ CHANGEABLE |= {"max_memory"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchConfig:
+class BatchConfig(DeviceOptions):
     """What is estimated and written for every clip, and where the work is done."""
 
     write: str = "flow"
@@ -37,17 +38,12 @@ class BatchConfig:
     """The length in pixels at full colour in pictures; by default the longest of each pair."""
 
     weights: str | None = None
-    """A .safetensors file, a published .pth file, or the name of shipped weights."""
+    """A .safetensors file, a published .pth file, the folder of a training run, or the name of
+    shipped weights."""
     model: str | None = None
     """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
     iters: int | None = None
     """Refinement steps; by default what suits the weights, 12 for the shipped ones."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference (the network in plain PyTorch)."""
-    max_memory: str | None = None
-    """Limit on memory of each worker; larger images are estimated in tiles."""
 
     every: int = 1
     """1 for every frame, 2 for every other one."""
@@ -64,11 +60,9 @@ class BatchConfig:
     """local (all GPUs or CPU cores of this machine) or ray (a Ray cluster)."""
     address: str | None = None
     """Address of the Ray cluster, or auto; by default one that runs here, or a new one."""
-    device: str = "auto"
-    """auto (all GPUs, else all CPU cores), cpu, cuda or cuda:1."""
     workers: int | None = None
-    """How many workers; by default two for each GPU (one for each small GPU), or one for each CPU
-    core."""
+    """How many workers, each within --max-memory; by default two for each GPU (one for each small
+    GPU), or one for each CPU core. --device auto uses all GPUs, or else all CPU cores."""
     num_gpus: float = 1.0
     """GPUs for each Ray worker; 0.5 puts two on each GPU."""
     shard: str | None = None

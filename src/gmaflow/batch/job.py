@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
 from gmaflow.batch.worker import ClipProgress, ClipResult
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.io.resumable import find_difference, parse_record, record_text
+from gmaflow.runtime.device import pick_device, pick_precision
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, fingerprint
 
 RECORD = "batch.json"
@@ -193,7 +194,19 @@ class BatchJob:
         """Do what is missing."""
         check_identifiers(self.clips)
         checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
-        claim(self.destination, settings_of(self.config, checkpoint))
+        with self._engine() as device_type:
+            claim(self.destination, self.config, checkpoint, device_type)
+            self._run(checkpoint, watch)
+
+    def _engine(self) -> AbstractContextManager[str]:
+        """Return a context in which clips can be done; it gives the kind of device used."""
+        if self.config.engine == "ray":
+            from gmaflow.batch.ray_engine import connected
+
+            return connected(self.config)
+        return nullcontext(pick_device(self.config.device).type)
+
+    def _run(self, checkpoint: Checkpoint, watch: Watch) -> None:
         finished = FinishedClips(self.destination)
         failed = HashSet() if self.config.retry_failed else self._failures.read_earlier(finished)
         self._count(finished, failed)
@@ -320,7 +333,7 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
             seen[clip.identifier] = clip.source
 
 
-def settings_of(config: BatchConfig, checkpoint: Checkpoint) -> dict[str, object]:
+def settings_of(config: BatchConfig, checkpoint: Checkpoint, device_type: str) -> dict[str, object]:
     """Return everything that the results depend on, besides the clips."""
     from gmaflow.inference.estimator import DEFAULT_ITERS
 
@@ -330,15 +343,20 @@ def settings_of(config: BatchConfig, checkpoint: Checkpoint) -> dict[str, object
         "weights": fingerprint(checkpoint.build()),
         "iters": config.iters or checkpoint.card.iters or DEFAULT_ITERS,
         **config.settings(),
+        # What `auto` selects: half precision on a GPU.
+        "precision": pick_precision(config.precision, device_type),
     }
 
 
-def claim(destination: Destination, settings: dict[str, object]) -> None:
+def claim(
+    destination: Destination, config: BatchConfig, checkpoint: Checkpoint, device_type: str
+) -> None:
     """Write the settings to a new destination, or compare them with those of an earlier run.
 
     Raises:
         OutputError: The destination belongs to another job, or holds other files.
     """
+    settings = settings_of(config, checkpoint, device_type)
     text = destination.read(RECORD)
     if text is None and not destination.is_empty():
         text = destination.read(RECORD)  # another shard may have been faster
@@ -352,6 +370,14 @@ def claim(destination: Destination, settings: dict[str, object]) -> None:
     before = parse_record(text, required="batch")
     if before is None:
         raise OutputError(f"{destination.path_of(RECORD)} is damaged; choose another destination")
+    if before.get("precision") == config.precision == "auto":  # of an earlier version
+        settings["precision"] = "auto"
+    found, wanted = before.get("precision"), settings["precision"]
+    if config.precision == "auto" and found != wanted:
+        raise OutputError(
+            f"{destination.url} was started in {found}, and --precision auto means {wanted} on "
+            f"{device_type}; give --precision {found}, or choose another destination"
+        )
     if difference := find_difference(before, settings):
         raise OutputError(
             f"{destination.url} is another job's, started {difference}; use the same options, or "

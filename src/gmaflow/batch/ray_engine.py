@@ -12,7 +12,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,22 +144,43 @@ class Actor:
     """Where its last result came from."""
 
 
-def run_on_ray(
-    config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
-) -> Generator[ClipResult | ClipProgress]:
-    """Do clips on a Ray cluster; gives results and progress as they come."""
+@contextmanager
+def connected(config: BatchConfig) -> Iterator[str]:
+    """Be connected to a Ray cluster; gives the kind of device that its workers compute on."""
     ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
         connect(ray, config)
-    pool = ActorPool(ray, config)
+    try:
+        yield device_type_on(ray.cluster_resources(), config)
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def device_type_on(resources: dict[str, float], config: BatchConfig) -> str:
+    """Return the kind of device that workers compute on: GPUs if the cluster has some."""
+    gpus = resources.get("GPU", 0.0)
+    if not config.device.startswith("cuda"):
+        return "cuda" if config.device == "auto" and gpus > 0 else "cpu"
+    if not gpus and config.workers is None:
+        raise FlowError(
+            "the Ray cluster has no GPU; use --device cpu, or name a number of --workers that it "
+            "shall grow to"
+        )
+    return "cuda"
+
+
+def run_on_ray(
+    config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
+) -> Generator[ClipResult | ClipProgress]:
+    """Do clips on the cluster that is `connected`; gives results and progress as they come."""
+    pool = ActorPool(import_ray(), config)
     try:
         pool.start(destination, checkpoint)
         yield from pool.run(clips)
     finally:
         pool.stop()
-        if ours:
-            ray.shutdown()
 
 
 def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
@@ -195,16 +216,10 @@ class ActorPool:
         """Ask Ray for actors."""
         there = self._ray.cluster_resources()
         gpus, cores = there.get("GPU", 0.0), there.get("CPU", 0.0)
-        on_gpu = self._config.device.startswith("cuda") or (
-            self._config.device == "auto" and gpus > 0
-        )
-        if on_gpu and not gpus and self._config.workers is None:
-            raise FlowError(
-                "the Ray cluster has no GPU; use --device cpu, or name a number of --workers that "
-                "it shall grow to"
-            )
+        device = device_type_on(there, self._config)
+        on_gpu = device == "cuda"
         fitting = int(gpus / self._config.num_gpus) if on_gpu else int(cores)
-        self._at_once = clips_at_once("cuda" if on_gpu else "cpu")
+        self._at_once = clips_at_once(device)
         # A thread of its own answers how far the clips are.
         make = self._ray.remote(concurrency_groups={"progress": 1})(RayWorker).options(
             num_cpus=1,
@@ -214,7 +229,6 @@ class ActorPool:
             max_concurrency=self._at_once,
         )
         # Weights are sent once to each node, which needs no file of them.
-        device = "cuda" if on_gpu else "cpu"
         self._arguments = (self._config, destination, device, self._ray.put(checkpoint))
         for _ in range(self._config.workers or max(1, fitting)):
             actor = Actor(make.remote())

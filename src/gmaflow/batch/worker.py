@@ -154,7 +154,7 @@ class ClipWorker:
             bound=config.bound,
             max_length=config.max_length,
         )
-        footage = Footage(local, config)
+        footage = ClipFrames(local, config)
         pairs, size = 0, (0, 0)
         cuts: list[str] = []
         told = time.monotonic()
@@ -183,7 +183,7 @@ class ClipWorker:
         return pairs
 
     def _pairs(
-        self, footage: "Footage", estimator: FlowEstimator
+        self, footage: "ClipFrames", estimator: FlowEstimator
     ) -> "Generator[PairEstimate[TimedFrame]]":
         threshold = None if self.config.ignore_cuts else CUT_THRESHOLD
         both = self.config.both_ways
@@ -204,7 +204,7 @@ class ClipWorker:
         )
 
 
-class Footage:
+class ClipFrames:
     """The frames of a clip whose files are local, and their names."""
 
     def __init__(self, clip: Clip, config: BatchConfig) -> None:
@@ -241,7 +241,8 @@ class Footage:
             shape = shape or image.shape
             check_same_size({str(paths[0]): shape, str(path): image}, error=ImageError)
             self.names.append(path.stem)
-            yield TimedFrame(number, scale_image(image, self._scale(image.shape)), Fraction(number))
+            scale = self._scale(image.shape)
+            yield TimedFrame(number, scale_image(image, scale), Fraction(number), scale)
 
     def _video(self) -> Iterator[TimedFrame]:
         start, end = (

@@ -18,6 +18,7 @@ from gmaflow.inference.images import Padding
 from gmaflow.io.images import check_smallest, read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
 from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
+from gmaflow.runtime.options import DeviceOptions
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 
@@ -31,24 +32,17 @@ SWEEP_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(DeviceOptions):
     """How a network is run, in every case of a run."""
 
     # The string under a field is its documentation, also in `gmaflow bench --help`.
     weights: str = ""
-    """A file or the name of shipped weights; by default random weights, which take as long."""
+    """A file, the folder of a training run, or the name of shipped weights; by default random
+    weights, which take as long."""
     batch: int = 1
     """Pairs at a time."""
     iters: int = 12
     """Refinements."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference: the network as it is written."""
-    max_memory: str = ""
-    """Memory limit, such as 1.5GB; by default the free memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +84,7 @@ class Case(Settings):
             device=self.device,
             precision=as_precision(self.precision),
             backend=as_backend(self.backend),
-            max_memory=self.max_memory or None,
+            max_memory=self.max_memory,
         )
         images = self._images(estimator.device)
         return lambda: estimator.batch(*images)
@@ -245,7 +239,7 @@ def distance_from_float32(case: Case) -> Distance:
 
     The reference has no memory limit: it needs more memory, and tiles would change its flow.
     """
-    exact = replace(case, precision="fp32", backend="reference", max_memory="")
+    exact = replace(case, precision="fp32", backend="reference", max_memory=None)
     found, expected = (one.prepare()() for one in (case, exact))
     assert isinstance(found, BatchEstimate)
     assert isinstance(expected, BatchEstimate)

@@ -320,7 +320,7 @@ def measure_cpu_peak(case: Case) -> Peak:
     """Ask the Linux kernel how much more memory was resident than before."""
     # A small pair first: libraries that are loaded late belong to the program, not to the work.
     if case.way != "training":
-        replace(case, height=LOADED_SIZE, width=LOADED_SIZE, iters=1, max_memory="").prepare()()
+        replace(case, height=LOADED_SIZE, width=LOADED_SIZE, iters=1, max_memory=None).prepare()()
     started = time.perf_counter()
     work = case.prepare()
     give_back_freed()

@@ -1,7 +1,7 @@
 """`gmaflow compare`: compares several networks on the same pairs."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import chain, count
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -43,7 +43,7 @@ class CompareOptions:
     """
 
     weights: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE")]
-    """Weights of two or more networks."""
+    """Weights of two or more networks: files, folders of runs, or names of shipped weights."""
     data: Data
     output: OutputFolder
     models: Models = ()
@@ -106,15 +106,12 @@ def main(args: list[str]) -> None:
 
 def unique_names(weights: tuple[str, ...]) -> list[str]:
     """Name networks after their files or runs; a number makes duplicate names unique."""
+    from gmaflow.weights import name_weights
+
     names: list[str] = []
-    for file in weights:
-        path, number = Path(file), 1
-        stem = path.resolve().name if path.is_dir() else path.stem
-        name = stem
-        while name in names:
-            number += 1
-            name = f"{stem}-{number}"
-        names.append(name)
+    for name in map(name_weights, weights):
+        numbered = (f"{name}-{number}" for number in count(2))
+        names.append(next(one for one in chain([name], numbered) if one not in names))
     return names
 
 

@@ -24,7 +24,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
     refuse_two_formats,
     scale_of,
-    spread,
+    stretch_starts,
 )
 from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
 from gmaflow.io import (
@@ -113,7 +113,7 @@ def main(args: list[str]) -> None:
     jobs = plan(options)
     scale = options.max_length
     if scale is None and jobs[0].draws and options.is_sequence:
-        some = spread(len(jobs), min(len(jobs), MOST_PAIRS))
+        some = stretch_starts(len(jobs), min(len(jobs), MOST_PAIRS))
         scale = scale_of(readable(jobs[number] for number in some))
     skipped = convert(jobs, options, scale)
     report = {

@@ -14,7 +14,7 @@ from gmaflow.io import ensure_can_write, write_flow, write_image
 if TYPE_CHECKING:
     import numpy as np
 
-    from gmaflow.example import Example
+    from gmaflow.example import ExamplePair
     from gmaflow.inference import FlowEstimator
 
 PICTURE, TRUTH, FRAMES = "demo.png", "truth.flo", ("frame1.png", "frame2.png")
@@ -60,7 +60,7 @@ def main(args: list[str]) -> None:
     print(f"wrote {options.output / PICTURE}: the mean error of the estimate is {error:.2f} px")
 
 
-def compare(example: "Example", estimator: "FlowEstimator") -> tuple["np.ndarray", float]:
+def compare(example: "ExamplePair", estimator: "FlowEstimator") -> tuple["np.ndarray", float]:
     """Draw the estimate next to the truth; also return the mean end-point error."""
     from gmaflow import viz
     from gmaflow.weights import describe

@@ -1,16 +1,18 @@
 """`gmaflow flow`: the flow of a pair of images, or of a folder of frames."""
 
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from gmaflow.cli.flow_folder import run_sequence
 from gmaflow.cli.options import (
+    CONTINUES_WITH_RESUME,
+    PART_IS_KEPT,
     Bound,
     Estimator,
     EstimatorOptions,
@@ -25,12 +27,14 @@ from gmaflow.cli.options import (
     run_and_report,
 )
 from gmaflow.cli.outputs import (
+    FORMATS,
     FileFormat,
     PairOutput,
     Part,
     PartFile,
     check_formats,
     file_paths,
+    folder_endings,
     folder_paths,
     full_scale,
     holds_numbers,
@@ -41,12 +45,26 @@ from gmaflow.cli.outputs import (
     refuse_two_formats,
     write_parts,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, say
-from gmaflow.io import USUAL_BOUND
+from gmaflow.cli.pipeline import (
+    ClipFile,
+    FrameNames,
+    ImageFiles,
+    Pair,
+    PairFolder,
+    choose_scale,
+    estimate_frames,
+    make_settings,
+    record_of,
+    warn_about_breaks,
+)
+from gmaflow.errors import FlowError, ImageError, OutputError, say
+from gmaflow.io import USUAL_BOUND, create_clip, is_clip, list_images
+from gmaflow.io.folders import natural_key
 from gmaflow.io.images import check_same_size
+from gmaflow.io.paths import find_clash, require_file
 
 if TYPE_CHECKING:
-    from gmaflow.inference import Flow
+    from gmaflow.inference import Flow, FlowEstimator
     from gmaflow.inference.engine import Refinement
 
 
@@ -134,6 +152,16 @@ class FlowOptions(Reporting):
         """Whether pictures are written to a folder."""
         return self.only is None or not holds_numbers(self.only)
 
+    @property
+    def endings(self) -> dict[Part, str]:
+        """The files of a pair in a folder, and how their names end."""
+        return folder_endings(self.extras, self.only)
+
+    @property
+    def into_clip(self) -> bool:
+        """Whether the flow of a sequence goes into one file."""
+        return len(self.targets) == 1 and is_clip(self.targets[0])
+
     def check(self) -> None:
         """Refuse options that contradict each other, or are out of range."""
         check_length("--max-length", self.max_length)
@@ -165,9 +193,8 @@ def main(args: list[str]) -> None:
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
     run = run_pair if len(options.inputs) == 2 else run_sequence
-    report = run_and_report(run, options, sentence)
-    if report.get("skipped"):
-        sys.exit(NOT_WHOLE)
+    kept = PART_IS_KEPT if options.into_clip else CONTINUES_WITH_RESUME
+    run_and_report(run, options, sentence, kept=kept)
 
 
 def run_pair(options: FlowOptions) -> Report:
@@ -234,7 +261,7 @@ def check_pair(options: FlowOptions) -> list[PartFile]:
     files: dict[PartFile, None] = {}  # each once, in order
     for target in options.targets:
         if is_folder(target):
-            paths = folder_paths(Path(target), ("flow", "flow"), options.extras, options.only)
+            paths = folder_paths(Path(target), ("flow", "flow"), options.endings)
         elif options.only is not None:
             refuse_two_formats(Path(target))
         else:
@@ -257,6 +284,163 @@ def load_truth(path: Path, shape: tuple[int, ...]) -> "Flow":
     if truth.valid is not None and not truth.valid.any():
         raise FlowError(f"{path} has no valid pixels; give another truth, or none")
     return truth
+
+
+# --- Consecutive frames ---------------------------------------------------------------------------
+
+
+def run_sequence(options: FlowOptions) -> Report:
+    """Estimate and write the flow between consecutive frames."""
+    frames = list_frames(options.inputs)
+    (check_clip if options.into_clip else check_folder)(options, frames)
+    warn_about_breaks(frames)
+    source, target = ImageFiles(frames), Path(options.targets[0])
+    # Before anything is estimated: a place that cannot be written to is reported at once.
+    opened = create_clip(target, bound=options.bound) if options.into_clip else nullcontext()
+    with opened as clip:
+        estimator = options.estimator.make()
+        output = ClipFile(clip) if clip else open_folder(options, estimator, frames)
+        if output.scale is None and options.draws and clip is None:
+            output.scale = choose_scale(estimator, source, quiet=options.quiet)
+        tally = estimate_frames(
+            estimator,
+            source,
+            output,
+            quiet=options.quiet,
+            backward=options.backward,
+            warm_start=options.warm_start,
+            points=options.points,
+            skip_unusable=True,
+        )
+        if not tally.finished:
+            raise ImageError(f"no pair can be used; the first: {tally.skipped[0]}")
+    return {
+        **estimator.settings.as_json(),
+        "inputs": [str(path) for path in options.inputs],
+        "pairs": len(frames) - 1,
+        "estimated": tally.written,
+        "already_there": tally.already_there,
+        "skipped": tally.skipped,
+        "interrupted": tally.interrupted,
+        "outputs": {"clip" if clip else "folder": str(target)},
+        "max_length": output.scale,
+    }
+
+
+def list_frames(inputs: Sequence[Path]) -> list[Path]:
+    """List the frames in natural order: the images of a folder, or those that were given."""
+    if not inputs:
+        raise FlowError("there is no input; give two images, or a folder of frames")
+    first, *more = inputs
+    if not more and first.is_file():
+        raise ImageError(
+            f"{first} is one file; give two images, or a folder of frames; "
+            "for a video, use gmaflow video"
+        )
+    if more:
+        frames = sorted(inputs, key=lambda path: natural_key(path.name))
+        for path in frames:
+            require_file(path, ImageError, "images, or only one folder")
+        if twice := [one for one, other in pairwise(frames) if one == other]:
+            raise ImageError(f"{twice[0]} is given twice; give each frame once")
+        return frames
+    frames = list_images(first)
+    if len(frames) < 2:
+        raise ImageError(f"{first} holds {len(frames)} image; flow needs at least two frames")
+    return frames
+
+
+def check_clip(options: FlowOptions, frames: list[Path]) -> None:
+    """Refuse a clip that cannot be written, or contradicts the options."""
+    output = Path(options.targets[0])
+    if options.resume or options.extras or options.only is not None:
+        raise OutputError(
+            f"{output} holds only forward flow, and cannot be resumed; drop --resume, --format, "
+            "--backward, --attention and --truth, or give a folder"
+        )
+    refuse_inputs([output], frames)
+    refuse_existing([output], overwrite=options.overwrite)
+
+
+def check_folder(options: FlowOptions, frames: list[Path]) -> None:
+    """Refuse a folder that cannot be written, or contradicts the options."""
+    if options.truth is not None:
+        raise FlowError("--truth is for one pair; gmaflow evaluate measures many")
+    if len(options.targets) > 1:
+        raise OutputError("several outputs are for one pair; give one folder for a sequence")
+    folder = Path(options.targets[0])
+    is_file = folder.is_file() or folder.suffix.lower() in FORMATS
+    if not is_folder(options.targets[0]) and is_file:
+        raise OutputError(f"{folder}: the flow of a sequence needs a folder; drop the suffix")
+    if folder.resolve() in {frame.parent.resolve() for frame in frames}:
+        raise OutputError(f"{folder} holds the frames; choose another folder for the flow")
+    written = {
+        (first, second): folder_paths(folder, (first.stem, second.stem), options.endings)
+        for first, second in pairwise(frames)
+    }
+    refuse_clashes(written)
+    record = record_of(folder)
+    record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
+    resumes = options.resume and record.exists()
+    for paths in written.values():
+        refuse_inputs(paths.values(), frames)
+        if not resumes:
+            refuse_existing(paths.values(), overwrite=options.overwrite)
+    check_formats(written[frames[0], frames[1]].items())
+
+
+def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[Part, Path]]) -> None:
+    """Refuse frames of which two (a.png and a.jpg) would be written to one name."""
+    files = (
+        (second if part is Part.BACKWARD else first, path)
+        for (first, second), paths in written.items()
+        for part, path in paths.items()
+    )
+    if clash := find_clash(files):
+        one, other, path = clash
+        raise ImageError(
+            f"{one.name} and {other.name} would both be written to {path.name}; rename one of "
+            "them, or give one kind of image"
+        )
+
+
+def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[Path]) -> PairFolder:
+    source = frames if len(options.inputs) > 1 else options.inputs[0]
+    how = make_settings(
+        estimator,
+        verb="flow",
+        source=source,
+        endings=options.endings.values(),
+        warm_start=options.warm_start,
+        attention=list(options.attention),
+        # Earlier versions did not know it.
+        **({"bound": options.bound} if options.only == "xy" else {}),
+    )
+
+    def write_files(pair: Pair, paths: Mapping[Part, Path], scale: float | None) -> None:
+        assert pair.flow is not None  # there are no cuts
+        result = PairOutput(
+            pair.first.image,
+            pair.second.image,
+            pair.flow,
+            pair.both,
+            pair.attention,
+            options.points,
+            max_length=scale,
+            bound=options.bound,
+        )
+        write_parts(result, paths.items())
+
+    return PairFolder(
+        Path(options.targets[0]),
+        how,
+        source=source,
+        endings=options.endings,
+        names=FrameNames([frame.stem for frame in frames]),
+        write_files=write_files,
+        resume=options.resume,
+        scale=options.max_length if options.draws else None,
+    )
 
 
 def sentence(report: Report) -> str:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import FlowError, OutputError, printable, say, suggest
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, printable, say, suggest
+from gmaflow.runtime.options import DeviceOptions
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -35,6 +36,8 @@ Options = TypeVar("Options")
 
 CONTINUES = "the same command continues"
 CONTINUES_WITH_RESUME = "the same command with --resume continues"
+PART_IS_KEPT = "the finished part is kept"
+"""What an interrupt leaves, for messages."""
 
 USUAL_FPS = "25"
 SHOW_AFTER, LINE_EVERY = 2.0, 10.0
@@ -174,17 +177,8 @@ def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlaceOptions:
-    """Where networks run, and how."""
-
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference (the network in plain PyTorch)."""
-    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Limit on memory; larger images are estimated in tiles. By default the free memory."""
+class PlaceOptions(DeviceOptions):
+    """Where networks run, and what is printed about it."""
 
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
@@ -221,7 +215,8 @@ class WeightsOptions:
     """Which weights."""
 
     weights: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
-    """A .safetensors file, a published .pth file, or the name of shipped weights."""
+    """A .safetensors file, a published .pth file, the folder of a training run, or the name of
+    shipped weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """gma, gma-affine, gma-p, gma-p-only, raft or raft-small; by default that of the weights."""
 
@@ -264,13 +259,21 @@ def run_and_report(
     run: Callable[[ReportingOptions], Report],
     options: ReportingOptions,
     sentence: Callable[[Report], str],
-) -> Report:
-    """Run a verb, and print its report with the time it took."""
+    *,
+    kept: str = "",
+) -> None:
+    """Run a verb, print its report with the time it took, and exit if the result is not whole.
+
+    `kept` says what remains after an interrupt that the verb reported.
+    """
     started = time.perf_counter()
     report = run(options)
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
-    return report
+    if report.get("interrupted"):
+        raise KeyboardInterrupt(kept)
+    if report.get("skipped") or report.get("problem"):
+        sys.exit(NOT_WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,7 +418,11 @@ def parse(
     try:
         # tyro would draw a box around errors of our options, and exit.
         with redirect_stderr(boxed):
-            return cast(Options, read(args))
+            found = cast(Options, read(args))
+        only = getattr(found, "output", getattr(found, "target", None))
+        if len(outputs) > 1 and isinstance(only, str | Path):
+            raise OutputError(f"{verb} writes one output; give -o once")
+        return found
     except SystemExit as end:
         if not end.code:
             raise
@@ -449,6 +456,11 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
             hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
+    for arg in unknown:
+        flags = [given for given in args if given[:1] == "-" and given.endswith(f"={arg}")]
+        if flags:
+            raise FlowError(f"{flags[0].partition('=')[0]} takes no value; leave out {arg!r}")
+        raise FlowError(f"{arg!r} is one argument too many; see gmaflow {verb} --help")
 
 
 def refuse_misused_option(boxed: str, verb: str) -> None:

@@ -1,17 +1,13 @@
-"""What is written for a pair: formats, names, pictures, and one colour scale for all pairs."""
+"""What is written for a pair: formats, names and pictures."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
-from gmaflow.cli.options import progress_bar
-from gmaflow.errors import ImageError, OutputError, counted
+from gmaflow.errors import OutputError, counted
 from gmaflow.io import (
     CLIP_SUFFIXES,
     FLOW_ENDINGS,
@@ -21,13 +17,11 @@ from gmaflow.io import (
     USUAL_BOUND,
     VIDEO_OUTPUTS,
     FlowArrays,
-    VideoReader,
     ensure_can_encode,
     ensure_can_write,
     files_of,
     is_picture,
     name_file,
-    scale_image,
     stem_of,
     write_image,
 )
@@ -35,25 +29,22 @@ from gmaflow.io import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator
+    from gmaflow.inference import BidirectionalFlow, Flow
 
 FileFormat = Literal["flo", "pfm", "npy", "npz", "npz16", "flo5", "exr", "kitti", "xy", "png"]
 """Formats of a folder of results: flow files, or png for pictures."""
 
 FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS | CLIP_SUFFIXES
 
-FEWEST_PAIRS, MOST_PAIRS = 3, 8
+MOST_PAIRS = 8
+"""From how many pairs a scale is chosen."""
 SHORTEST = 1.0
 """Pixels: if nothing moves, noise is not scaled up to full colour."""
 QUANTILE, HEADROOM = 0.99, 1.25
 """Room above the few sampled pairs: motions beyond the scale are darker and would flicker."""
-LARGE = 256
-"""Frames with longer sides are sampled at half size; the scale is only approximate."""
 
 PartFile: TypeAlias = "tuple[Part, Path]"
 """What a file shows, and where it is written."""
-Look: TypeAlias = "Callable[[], Sequence[np.ndarray]]"
-"""Reads the two frames of a pair; fewer if they cannot be read, which is reported later."""
 
 
 def holds_numbers(word: FileFormat) -> bool:
@@ -170,12 +161,12 @@ def backward_ending(ending: str) -> str:
 
 
 def folder_paths(
-    folder: Path, stems: tuple[str, str], extras: frozenset[Part], only: FileFormat | None = None
+    folder: Path, stems: tuple[str, str], endings: Mapping[Part, str]
 ) -> dict[Part, Path]:
     """Return the paths of a pair's files in a folder; `stems` are the names of its two frames."""
     return {
         part: folder / name_file(stems[is_about_second(ending)], ending)
-        for part, ending in folder_endings(extras, only).items()
+        for part, ending in endings.items()
     }
 
 
@@ -195,7 +186,7 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
         )
     numbers = not is_picture(output)
     stem = stem_of(output)
-    everything = folder_paths(output.parent, (stem, stem), extras)
+    everything = folder_paths(output.parent, (stem, stem), folder_endings(extras))
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
     if numbers and Part.BACKWARD in paths:
         start, _, rest = output.name.rpartition(stem)
@@ -298,53 +289,6 @@ def draw_panel(result: PairOutput) -> "np.ndarray":
     )
 
 
-def choose_scale(
-    estimator: "FlowEstimator",
-    looks: Sequence[Look],
-    *,
-    cut_threshold: float | None = None,
-    residual: bool = False,
-    quiet: bool = False,
-) -> float:
-    """Return a length in pixels that nearly all motions stay below.
-
-    It is a little more than the largest 99th percentile over a few pairs, from `looks_at_video` or
-    `looks_at_frames`. Pairs that differ by more than `cut_threshold` are ignored. With
-    `residual` it is for the motions that are not the camera's.
-    """
-    from gmaflow.inference import cut_score
-
-    longest = SHORTEST
-    with progress_bar("colour scale", quiet=quiet) as show_progress:
-        for number, look in enumerate(looks):
-            show_progress(number, len(looks))
-            images = look()
-            if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
-                continue
-            try:
-                motion = long_motion(estimator, *images, residual=residual)
-                longest = max(longest, HEADROOM * motion)
-            except ImageError:  # reported when this pair is estimated
-                continue
-    return longest
-
-
-def long_motion(
-    estimator: "FlowEstimator",
-    image1: "np.ndarray",
-    image2: "np.ndarray",
-    *,
-    residual: bool = False,
-) -> float:
-    """Return the 99th percentile of the lengths of a pair's motions."""
-    import numpy as np
-
-    shrink = 0.5 if min(image1.shape[:2]) >= LARGE else 1.0
-    flow = estimator(scale_image(image1, shrink), scale_image(image2, shrink))
-    vectors = flow.camera().residual if residual else flow.array
-    return float(np.quantile(np.hypot(vectors[..., 0], vectors[..., 1]), QUANTILE)) / shrink
-
-
 def scale_of(flows: "Iterable[FlowArrays]") -> float:
     """Return a length in pixels that nearly all motions of some flows stay below."""
     import numpy as np
@@ -357,49 +301,6 @@ def scale_of(flows: "Iterable[FlowArrays]") -> float:
     return longest
 
 
-def looks_at_video(reader: VideoReader) -> list[Look]:
-    """Return pairs spread evenly over a video."""
-    return [
-        partial(first_two, glimpse) for glimpse in reader.glimpses(how_many(reader.num_frames or 0))
-    ]
-
-
-def first_two(reader: VideoReader) -> "list[np.ndarray]":
-    """Read two frames; fewer if the video ends or is damaged."""
-    with closing(iter(reader)) as frames:
-        try:
-            return [frame.image for frame in islice(frames, 2)]
-        except ImageError:
-            return []
-
-
-def looks_at_frames(frames: Sequence[Path]) -> list[Look]:
-    """Return pairs spread evenly over the frames of a folder; some may be unusable."""
-    pairs = list(pairwise(frames))
-    count = min(how_many(len(frames)), len(pairs))
-    bounds = [*spread(len(pairs), count), len(pairs)]
-    return [partial(first_usable, pairs[begin:end]) for begin, end in pairwise(bounds)]
-
-
-def first_usable(pairs: Sequence[tuple[Path, Path]]) -> "Sequence[np.ndarray]":
-    """Read the first pair that is readable and whose frames have one size."""
-    from gmaflow.inference import load_image
-
-    for first, second in pairs:
-        try:
-            images = load_image(first), load_image(second)
-        except ImageError:
-            continue
-        if images[0].shape == images[1].shape:
-            return images
-    return []
-
-
-def how_many(num_frames: int) -> int:
-    """Return how many pairs to sample."""
-    return max(FEWEST_PAIRS, min(num_frames // 8, MOST_PAIRS))
-
-
-def spread(total: int, count: int) -> list[int]:
-    """Return `count` indices below `total`, spread evenly from the first on."""
+def stretch_starts(total: int, count: int) -> list[int]:
+    """Return where `count` equal stretches of `total` items begin."""
     return [total * number // count for number in range(count)]

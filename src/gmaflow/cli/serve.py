@@ -8,13 +8,14 @@ import tyro
 
 from gmaflow.cli.options import parse
 from gmaflow.errors import FlowError
+from gmaflow.runtime.options import DeviceOptions
 from gmaflow.serving import MIB, Limits, work_pixels_of
 
 DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeOptions:
+class ServeOptions(DeviceOptions):
     """Serve optical flow over HTTP, with a web page.
 
     Open the printed URL in a browser; /docs describes the API. By default the server is reachable
@@ -36,17 +37,10 @@ class ServeOptions:
     weights: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="FILE")
     ] = ()
-    """Weights to offer in addition to the shipped ones; the first is the default."""
+    """Weights to offer in addition to the shipped ones, as files or folders of training runs; the
+    first is the default."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The default model; with --weights, the model that the files hold."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
-    precision: str = "auto"
-    """auto, fp32, fp16 or bf16."""
-    backend: str = "auto"
-    """auto, fast, or reference (plain PyTorch)."""
-    max_memory: Annotated[str | None, tyro.conf.arg(metavar="1.5GB")] = None
-    """Memory for one pair; larger images are computed in tiles. Default: free memory."""
     allow_name: Annotated[
         tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")
     ] = ()

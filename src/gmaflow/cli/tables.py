@@ -93,15 +93,13 @@ def main(args: list[str]) -> None:
 
 def open_runs(options: TablesOptions) -> "list[Run]":
     from gmaflow.evaluation.paper_tables import Run
-    from gmaflow.training.run_folder import RunFolder
     from gmaflow.weights import find_checkpoint
 
     names, models = unique_names(options.runs), models_of(options.models, options.runs)
-    runs = []
-    for name, place, model in zip(names, options.runs, models, strict=True):
-        file = RunFolder(Path(place)).find_weights() if Path(place).is_dir() else place
-        runs.append(Run(name=name, checkpoint=find_checkpoint(file, model=model)))
-    return runs
+    return [
+        Run(name=name, checkpoint=find_checkpoint(weights, model=model))
+        for name, weights, model in zip(names, options.runs, models, strict=True)
+    ]
 
 
 def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ from gmaflow.cli.outputs import (
     refuse_existing,
     refuse_inputs,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -161,9 +160,7 @@ def main(args: list[str]) -> None:
     """Run the verb."""
     options = parse(TrackOptions, args, verb="track")
     options.check()
-    report = run_and_report(run, options, sentence)
-    if report["problem"]:
-        sys.exit(NOT_WHOLE)
+    run_and_report(run, options, sentence)
 
 
 def run(options: TrackOptions) -> dict[str, object]:

@@ -1,9 +1,8 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ import tyro
 
 from gmaflow.cli.options import (
     CONTINUES_WITH_RESUME,
+    PART_IS_KEPT,
     Bound,
     Estimator,
     EstimatorOptions,
@@ -27,37 +27,39 @@ from gmaflow.cli.options import (
     parse,
     parse_fps,
     parse_time,
-    progress_bar,
     run_and_report,
 )
 from gmaflow.cli.outputs import (
     FileFormat,
+    Part,
     backward_ending,
-    choose_scale,
     ending_of,
     full_scale,
     holds_numbers,
     how_estimated,
-    is_about_second,
     is_folder,
-    looks_at_video,
     refuse_existing,
     refuse_inputs,
 )
-from gmaflow.cli.result_folder import (
+from gmaflow.cli.pipeline import (
     RECORD,
-    ResultFolder,
+    ClipFile,
+    FrameNames,
+    Output,
+    Pair,
+    PairFolder,
+    choose_scale,
     endings_before,
+    estimate_frames,
     make_settings,
     record_of,
     warn_about_breaks,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, say
 from gmaflow.io import (
     CLIP_SUFFIXES,
     USUAL_BOUND,
     VIDEO_OUTPUTS,
-    ClipWriter,
     MaskReader,
     Sound,
     VideoReader,
@@ -68,20 +70,17 @@ from gmaflow.io import (
     is_clip,
     list_images,
     name_file,
-    read_ahead,
     stem_in,
-    write_behind,
     write_image,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from gmaflow.inference import Flow, FlowEstimator, VideoStep
-    from gmaflow.io import TimedFrame
+    from gmaflow.inference import FlowEstimator, VideoStep
 
-Draw: TypeAlias = "Callable[[VideoStep], np.ndarray]"
-Output: TypeAlias = "VideoFile | ClipFile | FrameFolder"
+Draw: TypeAlias = "Callable[..., np.ndarray]"
+"""Draws a pair, given its `max_length`."""
 Show = Literal["flow", "side-by-side", "arrows", "occlusion", "residual", "moving"]
 
 SILENT = (".gif",)
@@ -184,10 +183,13 @@ class VideoOptions(Reporting):
         return self.backward or self.show == "occlusion" or self.fits_camera
 
     @property
-    def endings(self) -> tuple[str, ...]:
-        """How the names of a folder's files end, the flow last."""
+    def endings(self) -> dict[Part, str]:
+        """The files of a frame in a folder, and how their names end."""
         ending = ending_of(self.format)
-        return (backward_ending(ending), ending) if self.backward else (ending,)
+        if not holds_numbers(self.format):
+            return {Part.PICTURE: ending}
+        backward = {Part.BACKWARD: backward_ending(ending)} if self.backward else {}
+        return {**backward, Part.FLOW: ending}
 
     @property
     def file_settings(self) -> dict[str, object]:
@@ -219,28 +221,13 @@ class VideoOptions(Reporting):
             )
 
 
-@dataclass
-class Tally:
-    """What was done so far."""
-
-    frames: int = 0
-    already_there: int = 0
-    """How many of the frames an earlier run finished."""
-    cuts: list[float] = field(default_factory=list)
-    interrupted: bool = False
-
-
 def main(args: list[str]) -> None:
     # The earlier name of --max-length.
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
-    report = run_and_report(run, options, sentence)
-    if report["interrupted"]:
-        kept = CONTINUES_WITH_RESUME if options.into_folder else "the finished part is kept"
-        raise KeyboardInterrupt(kept)
-    if report["problem"]:
-        sys.exit(NOT_WHOLE)
+    kept = CONTINUES_WITH_RESUME if options.into_folder else PART_IS_KEPT
+    run_and_report(run, options, sentence, kept=kept)
 
 
 def run(options: VideoOptions) -> Report:
@@ -251,12 +238,34 @@ def run(options: VideoOptions) -> Report:
     reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
+    draw = partial(draw_step, show=options.show, legend=options.legend, masks=masks)
     # Before anything is estimated: a place that cannot be written to is reported at once.
-    with open_output(options, reader, sound=silence is None) as video:
+    with open_output(options, reader, draw, sound=silence is None) as file:
         estimator = options.estimator.make()
-        output = video or FrameFolder(options, estimator)
-        output.scale = find_scale(estimator, reader, output, options)
-        tally = work_through(estimator, reader, output, options, masks)
+        output = file or open_folder(options, estimator, draw)
+        if output.scale is None and options.draws_colours:
+            output.scale = options.max_length or choose_scale(
+                estimator,
+                reader,
+                cut_threshold=options.footage.threshold,
+                residual=options.fits_camera,
+                quiet=options.quiet,
+            )
+        tally = estimate_frames(
+            estimator,
+            reader,
+            output,
+            quiet=options.quiet,
+            backward=options.both_ways,
+            warm_start=options.warm_start,
+            cut_threshold=options.footage.threshold,
+        )
+        if not tally.finished:
+            more = " (take more with --start, --end or --every)"
+            hint = more if options.footage.takes_a_part else ""
+            raise ImageError(
+                reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
+            )
     if reader.problem:
         say(f"gmaflow: {reader.problem}; the readable part was used")
     return {
@@ -264,7 +273,7 @@ def run(options: VideoOptions) -> Report:
         "input": str(options.input),
         "output": str(options.output),
         "show": "flow" if options.writes_numbers else options.show,
-        "frames": tally.frames,
+        "frames": tally.finished,
         "already_there": tally.already_there,
         "cuts": tally.cuts,
         "max_length": output.scale,
@@ -273,98 +282,6 @@ def run(options: VideoOptions) -> Report:
         "problem": reader.problem,
         "interrupted": tally.interrupted,
     }
-
-
-def find_scale(
-    estimator: "FlowEstimator",
-    reader: VideoReader,
-    output: Output,
-    options: VideoOptions,
-) -> float | None:
-    """Return the length at full colour: as given, as kept, or chosen; None if not needed."""
-    if not options.draws_colours:
-        return None
-    scale = options.max_length or output.scale
-    if scale is not None:
-        return scale
-    looks = looks_at_video(reader)
-    return choose_scale(
-        estimator,
-        looks,
-        cut_threshold=options.footage.threshold,
-        residual=options.fits_camera,
-        quiet=options.quiet,
-    )
-
-
-def work_through(
-    estimator: "FlowEstimator",
-    reader: VideoReader,
-    output: Output,
-    options: VideoOptions,
-    masks: MaskReader | None,
-) -> Tally:
-    """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest."""
-    from gmaflow.inference import estimate_video
-
-    tally = Tally()
-    total = None if reader.num_frames is None else reader.num_frames - 1
-
-    draw = partial(
-        draw_step,
-        show=options.show,
-        max_length=output.scale or 1.0,
-        legend=options.legend,
-        masks=masks,
-        scale=options.scale,
-    )
-
-    def finish(step: "VideoStep") -> None:
-        output.write(step, draw)
-        tally.frames += 1
-        if step.cut:
-            tally.cuts.append(round(float(step.time + step.seconds), 3))
-
-    try:
-        with (
-            progress_bar("frames", quiet=options.quiet) as show_progress,
-            write_behind() as later,
-            closing(read_ahead(reader.passing_over(inner_frames(output.done)))) as frames,
-        ):
-
-            def counted_frames() -> "Iterator[TimedFrame]":
-                for number, frame in enumerate(frames):
-                    show_progress(number, total)
-                    tally.already_there += number - 1 in output.done
-                    if frame is not None:  # not passed over
-                        yield frame
-
-            for step in estimate_video(
-                estimator,
-                counted_frames(),
-                backward=options.both_ways,
-                warm_start=options.warm_start,
-                cut_threshold=options.footage.threshold,
-                done=output.done,
-            ):
-                later(partial(finish, step))
-    except KeyboardInterrupt:
-        if not tally.frames + tally.already_there:
-            raise
-        tally.interrupted = True
-    tally.frames += tally.already_there
-    if not tally.frames:
-        hint = " (take more with --start, --end or --every)" if options.footage.takes_a_part else ""
-        raise ImageError(
-            reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
-        )
-    return tally
-
-
-def inner_frames(done: Iterable[int]) -> set[int]:
-    """Return the frames that only finished steps need."""
-    finished = set(done)
-    return {number for number in finished if number == 0 or number - 1 in finished}
 
 
 def sentence(report: Report) -> str:
@@ -426,16 +343,16 @@ def check_output_folder(options: VideoOptions) -> None:
     if not (resumes or options.overwrite) and output.is_dir() and any(output.iterdir()):
         raise OutputError(f"{output} is not empty; add --overwrite to write into it")
     if options.overwrite:
-        refuse_foreign_files(output, options.endings)
+        refuse_foreign_files(output, options.endings.values())
 
 
-def refuse_foreign_files(folder: Path, endings: Sequence[str]) -> None:
+def refuse_foreign_files(folder: Path, endings: Iterable[str]) -> None:
     """Refuse to replace numbered files that gmaflow did not write, such as frames of a video."""
     before = endings_before(folder, "video")
     for ending in (ending for ending in endings if ending not in before):
         for path in sorted(folder.glob("*")):
             stem = stem_in(path.name, ending)
-            if stem is not None and step_of(stem, ending) is not None:
+            if stem is not None and FrameNames().pair_of(stem, ending) is not None:
                 raise OutputError(
                     f"{folder} holds {path.name}, which gmaflow video did not write according to "
                     f"{RECORD}; remove such files, or choose another folder"
@@ -455,7 +372,7 @@ def why_silent(options: VideoOptions) -> str | None:
 
 @contextmanager
 def open_output(
-    options: VideoOptions, reader: VideoReader, *, sound: bool
+    options: VideoOptions, reader: VideoReader, draw: Draw, *, sound: bool
 ) -> Iterator["VideoFile | ClipFile | None"]:
     """Give a file to write to, which appears when the block ends well; None for a folder."""
     if options.into_folder:
@@ -476,96 +393,56 @@ def open_output(
                 sound=track,
             )
         )
-        yield VideoFile(video, reader.start)
+        yield VideoFile(video, reader.start, draw)
 
 
-class VideoFile:
-    """A video that gets a frame for each step."""
+class VideoFile(Output):
+    """A video that gets a frame for each pair; it cannot be resumed."""
 
-    def __init__(self, video: VideoWriter, start: Fraction) -> None:
+    def __init__(self, video: VideoWriter, start: Fraction, draw: Draw) -> None:
         """Write to an open video that plays from `start` on."""
-        self.done: dict[int, Flow | None] = {}
-        """Empty: a video cannot be resumed."""
-        self.scale: float | None = None
-        """The length at full colour."""
+        super().__init__()
         self._video = video
         self._start = start
+        self._draw = draw
 
-    def write(self, step: "VideoStep", draw: Draw) -> None:
+    def write(self, pair: Pair) -> None:
         # The first frame may come a little after the start, and is shown from the start on.
-        begin = step.time if step.number else self._start
-        seconds = step.time + step.seconds - begin
-        self._video.write(draw(step), time=begin - self._start, seconds=seconds)
+        begin = pair.time if pair.number else self._start
+        seconds = pair.time + pair.seconds - begin
+        picture = self._draw(pair, max_length=self.scale or 1.0)
+        self._video.write(picture, time=begin - self._start, seconds=seconds)
 
 
-class ClipFile:
-    """A clip that gets the flow of each step."""
+def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -> PairFolder:
+    how = make_settings(
+        estimator,
+        verb="video",
+        source=options.input,
+        endings=options.endings.values(),
+        warm_start=options.warm_start,
+        **options.file_settings,
+    )
 
-    def __init__(self, clip: ClipWriter) -> None:
-        self.done: dict[int, Flow | None] = {}
-        """Empty: a clip cannot be resumed."""
-        self.scale: float | None = None
-        self._clip = clip
+    def write_files(pair: Pair, paths: Mapping[Part, Path], scale: float | None) -> None:
+        for part, path in paths.items():
+            if part is Part.PICTURE:
+                write_image(path, draw(pair, max_length=scale or 1.0))
+            elif part is Part.BACKWARD and pair.both is not None:
+                pair.both.backward.save(path, bound=options.bound)
+            elif pair.flow is not None:
+                pair.flow.save(path, bound=options.bound)
 
-    def write(self, step: "VideoStep", draw: Draw) -> None:
-        """Write the flow of a step, if it has any."""
-        del draw
-        if step.flow is not None:
-            self._clip.add(step.number, step.flow.array)
-
-
-class FrameFolder(ResultFolder):
-    """A folder that gets a numbered file for each step."""
-
-    def __init__(self, options: VideoOptions, estimator: "FlowEstimator") -> None:
-        how = make_settings(
-            estimator,
-            verb="video",
-            source=options.input,
-            endings=options.endings,
-            warm_start=options.warm_start,
-            **options.file_settings,
-        )
-        super().__init__(
-            options.output,
-            how,
-            source=options.input,
-            pair_of=step_of,
-            resume=options.resume,
-            scale=options.max_length if options.draws_colours else None,
-        )
-        self.done = {int(name): self.flows.get(name) for name in self.finished}
-        """Steps that are finished, with their flow if it is known."""
-        self._numbers = holds_numbers(options.format)
-        self._bound = options.bound
-
-    def write(self, step: "VideoStep", draw: Draw) -> None:
-        """Write the flow or the picture of a step; without flow there is no flow file."""
-        if self._numbers and step.flow is None:
-            return
-        name = f"{step.number:06d}"
-        self.add(name, step.flow, lambda: self._write_file(name, step, draw))
-
-    def _write_file(self, name: str, step: "VideoStep", draw: Draw) -> None:
-        *extra, ending = self.endings
-        if not self._numbers or step.flow is None:
-            write_image(self.folder / f"{name}{ending}", draw(step))
-            return
-        if extra and step.both is not None:
-            backward = self.folder / name_file(f"{step.number + 1:06d}", extra[0])
-            step.both.backward.save(backward, bound=self._bound)
-        step.flow.save(self.folder / name_file(name, ending), bound=self._bound)
-
-
-def step_of(stem: str, ending: str) -> str | None:
-    """Return the step that a numbered file belongs to, or None for any other file.
-
-    Backward flow has the number of the frame that it starts from, which is the next one.
-    """
-    if not (stem.isascii() and stem.isdecimal() and f"{int(stem):06d}" == stem):
-        return None
-    number = int(stem) - is_about_second(ending)
-    return f"{number:06d}" if number >= 0 else None
+    return PairFolder(
+        options.output,
+        how,
+        source=options.input,
+        endings=options.endings,
+        names=FrameNames(),
+        write_files=write_files,
+        resume=options.resume,
+        scale=options.max_length if options.draws_colours else None,
+    )
 
 
 # --- Pictures -------------------------------------------------------------------------------------
@@ -578,7 +455,6 @@ def draw_step(
     max_length: float,
     legend: bool = False,
     masks: MaskReader | None = None,
-    scale: float = 1.0,
 ) -> "np.ndarray":
     """Draw a frame and its motion; before a cut, only the frame, and black instead of flow."""
     import numpy as np
@@ -604,9 +480,5 @@ def draw_step(
     if camera is not None:
         return viz.moving_overlay(image, camera.moving)
     if both is not None:
-        if scale < 1:
-            from gmaflow.inference.visibility import combine
-
-            both = combine(both.forward, both.backward, scale=scale)
         return viz.occlusion_overlay(image, both.occluded_in, both.occluded_out)
     return image

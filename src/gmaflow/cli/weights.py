@@ -28,7 +28,8 @@ class ShowOptions:
     """
 
     file: Annotated[Path, tyro.conf.Positional]
-    """A .safetensors file, a published .pth, or the name of shipped weights."""
+    """A .safetensors file, a published .pth, the folder of a training run, or the name of shipped
+    weights."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The model of a published GMA file: gma, gma-p or gma-p-only."""
     json: Json = False
@@ -44,7 +45,7 @@ class ConvertOptions:
     """
 
     source: Annotated[Path, tyro.conf.Positional]
-    """The file to read, or the name of shipped weights."""
+    """The file to read, the folder of a training run, or the name of shipped weights."""
     target: Annotated[Path, tyro.conf.Positional]
     """The file to write: .safetensors or .pth."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None

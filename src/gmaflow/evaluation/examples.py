@@ -1,8 +1,9 @@
 """The pairs that are evaluated: files with ground truth, or rendered scenes."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -58,7 +59,7 @@ class RenderedScenes:
         self.textures, self.device = textures, device
         # Textures are identified by name and size, so the folder may move.
         pictures = [] if textures is None else self._held_out(textures)
-        self.identity = [preset, seed, size, *((p.name, p.stat().st_size) for p in pictures)]
+        self._settings = [preset, seed, size, *((p.name, p.stat().st_size) for p in pictures)]
         self._renderer: SceneRenderer | None = None
         self._first = 0
         self._block: list[PairArrays] = []
@@ -73,7 +74,23 @@ class RenderedScenes:
             )
         return found
 
-    def load(self, number: int) -> PairArrays:
+    def load(self, number: int, *, final: bool) -> FlowSample:
+        """Render a pair of the pass final or clean."""
+        pair = self._render(number)
+        return FlowSample(
+            image1=pair.final1 if final else pair.clean1,
+            image2=pair.final2 if final else pair.clean2,
+            flow=pair.flow,
+            valid=pair.valid,
+            occluded_in=pair.occluded_in,
+            occluded_out=pair.occluded_out,
+        )
+
+    def identify(self, number: int, *, final: bool) -> str:
+        """Return a text that changes with the settings and the version of the renderer."""
+        return json.dumps([SCENES, __version__, *self._settings, number, final])
+
+    def _render(self, number: int) -> PairArrays:
         """Render a pair, or return it from the latest block of pairs."""
         renderer = self._renderer = self._renderer or self._open()
         # Blocks of one size, since a GPU records its work for each size.
@@ -95,30 +112,6 @@ class RenderedScenes:
         return SceneRenderer(self.preset, self.size, self.seed + HELD_OUT_SEEDS, bank, device)
 
 
-@dataclass(frozen=True)
-class RenderedPair:
-    """A pair that is rendered when it is loaded; `FlowPair` is its counterpart for files."""
-
-    scenes: RenderedScenes
-    number: int
-    final: bool
-
-    def load(self) -> FlowSample:
-        pair = self.scenes.load(self.number)
-        return FlowSample(
-            image1=pair.final1 if self.final else pair.clean1,
-            image2=pair.final2 if self.final else pair.clean2,
-            flow=pair.flow,
-            valid=pair.valid,
-            occluded_in=pair.occluded_in,
-            occluded_out=pair.occluded_out,
-        )
-
-    def identity(self) -> str:
-        """Return a text that changes with the settings and the version of the renderer."""
-        return json.dumps([SCENES, __version__, *self.scenes.identity, self.number, self.final])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Example:
     """One pair to evaluate: a frame of a scene."""
@@ -127,7 +120,11 @@ class Example:
     """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
-    source: FlowPair | RenderedPair
+    read: Callable[[], FlowSample]
+    """Reads or renders the pair."""
+    identify: Callable[[], str]
+    """Returns a text that changes when the pair changes: files are identified by path, size and
+    modification time, rendered pairs by their settings and the version of the renderer."""
     follows: bool = False
     """Whether its first frame is the previous example's second, so that it can start warm."""
     masks: MaskReader | None = None
@@ -143,20 +140,15 @@ class Example:
 
     def load(self) -> FlowSample:
         """Read or render the pair; its ground truth is not valid where it is ignored."""
-        sample = self.source.load()
+        sample = self.read()
         if self.masks is None or sample.valid is None:
             return sample
         mask = self.masks.mask(self.mask_number, sample.valid.shape)
         return replace(sample, valid=sample.valid & ~mask)
 
     def identity(self) -> str:
-        """Return a text that changes when the pair or its mask changes.
-
-        Files are identified by path, size and modification time, rendered pairs by their settings
-        and the version of the renderer.
-        """
-        source = self.source
-        pair = identify_files(source.files) if isinstance(source, FlowPair) else source.identity()
+        """Return a text that changes when the pair or its mask changes."""
+        pair = self.identify()
         if self.masks is None:
             return pair
         return json.dumps([pair, identify_masks(self.masks), self.mask_number])
@@ -303,7 +295,8 @@ def render_examples(
             group=pass_name,
             scene=preset,
             frame=str(number),
-            source=RenderedPair(scenes, number, pass_name == "final"),
+            read=partial(scenes.load, number, final=pass_name == "final"),
+            identify=partial(scenes.identify, number, final=pass_name == "final"),
         )
         for pass_name in passes or SCENE_PASSES[:1]
         for number in range(count)
@@ -325,7 +318,8 @@ def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
                 group=group,
                 scene=scene,
                 frame=pair.frame,
-                source=pair,
+                read=pair.load,
+                identify=partial(identify_files, pair.files),
                 follows=previous is not None and pair.follows(previous),
             )
         )

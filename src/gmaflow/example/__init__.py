@@ -18,7 +18,7 @@ IN_FRAME, OUT_OF_FRAME = 127, 255
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class ExamplePair:
     """Two frames, their true flow and occlusion."""
 
     image1: UInt8[np.ndarray, "h w 3"]
@@ -29,10 +29,10 @@ class Example:
     occluded_out: Bool[np.ndarray, "h w"]
 
 
-def load_example() -> Example:
+def load_example() -> ExamplePair:
     """Return the built-in pair."""
     occlusion = read_image(FOLDER / "occlusion.png")[..., 0]
-    return Example(
+    return ExamplePair(
         read_image(FOLDER / "frame1.png"),
         read_image(FOLDER / "frame2.png"),
         read_flow(FOLDER / "flow.png"),

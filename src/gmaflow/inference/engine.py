@@ -223,6 +223,7 @@ class Engine:
 
         A GPU works while the caller does something else: only that call waits for it.
         """
+        check_watch(watch)
         try:
             plan, found = self._launch(pairs, padding, start, watch)
         except FlowError:
@@ -362,6 +363,12 @@ MOST_ITERS = 1_000_000
 
 Iterations: TypeAlias = int | Literal["auto"]
 """A number of refinements, or as many as it takes until the flow has settled."""
+
+
+def check_watch(watch: object) -> None:
+    """Refuse a watcher that cannot be called."""
+    if watch is not None and not callable(watch):
+        raise FlowError(f"watch is {type(watch).__name__}; give a function of one argument")
 
 
 def check_iters(iters: Iterations) -> tuple[int, float | None]:

@@ -23,21 +23,22 @@ from gmaflow.inference.engine import (
     Refinement,
     Watcher,
     check_iters,
+    check_watch,
     make_runner,
 )
 from gmaflow.inference.fast import RecordedNetwork
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import (
-    Footage,
     Frame,
     FrameLike,
+    Frames,
     ImageArray,
     ImageLike,
     Padding,
     PaddingKind,
     as_padding_kind,
-    check_batches,
     check_pair,
+    check_pairs,
     check_values,
     each_image,
     load_image,
@@ -49,6 +50,7 @@ from gmaflow.inference.tracking import Ignored, track
 from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import check_start, start_from
+from gmaflow.io.images import check_positive
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import (
     Precision,
@@ -146,6 +148,8 @@ class FlowEstimator:
             raise FlowError(
                 "use plan or max_memory, not both: a plan ignores how much memory there is"
             )
+        if plan is not None and not isinstance(plan, MemoryPlan):
+            raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
         self.device = pick_device(device)
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
@@ -312,14 +316,17 @@ class FlowEstimator:
         *,
         previous: Flow | None = None,
         watch: Watcher | None = None,
+        scale: float = 1.0,
     ) -> BidirectionalFlow:
         """Estimate flow both ways, and from it occlusion and confidence for the first frame.
 
         A warm start (see `__call__`) is for the forward direction; backward begins at zero. A
-        watcher sees the forward flow.
+        watcher sees the forward flow. If the images were made smaller, `scale` says by how much,
+        such as 0.5; occlusion then covers about the same share of them as at full size.
         """
+        check_positive("scale", scale)
         both = self._pair(image1, image2, previous, watch, both_ways=True)
-        seen = check_visibility(both.flow[:1], both.flow[1:])
+        seen = check_visibility(both.flow[:1], both.flow[1:], scale=scale)
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
 
@@ -337,6 +344,7 @@ class FlowEstimator:
         once, without a flow, after the last.
         """
         through = isinstance(self._engine.runner, RecordedNetwork)
+        check_watch(watch)
         within = None if through else watch
         found = self._pair(first, second, None, within, both_ways=both_ways)
         if through and watch is not None:
@@ -346,7 +354,7 @@ class FlowEstimator:
 
     def track(
         self,
-        frames: Footage,
+        frames: Frames,
         points: ArrayLike | None = None,
         *,
         reference: int = 0,
@@ -385,7 +393,7 @@ class FlowEstimator:
             watch=watch,
         )
 
-    def sequence(self, frames: Footage, *, warm_start: bool = False) -> Iterator[Flow]:
+    def sequence(self, frames: Frames, *, warm_start: bool = False) -> Iterator[Flow]:
         """Estimate the flow between consecutive frames; each of them is encoded once.
 
         Args:
@@ -399,7 +407,7 @@ class FlowEstimator:
             assert pair.flow is not None  # there are neither cuts nor errors
             yield pair.flow
 
-    def sequence_on_device(self, frames: Footage) -> Iterator[BatchEstimate]:
+    def sequence_on_device(self, frames: Frames) -> Iterator[BatchEstimate]:
         """Estimate the flow between consecutive frames, and leave it on the device as tensors.
 
         The next frame is loaded and encoded while a GPU estimates a pair.
@@ -484,7 +492,7 @@ class FlowEstimator:
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
         with torch.inference_mode():
-            check_batches(image1, image2)
+            check_pairs(image1, image2)
             if not self._engine.checks_late:
                 check_values(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])

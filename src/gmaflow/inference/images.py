@@ -20,6 +20,7 @@ from gmaflow.errors import ImageError, check_known
 from gmaflow.io import image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
+from gmaflow.model.network import check_batches
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -30,7 +31,7 @@ ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
 ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
 
-Footage: TypeAlias = "Iterable[ImageLike] | str | Path"
+Frames: TypeAlias = "Iterable[ImageLike] | str | Path"
 """Consecutive images, or the folder that holds them."""
 
 PaddingKind = Literal["sintel", "kitti"]
@@ -142,33 +143,15 @@ def to_tensors(
     return images.to(device).permute(0, 3, 1, 2).float().div_(255)
 
 
-def check_batch(images: Tensor) -> None:
-    """Refuse what is not a batch of float images."""
-    if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
-        what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
-        raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
-    if not images.is_floating_point():
-        raise ImageError(f"a batch of images is float in 0..1, not {images.dtype}: divide by 255")
-
-
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
-    check_batches(image1, image2)
+    check_pairs(image1, image2)
     check_values(image1, image2)
 
 
-def check_batches(image1: Tensor, image2: Tensor) -> None:
+def check_pairs(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images by their shapes and types."""
-    check_batch(image1)
-    check_batch(image2)
-    if image1.shape != image2.shape:
-        raise ImageError(
-            f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
-        )
-    if image1.device != image2.device:
-        raise ImageError(
-            f"the two batches are on {image1.device} and {image2.device}; put both on one device"
-        )
+    check_batches(image1, image2)
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
     if len(image1) == 0:
@@ -197,7 +180,7 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
     check_same_size({"the first image": first, "the second": second}, error=ImageError)
 
 
-def each_image(frames: Footage) -> Iterator[ImageLike]:
+def each_image(frames: Frames) -> Iterator[ImageLike]:
     """Return the images of a sequence one by one; those of a folder in natural order."""
     if isinstance(frames, Iterable) and not isinstance(frames, str):
         yield from frames
@@ -246,14 +229,13 @@ class Padding:
 
     def pad(self, images: Float[Tensor, "b c H W"]) -> Float[Tensor, "b c _ _"]:
         """Repeat the border outwards; images that fit are returned as they are."""
-        if not isinstance(images, Tensor) or images.ndim not in (3, 4):
-            what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
-            raise ImageError(f"the images are {what}; use a tensor [b, channels, height, width]")
+        _check_padded(images)
         sides = (self.left, self.right, self.top, self.bottom)
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
         """Undo `pad`; what was not padded is returned as it is."""
+        _check_padded(padded)
         if not any((self.left, self.right, self.top, self.bottom)):
             return padded
         height, width = self.size_before(*padded.shape[-2:])
@@ -262,6 +244,12 @@ class Padding:
     def size_before(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width of an image that has this size after padding."""
         return height - self.top - self.bottom, width - self.left - self.right
+
+
+def _check_padded(images: object) -> None:
+    if not isinstance(images, Tensor) or images.ndim not in (3, 4):
+        what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+        raise ImageError(f"the images are {what}; use a tensor [b, channels, height, width]")
 
 
 def as_padding_kind(text: str) -> PaddingKind:

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from gmaflow.errors import ImageError
+from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference.flow import BidirectionalFlow, Flow
 from gmaflow.inference.images import Frame, FrameLike
 from gmaflow.io import TimedFrame
@@ -40,6 +41,10 @@ class SequenceFrame:
 
     number: int
     image: FrameOrError
+    name: str = ""
+    """What it is called in messages."""
+    scale: float = 1.0
+    """By how much it was made smaller."""
 
 
 FrameT = TypeVar("FrameT", SequenceFrame, TimedFrame)
@@ -62,24 +67,29 @@ class PairEstimate(Generic[FrameT]):
     error: ImageError | None = None
     """Why the pair cannot be used."""
 
+    @property
+    def number(self) -> int:
+        """The number of the first frame, from 0."""
+        return self.first.number
 
-@dataclass(frozen=True, eq=False)
-class VideoStep:
-    """A frame of a video, and its motion to the next frame."""
+    @property
+    def image(self: "PairEstimate[TimedFrame]") -> UInt8[np.ndarray, "h w 3"]:
+        """The first frame."""
+        return self.first.image
 
-    number: int
-    """The number of the frame, from 0."""
-    image: UInt8[np.ndarray, "h w 3"]
-    time: Fraction
-    """When it appears, in seconds."""
-    seconds: Fraction
-    """How long it is shown."""
-    flow: Flow | None
-    """Flow to the next frame; None before a cut."""
-    both: BidirectionalFlow | None = None
-    """Flow in both directions, if it was asked for."""
-    cut: bool = False
-    """Whether the next frame belongs to another shot."""
+    @property
+    def time(self: "PairEstimate[TimedFrame]") -> Fraction:
+        """When the first frame appears, in seconds."""
+        return self.first.time
+
+    @property
+    def seconds(self: "PairEstimate[TimedFrame]") -> Fraction:
+        """How long the first frame is shown."""
+        return self.second.time - self.first.time
+
+
+VideoStep = PairEstimate[TimedFrame]
+"""A frame of a video, and its motion to the next frame."""
 
 
 def estimate_pairs(
@@ -107,6 +117,7 @@ def estimate_pairs(
             out; with their flow, if known, a warm start continues as if never interrupted.
         skip_unusable: Give pairs whose images cannot be used with an `error` instead of raising it.
     """
+    check_cut_threshold(cut_threshold)
     done = done or {}
     last: FrameT | None = None
     encoded: Frame | None = None
@@ -124,7 +135,9 @@ def estimate_pairs(
                     now = _encode(estimator, second)
                     maps = estimator.attention(encoded, points) if points else None
                     if backward:
-                        both = estimator.bidirectional(encoded, now, previous=start)
+                        both = estimator.bidirectional(
+                            encoded, now, previous=start, scale=last.scale
+                        )
                     flow = both.forward if both else estimator(encoded, now, previous=start)
             except ImageError as err:
                 if not skip_unusable:
@@ -197,21 +210,22 @@ def estimate_video(
     """Estimate the flow of a video: a step for each frame but the last.
 
     `frames` are of one size, as from a `VideoReader`; some may be missing. The options are those of
-    `estimate_pairs`.
+    `estimate_pairs`, which does not look for cuts by default.
     """
-    for pair in estimate_pairs(
+    return estimate_pairs(
         estimator,
         frames,
         backward=backward,
         warm_start=warm_start,
         cut_threshold=cut_threshold,
         done=done,
-    ):
-        frame = pair.first
-        seconds = pair.second.time - frame.time
-        yield VideoStep(
-            frame.number, frame.image, frame.time, seconds, pair.flow, pair.both, pair.cut
-        )
+    )
+
+
+def check_cut_threshold(threshold: object) -> None:
+    """Refuse a threshold that is neither a number nor None."""
+    if threshold is not None and not (isinstance(threshold, Real) and not math.isnan(threshold)):
+        raise FlowError(f"cut_threshold is {threshold!r}; use a number such as 0.4, or None")
 
 
 def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w 3"]) -> float:

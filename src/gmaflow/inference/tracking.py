@@ -16,6 +16,7 @@ Legend: k points, H W rows and columns.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,14 +31,14 @@ from gmaflow.errors import FlowError, ImageError, counted
 from gmaflow.geometry import outside_frame, sample
 from gmaflow.inference.engine import Watcher
 from gmaflow.inference.images import (
-    Footage,
     Frame,
+    Frames,
     ImageArray,
     ImageLike,
     each_image,
     load_image,
 )
-from gmaflow.inference.sequence import cut_score
+from gmaflow.inference.sequence import check_cut_threshold, cut_score
 from gmaflow.inference.tracks import TrackedFrame, grid_points
 from gmaflow.io.images import check_same_size
 
@@ -285,7 +286,7 @@ def _sample(values: Float[Tensor, "1 c H W"], points: Float[Tensor, "k 2"]) -> F
 
 def track(
     estimator: "FlowEstimator",
-    frames: Footage,
+    frames: Frames,
     points: ArrayLike | None = None,
     *,
     reference: int,
@@ -294,8 +295,9 @@ def track(
     watch: Watcher | None = None,
 ) -> Iterator[TrackedFrame]:
     """Track points of one frame through a shot; see `FlowEstimator.track`."""
-    if reference < 0:
-        raise FlowError(f"there is no frame {reference}; frames count from 0")
+    if not isinstance(reference, Integral) or reference < 0:
+        raise FlowError(f"there is no frame {reference!r}; frames count from 0")
+    check_cut_threshold(cut_threshold)
     images = each_image(frames)
     with TemporaryDirectory(prefix="gmaflow-") as folder:
         earlier: list[Callable[[], ImageLike]] = []
@@ -459,7 +461,7 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
     return np.load(mask) if isinstance(mask, Path) else mask
 
 
-def _keep(frames: Footage, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
+def _keep(frames: Frames, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
     """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
     if isinstance(frames, Sequence | np.ndarray) and not isinstance(frames, str):
         return partial(frames.__getitem__, number)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gmaflow.geometry import outside_frame, warp
 from gmaflow.inference.flow import BidirectionalFlow, Flow
+from gmaflow.io.images import check_positive
 from gmaflow.model import pixel_grid
 
 RELATIVE_TOLERANCE = 0.01
@@ -37,10 +38,11 @@ def check_visibility(
 ) -> Visibility:
     """Follow each pixel forward and back; a pixel that does not return is occluded.
 
-    With images that were scaled down by `scale`, errors of the flow cover a larger share of the
-    image, and 0.5 / scale square pixels are tolerated: hidden pixels are found about as reliably
-    as without, and their share stays nearer to that at full size.
+    Errors of the flow, above all along the edges of moving objects, are about equally many pixels
+    wide in a small image as in a large one, so they cover a larger share of it and would count as
+    occlusion. For images that were scaled down by `scale`, the tolerance is larger by 1 / scale.
     """
+    check_positive("scale", scale)
     height, width = forward.shape[-2:]
     target_x, target_y = (pixel_grid(forward) + forward).unbind(dim=1)
     # Measured from the corner of the first pixel, not from its centre as for ground truth: an
@@ -51,20 +53,18 @@ def check_visibility(
     back = warp(backward, forward)
     mismatch = (forward + back).square().sum(dim=1)
     lengths = forward.square().sum(dim=1) + back.square().sum(dim=1)
-    ratio = mismatch / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE / min(scale, 1.0))
+    ratio = mismatch * min(scale, 1.0) / (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
     confidence = torch.exp2(-ratio).masked_fill(out, 0)
     return Visibility((ratio > 1) & ~out, out, confidence)
 
 
-def combine(
-    forward: Flow, backward: Flow, seen: Visibility | None = None, *, scale: float = 1.0
-) -> BidirectionalFlow:
+def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
     """Combine flow both ways with occlusion and confidence: `seen`, if that is known already."""
     if seen is None:
         ahead, back = (
             torch.from_numpy(flow.array).permute(2, 0, 1)[None] for flow in (forward, backward)
         )
-        seen = check_visibility(ahead, back, scale=scale)
+        seen = check_visibility(ahead, back)
     occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in seen)
     return BidirectionalFlow(
         forward, replace(backward, backward=True), occluded_in, occluded_out, confidence

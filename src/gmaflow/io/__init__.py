@@ -14,7 +14,6 @@ from gmaflow.io.flow_files import (
     KITTI_ENDING,
     FlowArrays,
     ensure_can_encode,
-    files_of,
     is_picture,
     name_file,
     read_flow_arrays,
@@ -35,14 +34,20 @@ from gmaflow.io.images import (
 )
 from gmaflow.io.masks import MaskReader, read_mask
 from gmaflow.io.overlap import read_ahead, write_behind
-from gmaflow.io.paths import CLIP_SUFFIXES, atomic_write, ensure_can_fill, ensure_can_write, is_clip
+from gmaflow.io.paths import (
+    CLIP_SUFFIXES,
+    atomic_write,
+    ensure_can_fill,
+    ensure_can_write,
+    files_of,
+    is_clip,
+)
 from gmaflow.io.video_reader import (
     TimedFrame,
     VideoInfo,
     VideoReader,
     check_video_size,
     probe_video,
-    read_frames,
 )
 from gmaflow.io.video_writer import VIDEO_OUTPUTS, Sound, VideoWriter, has_sound
 from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound
@@ -87,7 +92,6 @@ __all__ = [
     "probe_video",
     "read_ahead",
     "read_flow_arrays",
-    "read_frames",
     "read_image",
     "read_mask",
     "scale_image",

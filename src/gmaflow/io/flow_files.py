@@ -8,7 +8,8 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -21,17 +22,17 @@ from jaxtyping import Bool, Float, Float16, Float32
 from gmaflow.errors import FlowFileError
 from gmaflow.io import exr
 from gmaflow.io.images import (
+    BROKEN,
     PICTURE_SUFFIXES,
     check_header_size,
-    check_length,
     check_ratio,
-    refusing_damage,
 )
 from gmaflow.io.paths import (
     XY_ENDING,
     PathLike,
     as_path,
     atomic_write,
+    files_of,
     is_xy,
     require_file,
     xy_paths,
@@ -165,11 +166,6 @@ def is_picture(path: PathLike) -> bool:
     return Path(name).suffix in PICTURE_SUFFIXES
 
 
-def files_of(path: PathLike) -> tuple[Path, ...]:
-    """Return the files that hold a flow: two for a pair of JPEGs, otherwise the path alone."""
-    return xy_paths(path) if is_xy(path) else (Path(path),)
-
-
 def ensure_can_encode(path: PathLike) -> None:
     """Check before the work whether a format can be written here."""
     _format_of(Path(path)).require()
@@ -187,6 +183,26 @@ def check_arrays(path: Path, array: np.ndarray, valid: np.ndarray | None) -> Non
             f"{path}: got a valid of {valid.dtype} and shape {valid.shape}; "
             f"expected bool of {array.shape[0]} x {array.shape[1]}"
         )
+
+
+def check_length(path: Path, claimed: int, actual: int) -> None:
+    """Refuse a flow file whose length is not what its header claims."""
+    if claimed != actual:
+        raise FlowFileError(
+            f"{path}: its header asks for {claimed} bytes of flow but it has {actual}; "
+            "the file is truncated or damaged"
+        )
+
+
+@contextmanager
+def refusing_damage(path: Path, suffix: str) -> Iterator[None]:
+    """Turn what a library raises on a damaged flow file into a `FlowFileError`."""
+    try:
+        yield
+    except FlowFileError:
+        raise
+    except (zipfile.BadZipFile, *BROKEN) as err:
+        raise FlowFileError(f"{path}: not a valid {suffix} file ({err})") from err
 
 
 # --- Middlebury's .flo: b"PIEH", width, height, then x and y of every pixel; little endian --------

@@ -89,7 +89,8 @@ def _list_files(
 ) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
-        raise error(f"{folder} is not a folder; give a folder of {what}")
+        wrong = "is not a folder" if folder.exists() else "does not exist"
+        raise error(f"{folder} {wrong}; give a folder of {what}")
     try:
         files = [path for path in folder.iterdir() if _is_visible(path, suffixes) or also(path)]
     except OSError as err:

@@ -18,8 +18,15 @@ import numpy as np
 from jaxtyping import Float16, Float32, Int64
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.flow_files import check_hdf5_end, import_h5py, plain_dataset, to_half
-from gmaflow.io.images import check_header_size, check_length, check_ratio, refusing_damage
+from gmaflow.io.flow_files import (
+    check_hdf5_end,
+    check_length,
+    import_h5py,
+    plain_dataset,
+    refusing_damage,
+    to_half,
+)
+from gmaflow.io.images import check_header_size, check_ratio
 
 SUFFIX = ".h5"
 _LEVEL = 1  # 4 takes half as long again for 2 % less

@@ -4,10 +4,8 @@ import logging
 import math
 import re
 import struct
-import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from io import SEEK_CUR, SEEK_END, BytesIO, IOBase
 from numbers import Real
 from pathlib import Path
@@ -437,26 +435,6 @@ def check_header_size(path: Path, height: int, width: int) -> None:
             f"{path}: its header gives a size of {height} x {width}; "
             "the file is damaged or not a flow file"
         )
-
-
-def check_length(path: Path, claimed: int, actual: int) -> None:
-    """Refuse a flow file whose length is not what its header claims."""
-    if claimed != actual:
-        raise FlowFileError(
-            f"{path}: its header asks for {claimed} bytes of flow but it has {actual}; "
-            "the file is truncated or damaged"
-        )
-
-
-@contextmanager
-def refusing_damage(path: Path, suffix: str) -> Iterator[None]:
-    """Turn what a library raises on a damaged flow file into a `FlowFileError`."""
-    try:
-        yield
-    except FlowFileError:
-        raise
-    except (zipfile.BadZipFile, *BROKEN) as err:
-        raise FlowFileError(f"{path}: not a valid {suffix} file ({err})") from err
 
 
 def check_ratio(path: Path, unpacked: int, packed: int) -> None:

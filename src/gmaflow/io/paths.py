@@ -173,6 +173,11 @@ def xy_paths(path: PathLike) -> tuple[Path, Path]:
     return path.with_name(f"{start}x{rest}{suffix}"), path.with_name(f"{start}y{rest}{suffix}")
 
 
+def files_of(path: PathLike) -> tuple[Path, ...]:
+    """Return the files that hold a flow: two for a pair of JPEGs, otherwise the path alone."""
+    return xy_paths(path) if is_xy(path) else (Path(path),)
+
+
 def xy_stem(path: PathLike) -> str:
     """Return the name of a pair of JPEGs without flow_x or flow_y: 000012."""
     name = xy_paths(path)[0]

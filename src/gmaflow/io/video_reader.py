@@ -76,14 +76,18 @@ class TimedFrame:
     image: UInt8[np.ndarray, "h w 3"]
     time: Fraction
     """Seconds from the beginning of the video."""
+    scale: float = 1.0
+    """By how much it was resized."""
 
 
 class VideoReader:
     """The frames of a video, or of a folder of images, with their times.
 
-    Frames are upright RGB and come one at a time, so memory does not grow with the video. A video
-    that is damaged, truncated or changes its size is read as far as possible; `problem` then says
-    what is wrong.
+    Frames are upright RGB and come one at a time, so memory does not grow with the video.
+
+    What is damaged is read as far as possible, and `problem` says what is wrong: frames of a video
+    that cannot be decoded are skipped; an image that cannot be read, or a frame of another size,
+    ends the reading. It is an error if not even the first frame can be read.
     """
 
     def __init__(
@@ -95,6 +99,8 @@ class VideoReader:
         every: int = 1,
         scale: float = 1.0,
         fps: Fraction = DEFAULT_FPS,
+        max_pixels: int | None = None,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
         """Look at the video.
 
@@ -105,6 +111,8 @@ class VideoReader:
             every: 1 for every frame, 2 for every other one.
             scale: Factor by which frames are resized; below 1 makes them smaller.
             fps: Frame rate of a folder of images.
+            max_pixels: Videos: do not decode larger frames, whatever size the file claims.
+            watch: Videos: called before something is decoded; may raise to stop.
         """
         self.path = as_path(path, ImageError)
         self.problem: str | None = None
@@ -112,7 +120,7 @@ class VideoReader:
             raise ImageError(f"cannot take every {every} frames; give at least 1")
         if not 0 < scale <= LARGEST_SCALE:
             raise ImageError(f"a scale of {scale:g} is out of range; give 0.5 for half the size")
-        self.info = probe_video(path, fps=fps)
+        self.info = probe_video(path, fps=fps, max_pixels=max_pixels)
         length = self.info.seconds
         if end is not None and end <= start:
             raise ImageError(
@@ -124,6 +132,7 @@ class VideoReader:
         self.scale = scale
         self.start = start
         self._end, self._every = end, every
+        self._max_pixels, self._watch = max_pixels, watch
 
     def alike(self, path: PathLike) -> "VideoReader":
         """Return a reader of the same part of another video or folder, such as of masks."""
@@ -187,8 +196,11 @@ class VideoReader:
                     image = draw()
                     shape = shape or image.shape
                     if image.shape != shape:
-                        raise other_size(self.path, image.shape, shape)
-                    frame = TimedFrame(number, scale_image(image, self.scale), time)
+                        raise ImageError(
+                            f"{self.path}: a frame of {image.shape[0]} x {image.shape[1]} follows "
+                            f"frames of {shape[0]} x {shape[1]}; all must have one size"
+                        )
+                    frame = TimedFrame(number, scale_image(image, self.scale), time, self.scale)
                 given += 1
                 yield frame
         except ImageError as err:
@@ -213,7 +225,7 @@ class VideoReader:
 
     def _decoded(self) -> Iterator[_Undrawn]:
         place = find_landing(self.path, self.start) if self.start else None
-        with open_video(self.path) as (container, stream):
+        with open_video(self.path, self._max_pixels) as (container, stream):
             begin = stream_start(stream)
             step, expected = 1 / rate_of(stream), Fraction(0)
             for frame in self._frames(packets_from(container, stream, place)):
@@ -228,6 +240,7 @@ class VideoReader:
         av = import_av("reading video")
         damaged = 0
         for packet in packets:
+            self._watch()
             try:
                 yield from packet.decode()
             except av.FFmpegError:
@@ -270,33 +283,6 @@ def probe_video(
             stream.time_base or 1 / rate_of(stream),
             1 / aspect if quarter_turns(first) % 2 else aspect,
         )
-
-
-def read_frames(
-    path: PathLike, *, max_pixels: int | None = None, watch: Callable[[], None] = lambda: None
-) -> Iterator[UInt8[np.ndarray, "h w 3"]]:
-    """Read the frames of a video one at a time, upright RGB and all of one size.
-
-    Unlike a `VideoReader` it stops at the first damage.
-
-    Args:
-        path: The video.
-        max_pixels: Refuse larger frames, whatever size the file claims.
-        watch: Called before each packet is decoded; may raise to stop.
-
-    Raises:
-        ImageError: The video cannot be read, or its frames differ in size.
-    """
-    first: tuple[int, ...] = ()
-    with open_video(path, max_pixels) as (container, stream):
-        for packet in container.demux(stream):
-            watch()
-            for frame in packet.decode():
-                image = upright(frame)
-                first = first or image.shape
-                if image.shape != first:
-                    raise other_size(Path(path), image.shape, first)
-                yield image
 
 
 def check_video_size(path: PathLike, max_pixels: int) -> None:
@@ -468,11 +454,3 @@ def upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
     """Return a frame as upright RGB."""
     turned = np.rot90(frame.to_ndarray(format="rgb24"), quarter_turns(frame))
     return np.ascontiguousarray(turned)
-
-
-def other_size(path: Path, found: tuple[int, ...], wanted: tuple[int, ...]) -> ImageError:
-    """Return the error that a frame differs in size from those before it."""
-    return ImageError(
-        f"{path}: a frame of {found[0]} x {found[1]} follows frames of {wanted[0]} x {wanted[1]}; "
-        "all must have one size"
-    )

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, ImageError
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
@@ -329,26 +329,32 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
     return 2 * image - 1
 
 
-def check_images(image1: Tensor, image2: Tensor) -> None:
-    """Raise a `FlowError` for images that the network does not accept."""
-    for image in (image1, image2):
-        if not isinstance(image, Tensor) or image.ndim != 4 or image.shape[1] != 3:
-            what = tuple(image.shape) if hasattr(image, "shape") else type(image).__name__
-            raise FlowError(f"images are tensors [b, 3, height, width], not {what}")
-        if not image.is_floating_point():
-            raise FlowError(f"images are float in 0..1, not {image.dtype}: divide by 255")
-    if image1.device != image2.device:
-        raise FlowError(
-            f"the two images are on {image1.device} and {image2.device}; put both on one device"
-        )
+def check_batches(image1: Tensor, image2: Tensor) -> None:
+    """Refuse what are not two batches of float images of one shape, on one device."""
+    for images in (image1, image2):
+        if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
+            what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+            raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
+        if not images.is_floating_point():
+            raise ImageError(
+                f"a batch of images is float in 0..1, not {images.dtype}: divide by 255"
+            )
     if image1.shape != image2.shape:
-        raise FlowError(
-            f"the two images must have the same shape, not {tuple(image1.shape)} and "
-            f"{tuple(image2.shape)}"
+        raise ImageError(
+            f"the two batches differ in shape: {tuple(image1.shape)} and {tuple(image2.shape)}"
         )
+    if image1.device != image2.device:
+        raise ImageError(
+            f"the two batches are on {image1.device} and {image2.device}; put both on one device"
+        )
+
+
+def check_images(image1: Tensor, image2: Tensor) -> None:
+    """Refuse images that the network does not accept."""
+    check_batches(image1, image2)
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
-        raise FlowError(
+        raise ImageError(
             f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
             f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
         )

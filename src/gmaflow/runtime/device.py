@@ -68,11 +68,16 @@ def as_precision(text: str) -> Precision:
     return cast("Precision", text)
 
 
-def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the type to compute in; `auto` is half precision on CUDA and float32 elsewhere."""
+def pick_precision(precision: str, device_type: str) -> str:
+    """Return the precision to compute in; `auto` is half precision on CUDA, elsewhere float32."""
     if as_precision(precision) == "auto":
-        return torch.float16 if device.type == "cuda" else torch.float32
-    return DTYPES[precision]
+        return "fp16" if device_type == "cuda" else "fp32"
+    return precision
+
+
+def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
+    """Return the type to compute in, see `pick_precision`."""
+    return DTYPES[pick_precision(precision, device.type)]
 
 
 def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:

@@ -302,7 +302,8 @@ class JobQueue:
         except Exception as err:
             state, error = State.FAILED, str(err)
             if isinstance(err, OutputError) or not isinstance(err, FlowError):
-                log.exception("a job failed")
+                # A full disk is no bug: one line, not a traceback for each job.
+                log.error("a job failed: %s", err, exc_info=not isinstance(err, OutputError))
                 failure = server_error(err)
                 error, job.failure = failure.detail, failure.status_code
         disk_full = job.failure == 507
@@ -347,8 +348,12 @@ class JobQueue:
                     wake()
 
         view, estimator = ResultView(job, task), estimator.with_iters(job.request.iters)
-        estimate = estimator.bidirectional if job.request.bidirectional else estimator
-        save_result(job, task, estimate(view.frame(0), view.frame(1), watch=watch))
+        frames = view.frame(0), view.frame(1)
+        if job.request.bidirectional:
+            scale = job.footage.size.width / job.footage.original.width
+            save_result(job, task, estimator.bidirectional(*frames, watch=watch, scale=scale))
+        else:
+            save_result(job, task, estimator(*frames, watch=watch))
 
     def _track(self, job: Job, estimator: FlowEstimator) -> None:
         """Track every pixel of the reference into the next frame and save where they are."""

@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from threading import Lock
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from gmaflow.errors import FlowError, suggest
 from gmaflow.inference import Backend, FlowEstimator, Precision
 from gmaflow.runtime.device import as_bytes, pick_device
-from gmaflow.weights import Checkpoint, describe, find_checkpoint, shipped_weights
+from gmaflow.weights import Checkpoint, describe, find_checkpoint, name_weights, shipped_weights
 
 
 @dataclass(frozen=True)
@@ -101,4 +100,4 @@ def name_of(source: str) -> str:
     """Return the name under which weights are offered. It is safe in a URL."""
     if source in shipped_weights():
         return source
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "model"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name_weights(source)).strip("-.") or "model"

@@ -3,6 +3,8 @@
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from io import SEEK_SET, IOBase, RawIOBase
 from itertools import chain, islice
 from pathlib import Path
@@ -17,7 +19,7 @@ from gmaflow.errors import ImageError
 from gmaflow.example import load_example
 from gmaflow.inference import CUT_THRESHOLD, cut_score
 from gmaflow.inference.images import check_pair, load_image
-from gmaflow.io import check_video_size, decode_image, probe_video, read_frames
+from gmaflow.io import VideoReader, check_video_size, decode_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE
 from gmaflow.serving.http_errors import ApiError
@@ -140,15 +142,22 @@ def read_clip(
 
 def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadline) -> Footage:
     """Save the frames of a video; of a damaged one, those that can be read."""
-    about = probe_video(path, max_pixels=limits.pixels)
+    reader = VideoReader(path, max_pixels=limits.pixels, watch=deadline.check)
+    about = reader.info
     most = min(
         limits.clip_frames,
         round(limits.clip_seconds * about.fps) + 1,
         max(2, limits.clip_pixels // (about.height * about.width)),
     )
-    # One frame more than is used tells whether the clip is longer than that.
-    frames = read_frames(path, max_pixels=limits.pixels, watch=deadline.check)
-    return save_frames(islice(frames, most + 1), folder, limits, most=most, fps=float(about.fps))
+    with closing(iter(reader)) as frames:
+        # One frame more than is used tells whether the clip is longer than that.
+        images = (frame.image for frame in islice(frames, most + 1))
+        footage = save_frames(images, folder, limits, most=most, fps=float(about.fps))
+    if reader.problem is None:
+        return footage
+    # Clients must not see paths of the server.
+    problem = reader.problem.replace(str(path), "the clip")
+    return replace(footage, notes=(*footage.notes, problem))
 
 
 def read_images(
@@ -174,7 +183,7 @@ def read_images(
     first = next(frames)
     most = min(limits.clip_frames, max(2, limits.clip_pixels // (first.size // 3)))
     used = chain([first], islice(frames, most))  # one more tells whether the clip is longer
-    return save_frames(used, folder, limits, most=most, fps=IMAGES_FPS, tolerant=False)
+    return save_frames(used, folder, limits, most=most, fps=IMAGES_FPS)
 
 
 def save_frames(
@@ -184,33 +193,25 @@ def save_frames(
     *,
     most: int,
     fps: float,
-    tolerant: bool = True,
 ) -> Footage:
-    """Save up to `most` frames; if `tolerant`, those before one that cannot be read."""
-    count, original, damage = 0, None, None
+    """Save up to `most` frames."""
+    count, original = 0, None
     last: ImageArray | None = None
     cuts: list[int] = []
-    try:
-        for frame in frames:
-            count += 1
-            original = size_of(load_image(frame, name="a frame of the clip"))
-            if count <= most:
-                if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
-                    cuts.append(count)
-                last = frame
-                size = working_size(original, limits)
-                folder.save(frame_name(count - 1), resize(frame, size))
-    except ImageError as err:
-        if count < 2 or not tolerant:
-            raise
-        damage = err
+    for frame in frames:
+        count += 1
+        original = size_of(load_image(frame, name="a frame of the clip"))
+        if count <= most:
+            if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
+                cuts.append(count)
+            last = frame
+            size = working_size(original, limits)
+            folder.save(frame_name(count - 1), resize(frame, size))
     if original is None or min(count, most) < 2:
         raise ImageError("the clip has fewer than two frames; send a longer clip or two images")
     notes = []
     if count > most:
         notes.append(f"only the first {most} frames are used")
-    if damage is not None:
-        notes.append(f"only the first {count} frames can be read")
     if cuts:
         where = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
         notes.append(f"scene cut at frame {where}: neither flow nor tracks continue across a cut")

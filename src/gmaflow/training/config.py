@@ -160,7 +160,8 @@ class TrainConfig:
 
     # The start.
     init: str = ""
-    """Initial weights: a file, or the name of shipped weights; by default random."""
+    """Initial weights: a file, the folder of a run, or the name of shipped weights; by default
+    random."""
     start_step: int = 0
     """Start at this step of the schedule and the data, from the weights given with --init."""
     warm_up: int = 200

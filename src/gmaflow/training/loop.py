@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import torch
+from torch import Tensor
 
-from gmaflow.errors import INTERRUPTED, TrainingError, counted, say
+from gmaflow.errors import INTERRUPTED, OutputError, TrainingError, counted, say
 from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig, plan_at
@@ -31,6 +33,10 @@ REASONS = ("", "time limit reached", "interrupted")
 """Why to stop; if processes differ, the last one counts."""
 GRACE = 2.0
 """Seconds after a second Ctrl-C before the process ends itself."""
+PATIENCE = 5.0
+"""Seconds after a first Ctrl-C that a step may take to finish."""
+SLOW = 1.0
+"""Seconds: what is learned so far is copied before a step that may take longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +110,14 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
     """Execute the remaining steps."""
     config, first, device = run.config, run.world.is_first, run.step.device
     meter = Meter(device, run.world)
-    done, stopped, last = run.start, "", {}
+    done, stopped, last, slow = run.start, "", {}, True
     with Reporter(run.folder, config, start=done, show=show and first, record=first) as reporter:
         batches = run.source.batches(done)
         for step in range(done, config.steps):
-            with explaining_out_of_memory(config):
+            begun = time.monotonic()
+            with stop.keeping(run, done, wanted=slow), explaining_out_of_memory(config):
                 result = run.learn(next(batches), plan_at(step, config))
+            slow = time.monotonic() - begun > SLOW
             meter.add(result, config.batch)
             done = step + 1
             reporter.advance(done)
@@ -121,7 +129,7 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
                 reporter.log(done, last)
             due = ending and stopped != "interrupted"  # nobody waits for it after Ctrl-C
             if run.validation and (due or done % config.validate_every == 0):
-                with saving_on_error(run, done):
+                with stop.keeping(run, done), saving_on_error(run, done):
                     validate(run, run.validation, done, reporter)
             if ending or done % config.save_every == 0:
                 save(run, done, last=ending)
@@ -167,6 +175,16 @@ def state_of(run: TrainingRun, step: int) -> TrainState:
         best=run.best,
         random=random_states(),
     )
+
+
+def weights_in(state: TrainState) -> dict[str, Tensor]:
+    """Return the weights to save, as `TrainStep.weights`."""
+    names = (name for name in state.tensors if name.startswith("network."))
+    averages = {name: name.replace("network.", "average.", 1) for name in names}
+    return {
+        name.removeprefix("network."): state.tensors.get(average, state.tensors[name]).cpu()
+        for name, average in averages.items()
+    }
 
 
 def check_progress(run: TrainingRun, step: int) -> None:
@@ -220,8 +238,10 @@ def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
 class StopRequest:
     """Stops a run between two steps: on Ctrl-C, SIGTERM, or after a time limit.
 
-    A second Ctrl-C stops it immediately. Python calls signal handlers only between two calls of
-    torch, which may take minutes. A thread therefore reads the signals as they come.
+    A step or a validation that takes too long to finish is given up: what was learned before it is
+    saved, and the process ends. A second Ctrl-C stops it immediately. Python calls signal handlers
+    only between two calls of torch, which may take minutes. A thread therefore reads the signals as
+    they come.
     """
 
     def __init__(self, *, after: float | None) -> None:
@@ -229,6 +249,8 @@ class StopRequest:
         self.signalled = False
         self._previous: dict[int, object] = {}
         self._left = threading.Event()
+        self._kept: tuple[TrainingRun, TrainState] | None = None
+        self._ending = threading.Lock()
 
     def __enter__(self) -> "StopRequest":
         # Only the main thread may set signal handlers.
@@ -256,20 +278,59 @@ class StopRequest:
             raise KeyboardInterrupt("the last checkpoint is kept; add --resume to continue")
         self.signalled = True
 
+    @contextmanager
+    def keeping(self, run: TrainingRun, done: int, *, wanted: bool = True) -> Iterator[None]:
+        """Let an interrupt save the state of now if what happens inside takes too long.
+
+        Several processes cannot stop in the middle of a step.
+        """
+        if wanted and run.world.size == 1:
+            state = state_of(run, done)
+            tensors = {name: value.detach().clone() for name, value in state.tensors.items()}
+            self._kept = run, replace(state, tensors=tensors)
+        try:
+            yield
+        finally:
+            with self._ending:  # waits forever if the process is about to end
+                self._kept = None
+
     def _listen(self) -> None:
-        """Answer the first signal, and end the process at the second if torch does not return."""
+        """Answer the first signal, and end the process if torch does not return."""
         answered = False
         with self._received:
-            while number := self._received.recv(1):
+            while True:
+                try:
+                    number = self._received.recv(1)
+                except TimeoutError:
+                    self._give_up()
+                    self._received.settimeout(0.5)
+                    continue
+                if not number:
+                    return
                 if number[0] not in STOP_SIGNALS:
                     continue
                 if not answered:
                     say("finishing this step; press Ctrl-C again to stop now")
                     answered = True
+                    self._received.settimeout(PATIENCE)
                 elif not self._left.wait(GRACE):
-                    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the bar hides the cursor
-                    say(f"{shown}gmaflow: interrupted; the last checkpoint is kept; add --resume")
-                    os._exit(INTERRUPTED)
+                    end_process("gmaflow: interrupted; the last checkpoint is kept; add --resume")
+
+    def _give_up(self) -> None:
+        """Save what was learned before the current step, and end the process."""
+        with self._ending:
+            if self._kept is None:
+                return
+            run, state = self._kept
+            if state.step > run.start:
+                try:
+                    run.folder.save(state, weights_in(state), last=True)
+                except OutputError as err:
+                    end_process(f"gmaflow: {err}")
+            end_process(
+                f"stopped (interrupted) after {counted(state.step, 'step')}, since the next takes "
+                f"long; see {run.folder.path}; add --resume to continue"
+            )
 
     @property
     def reason(self) -> str:
@@ -288,3 +349,10 @@ class StopRequest:
             return ""
         reason = torch.tensor(float(REASONS.index(self.reason)), device=device)
         return REASONS[int(world.any(reason))]
+
+
+def end_process(told: str) -> NoReturn:
+    """End the process from a thread, while torch computes in another."""
+    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the bar hides the cursor
+    say(f"{shown}{told}")
+    os._exit(INTERRUPTED)

@@ -204,13 +204,6 @@ class RunFolder:
                 "settings, or choose another folder"
             )
 
-    def find_weights(self) -> Path:
-        """Return the best weights of the run, or the newest if it was not validated."""
-        for name in ("best.safetensors", "weights.safetensors"):
-            if (self.path / name).is_file():
-                return self.path / name
-        raise TrainingError(f"{self.path} contains no trained weights; give the folder of a run")
-
     def begin(self, config: TrainConfig) -> None:
         """Create the folder, or delete the files of an earlier run."""
         lock_folder(self.path)  # before anything of another process could be deleted

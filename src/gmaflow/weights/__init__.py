@@ -14,6 +14,7 @@ from gmaflow.weights.checkpoint import (
     find_config,
     fingerprint,
     load_checkpoint,
+    name_weights,
     save_checkpoint,
     shipped_weights,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "find_config",
     "fingerprint",
     "load_checkpoint",
+    "name_weights",
     "save_checkpoint",
     "shipped_weights",
 ]

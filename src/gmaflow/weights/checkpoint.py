@@ -41,6 +41,9 @@ SHIPPED_ITERS = 12
 """Refinements that suit the shipped weights, whose files do not name a number; 32 are worse, and so
 is a warm start."""
 
+RUN_WEIGHTS = ("best.safetensors", "weights.safetensors")
+"""The weights in the folder of a training run: the best, if it was validated, and the newest."""
+
 ZIP_MAGIC = b"PK\3\4"
 PICKLE_MAGIC = pickle.PROTO
 DAMAGED = (
@@ -441,7 +444,10 @@ def find_config(model: str | None) -> NetworkConfig | None:
 
 
 def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:
-    """Load weights from a file, or shipped weights by name; by default those of the model."""
+    """Load weights from a file or the folder of a training run, or shipped weights by name.
+
+    By default those of the model.
+    """
     config = find_config(model)
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
@@ -453,7 +459,9 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     with naming(path):  # a name may be too long for the file system
         is_file = path.suffix or path.name != name or path.exists()
     if weights is not None and is_file:
-        return load_checkpoint(weights, model=config)
+        # An empty name is not the working folder.
+        file = find_weights(path) if name and is_folder(path) else weights
+        return load_checkpoint(file, model=config)
     if name not in MODELS and shipped:
         raise WeightsError(
             f"there are no weights and no file called {name!r}; {suggest(name, shipped)}"
@@ -463,3 +471,24 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         f"no trained weights for {name}: {there_are}; use a file of weights (.safetensors, or a "
         "published .pth)"
     )
+
+
+def find_weights(run: Path) -> Path:
+    """Return the best weights of a training run, or the newest if it was not validated."""
+    for name in RUN_WEIGHTS:
+        if (run / name).is_file():
+            return run / name
+    raise WeightsError(
+        f"{run} contains no trained weights; give a file of weights, or the folder of a run"
+    )
+
+
+def name_weights(weights: str) -> str:
+    """Return a short name for weights: that of their file without suffix, or of their run."""
+    path = Path(weights)
+    return path.resolve().name if is_folder(path) else path.stem
+
+
+def is_folder(path: Path) -> bool:
+    with naming(path):  # a name may be too long for the file system
+        return path.is_dir()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from gmaflow.cli.result_folder import (
+from gmaflow.cli.pipeline import (
     describe_source,
     endings_before,
     make_settings,
