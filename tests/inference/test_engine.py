@@ -288,3 +288,13 @@ def test_flow_of_a_sequence_on_the_device() -> None:
     for batch, flow in zip(found, expected, strict=True):
         np.testing.assert_array_equal(batch.to_flows()[0].array, flow.array)
     assert not list(estimator.sequence_on_device(frames[:1]))
+
+
+def test_images_that_do_not_fit_in_memory_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = make_estimator("raft-small")
+    for name in ("to_tensor", "to_tensors"):
+        monkeypatch.setattr(f"gmaflow.inference.estimator.{name}", no_memory)
+    with pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 32x40"):
+        estimator.consecutive(arrays(32, 40))
+    with pytest.raises(FlowError, match="not enough memory on cpu"):
+        estimator(*arrays(32, 40))

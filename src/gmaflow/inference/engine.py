@@ -157,6 +157,8 @@ class Pairs:
     image2: Float[Tensor, "b 3 H W"]
     encoded: tuple[EncodedFrame, EncodedFrame] | None = None
     both_ways: bool = False
+    checked: bool = True
+    """Whether the values of the images are known to be in 0..1."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -276,11 +278,11 @@ class Engine:
     def _is_finite(self, found: Prediction, pairs: Pairs) -> bool:
         """Tell whether the flow is finite. Refuse images that were not checked yet."""
         if found.ends is None:
-            if self.checks_late:
+            if not pairs.checked:
                 check_values(pairs.image1, pairs.image2)
             return bool(found.flow.isfinite().all())
         low, high, *of_images = found.ends.tolist()  # the only wait for the device
-        if of_images:
+        if of_images and not pairs.checked:
             check_ends(of_images)
         return math.isfinite(low) and math.isfinite(high)
 

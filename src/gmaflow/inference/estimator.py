@@ -55,6 +55,7 @@ from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import (
     Precision,
     as_bytes,
+    explaining_out_of_memory,
     memory_budget,
     pick_device,
     pick_fast_dtype,
@@ -444,6 +445,11 @@ class FlowEstimator:
             raise ImageError(f"there are {len(arrays)} images; flow needs at least two")
         for array in arrays[1:]:
             check_pair(arrays[0], array)
+        height, width = arrays[0].shape[:2]
+        with explaining_out_of_memory(self.device, (len(arrays) - 1, 3, height, width)):
+            return self._consecutive(arrays)
+
+    def _consecutive(self, arrays: list[ImageArray]) -> list[Flow]:
         padding = self._padding(arrays[0])
         if all(array.dtype == np.uint8 for array in arrays):
             stacked = to_tensors(np.stack(arrays), self.device)
@@ -493,12 +499,14 @@ class FlowEstimator:
         """
         with torch.inference_mode():
             check_pairs(image1, image2)
-            if not self._engine.checks_late:
+            late = self._engine.checks_late
+            if not late:
                 check_values(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
             start = None if start is None else check_start(start, first)
-            found = self._engine.estimate(Pairs(first, second), padding, start, watch)
+            pairs = Pairs(first, second, checked=not late)
+            found = self._engine.estimate(pairs, padding, start, watch)
         return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
 
     def attention(
@@ -598,7 +606,8 @@ class FlowEstimator:
     def _load(self, image: ImageLike, *, name: str = "the image") -> Frame:
         """Load an image onto the device, without encoding it."""
         array = load_image(image, name=name)
-        padded = self._padding(array).pad(to_tensor(array, self.device))
+        with explaining_out_of_memory(self.device, (1, 3, *array.shape[:2])):
+            padded = self._padding(array).pad(to_tensor(array, self.device))
         return Frame(array, padded, None, self.network)
 
     def _check_own(self, frame: Frame) -> Frame:

@@ -119,9 +119,9 @@ class SettlingCall:
 class RecordedNetwork:
     """Run a `FastNetwork` from recordings.
 
-    The first call of a kind is rehearsed, which compiles its kernels, and runs directly: in a
-    folder of images of many sizes it may be the only one. The second call runs once more while
-    cuDNN tries its algorithms, and is then recorded.
+    The first call of a kind is rehearsed, which compiles its kernels while cuDNN tries its
+    algorithms, and runs directly: in a folder of images of many sizes it may be the only one. The
+    second call runs once more and is then recorded.
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -196,7 +196,9 @@ class RecordedNetwork:
 
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""
-        with self._lock:
+        # cuDNN tries its algorithms for each new size and keeps the fastest. In a call without this
+        # it would guess, and torch would keep the guess.
+        with self._lock, cudnn_benchmark():
             try:
                 return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
             except torch.OutOfMemoryError:
@@ -217,15 +219,13 @@ class RecordedNetwork:
                 with rehearsing():
                     run(*inputs)
             return tuple(run(*inputs))
-        # cuDNN tries its algorithms for each new size and keeps the fastest.
-        with cudnn_benchmark():
-            if known is NotRecorded.YET:
-                known = self._recorded(run, inputs)
-            self._remember(kind, known)
-            return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
+        if known is NotRecorded.YET:
+            known = self._recorded(run, inputs)
+        self._remember(kind, known)
+        return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
 
     def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
-        run(*inputs)  # algorithms cannot be tried while recording
+        run(*inputs)  # on each thread cuDNN tries its algorithms anew, which cannot be recorded
         try:
             if isinstance(run, SettlingCall):
                 return run.record(self._record, inputs)
