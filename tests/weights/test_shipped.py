@@ -73,6 +73,21 @@ def test_weights_of_gma_affine_serve_as_gma_without_the_continuation(shelf: Path
     assert torch.equal(*flows)
 
 
+def test_gma_may_ship_as_a_part_of_gma_affine(shelf: Path) -> None:
+    put(shelf / "gma-affine.safetensors", "gma-affine")
+    put(shelf / "raft.safetensors", "raft")
+    assert list(shipped_weights()) == ["gma", "gma-affine", "raft"]
+    whole, trunk = find_checkpoint("gma-affine"), find_checkpoint()
+    assert trunk.config == find_checkpoint(model="gma").config == MODELS["gma"]
+    assert all(torch.equal(trunk.tensors[name], whole.tensors[name]) for name in trunk.tensors)
+    # As a start for gma-affine it is gma: without what was learned about continuing.
+    start = find_checkpoint("gma", model="gma-affine")
+    assert start.config == MODELS["gma-affine"]
+    assert start.tensors["continuation.alpha"] == 0
+    with pytest.raises(WeightsError, match="holds gma, but gma-p was requested"):
+        find_checkpoint("gma", model="gma-p")
+
+
 def test_gma_affine_has_no_published_format(tmp_path: Path) -> None:
     tensors = FlowNetwork(MODELS["gma-affine"]).state_dict()
     made = Checkpoint(config=MODELS["gma-affine"], tensors=tensors)

@@ -37,6 +37,8 @@ State = Mapping[str, Tensor]
 METADATA_KEY = "gmaflow"
 SHIPPED_FOLDER = Path(__file__).parent / "files"
 DEFAULT_MODEL = "gma"
+TRUNKS = {"gma": "gma-affine"}
+"""Networks whose weights ship as a part of another's: both were trained together."""
 SHIPPED_ITERS = 12
 """Refinements that suit the shipped weights, whose files do not name a number; 32 are worse, and so
 is a warm start."""
@@ -192,14 +194,19 @@ def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
             "gmaflow wrote can be read, convert others from their .pth"
         )
     config, card = parse_about(about)
-    if model not in (None, config, continuing(config), replace(config, continuation="none")):
-        assert model is not None
-        raise WeightsError(
-            f"the file holds {describe(config)}, but {describe(model)} was requested; omit the "
-            "model to use that of the file"
-        )
+    check_model(config, model)
     check_same_tensors(tensors, empty_state(config))
     return Checkpoint(config=config, tensors=as_float32(tensors), card=card)
+
+
+def check_model(config: NetworkConfig, wanted: NetworkConfig | None) -> None:
+    """Refuse weights that cannot serve as those of the wanted network."""
+    if wanted not in (None, config, continuing(config), replace(config, continuation="none")):
+        assert wanted is not None
+        raise WeightsError(
+            f"the file holds {describe(config)}, but {describe(wanted)} was requested; omit the "
+            "model to use that of the file"
+        )
 
 
 def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
@@ -432,6 +439,7 @@ def naming(path: Path) -> Iterator[None]:
 def shipped_weights() -> dict[str, Path]:
     """Return the files of the weights in the package by model, that of the default first."""
     files = {path.stem: path for path in SHIPPED_FOLDER.glob("*.safetensors")}
+    files = {name: files[whole] for name, whole in TRUNKS.items() if whole in files} | files
     return {name: files[name] for name in sorted(files, key=lambda n: (n != DEFAULT_MODEL, n))}
 
 
@@ -452,9 +460,12 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
-        found = load_checkpoint(shipped[name], model=config)
-        card = replace(found.card, iters=found.card.iters or SHIPPED_ITERS, warm_start=False)
-        return replace(found, card=card)
+        found = load_checkpoint(shipped[name])
+        if name in TRUNKS:
+            found = fit_to(found, MODELS[name])
+        with naming(shipped[name]):
+            check_model(found.config, config)
+        return replace(fit_to(found, config), card=shipped_card(found.card, shipped[name], name))
     path = Path(name)
     with naming(path):  # a name may be too long for the file system
         is_file = path.suffix or path.name != name or path.exists()
@@ -470,6 +481,23 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     raise WeightsError(
         f"no trained weights for {name}: {there_are}; use a file of weights (.safetensors, or a "
         "published .pth)"
+    )
+
+
+def shipped_card(card: ModelCard, file: Path, name: str) -> ModelCard:
+    """Return the card of one of the networks of a file that ships."""
+    is_part = name != file.stem
+    own = {
+        key.partition("/")[2]: value
+        for key, value in card.figures.items()
+        if key.startswith(f"{name}/")
+    }
+    return replace(
+        card,
+        title=f"{name}, trained together with {file.stem}" if is_part else card.title,
+        figures=own or card.figures,
+        iters=card.iters or SHIPPED_ITERS,
+        warm_start=False,
     )
 
 
