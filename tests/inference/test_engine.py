@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator, Refinement, engine
 from gmaflow.inference.engine import Backend, as_backend, make_runner
-from gmaflow.inference.fast import FastNetwork
+from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.planning import CUT, Computation, bytes_needed, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
@@ -120,6 +120,80 @@ def test_the_current_gpu_need_not_be_the_one_that_computes(backend: Backend) -> 
     np.testing.assert_allclose(there.array, here.array, atol=1e-2)
 
 
+def recorded_estimator(monkeypatch: pytest.MonkeyPatch) -> FlowEstimator:
+    """Return an estimator that computes on a CPU as if it were a GPU, without recordings."""
+
+    def make(network: FlowNetwork, dtype: torch.dtype, _backend: Backend) -> RecordedNetwork:
+        return RecordedNetwork(
+            FastNetwork(network, dtype=dtype), lambda run, _: lambda *x: tuple(run(*x))
+        )
+
+    monkeypatch.setattr("gmaflow.inference.estimator.make_runner", make)
+    return FlowEstimator(checkpoint(), iters=1, device="cpu")
+
+
+@pytest.mark.parametrize("limit", [None, 24e6])
+@pytest.mark.parametrize(("bad", "reason"), [(np.nan, "contain NaN"), (1.5, "from .* to 1.5")])
+def test_values_are_checked_with_the_result(
+    bad: float, reason: str, limit: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = recorded_estimator(monkeypatch)
+    images = random_images(2, 128, 160)
+    if limit is not None:  # a pair at a time
+        monkeypatch.setattr(engine, "memory_budget", lambda *_: limit)
+    whole = estimator.batch(*images).flow
+    (plan,) = estimator._engine.plans.values()
+    assert plan.pairs == (2 if limit is None else 1)
+    images[1][1, 1, 2, 3] = bad
+    for _ in range(3):
+        with pytest.raises(ImageError, match=reason):
+            estimator.batch(*images)
+    assert not whole.is_inference()
+
+
+def test_a_plan_is_kept_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = recorded_estimator(monkeypatch)
+    asked: list[object] = []
+
+    def budget(*_: object) -> float:
+        asked.append(None)
+        return 1e9
+
+    monkeypatch.setattr(engine, "memory_budget", budget)
+    images = random_images(1, 32, 40)
+    for _ in range(3):
+        estimator.batch(*images)
+    assert len(asked) == 1
+    with monkeypatch.context() as crowded:
+        crowded.setattr(RecordedNetwork, "__call__", no_memory)
+        with pytest.raises(FlowError, match="not enough memory"):
+            estimator.batch(*images)
+    estimator.batch(*images)
+    assert len(asked) == 2
+
+
+def no_memory(*_: object, **__: object) -> None:
+    raise torch.OutOfMemoryError("none left")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("backend", ["fast", "reference"])
+def test_a_gpu_refuses_bad_values_and_goes_on(backend: Backend) -> None:
+    estimator = FlowEstimator(checkpoint("gma"), iters=2, device="cuda", backend=backend)
+    good = [image.cuda() for image in random_images(1, 40, 48)]
+    expected = estimator.batch(*good).flow
+    for _ in range(3):  # directly, recorded, replayed
+        for bad, reason in ((torch.nan, "contain NaN"), (1.5, "hold values from .* to 1.5")):
+            image = good[1].clone()
+            image[0, 1, 2, 3] = bad
+            with pytest.raises(ImageError, match=reason):
+                estimator.batch(good[0], image)
+        found = estimator.batch(*good).flow
+        torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
+        assert not found.is_inference()
+
+
 def make_estimator(model: str = "gma", *, iters: int = 3) -> FlowEstimator:
     return FlowEstimator(checkpoint(model), iters=iters, device="cpu")
 
@@ -203,3 +277,24 @@ def test_another_number_of_refinements_leaves_the_first_estimator_alone() -> Non
     twin = estimator.with_iters(1)
     assert (twin.iters, estimator.iters) == (1, 3)
     assert twin.network is estimator.network
+
+
+def test_flow_of_a_sequence_on_the_device() -> None:
+    estimator = make_estimator("raft-small")
+    frames = [image for seed in range(2) for image in arrays(34, 45, seed=seed)]
+    found = list(estimator.sequence_on_device(frames))
+    expected = list(estimator.sequence(frames))
+    assert len(found) == len(expected) == 3
+    for batch, flow in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(batch.to_flows()[0].array, flow.array)
+    assert not list(estimator.sequence_on_device(frames[:1]))
+
+
+def test_images_that_do_not_fit_in_memory_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = make_estimator("raft-small")
+    for name in ("to_tensor", "to_tensors"):
+        monkeypatch.setattr(f"gmaflow.inference.estimator.{name}", no_memory)
+    with pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 32x40"):
+        estimator.consecutive(arrays(32, 40))
+    with pytest.raises(FlowError, match="not enough memory on cpu"):
+        estimator(*arrays(32, 40))

@@ -82,4 +82,4 @@ def test_smaller_images_do_not_inflate_occlusion() -> None:
             both = estimator.bidirectional(*small, scale=scale)
             hidden.append((both.occluded_in | both.occluded_out).mean())
         shares.append(np.mean(hidden))
-    assert 0.9 < shares[1] / shares[0] < 1.03
+    assert 0.85 < shares[1] / shares[0] < 1.03

@@ -9,6 +9,7 @@ Legend: b batch, H W rows and columns of (padded) images, h w those at 1/8, k po
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,14 @@ from torch import Tensor
 from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.flow import Flow
-from gmaflow.inference.images import ImageArray, Padding, PaddingKind, to_tensor
+from gmaflow.inference.images import (
+    ImageArray,
+    Padding,
+    PaddingKind,
+    check_ends,
+    check_values,
+    to_tensor,
+)
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
 from gmaflow.model import (
@@ -149,6 +157,8 @@ class Pairs:
     image2: Float[Tensor, "b 3 H W"]
     encoded: tuple[EncodedFrame, EncodedFrame] | None = None
     both_ways: bool = False
+    checked: bool = True
+    """Whether the values of the images are known to be in 0..1."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -191,6 +201,8 @@ class Engine:
     settled: float | None = None
     """Stop where an iteration changes the flow by less than this many pixels; None: never."""
     plan_log: PlanLog = field(default_factory=PlanLog)
+    plans: dict[tuple[tuple[int, ...], float | None], WorkPlan] = field(default_factory=dict)
+    """Plans that worked, by the shape of the batch and the limit; on CUDA only."""
 
     def estimate(
         self,
@@ -200,7 +212,44 @@ class Engine:
         watch: Watcher | None = None,
     ) -> BatchEstimate:
         """Estimate a batch at the size before padding, in parts if memory is short."""
+        return self.launch(pairs, padding, start, watch)()
+
+    def launch(
+        self,
+        pairs: Pairs,
+        padding: Padding,
+        start: Float[Tensor, "b 2 h w"] | None = None,
+        watch: Watcher | None = None,
+    ) -> Callable[[], BatchEstimate]:
+        """Begin to estimate a batch; call what is returned for the flow.
+
+        A GPU works while the caller does something else: only that call waits for it.
+        """
         check_watch(watch)
+        try:
+            plan, found = self._launch(pairs, padding, start, watch)
+        except FlowError:
+            self.plans.clear()  # memory may have run out; what fitted before may fit no more
+            raise
+
+        def finish() -> BatchEstimate:
+            if self._is_finite(found, pairs):
+                shape = pairs.shape
+                used = found.iterations or (self.iters,) * shape[0]
+                flow = padding.crop(found.flow)
+                return BatchEstimate(flow, found.low, plan.in_tiles(shape), used)
+            exact, images = self._in_float32(start), replace(pairs, encoded=None)
+            return exact.estimate(images, padding, start, watch)
+
+        return finish
+
+    def _launch(
+        self,
+        pairs: Pairs,
+        padding: Padding,
+        start: Float[Tensor, "b 2 h w"] | None,
+        watch: Watcher | None,
+    ) -> tuple[WorkPlan, Prediction]:
         shape = pairs.shape
         plan = self.plan_for(shape, padding)
         if self.plan is None:
@@ -209,20 +258,33 @@ class Engine:
         if watch is not None:
             options["on_iteration"] = self._tell(watch, padding, plan, shape)
         if plan.is_whole(shape):
-            found = self._match(pairs, start, options)
-        else:
-            found = estimate_in_parts(
-                lambda image1, image2, guess: self._match(Pairs(image1, image2), guess, options),
-                *pairs.images(),
-                start,
-                pairs=plan.pairs,
-                tile=plan.tile,
-            )
-        if found.flow.isfinite().all():
-            used = found.iterations or (self.iters,) * shape[0]
-            in_tiles = plan.in_tiles(shape)
-            return BatchEstimate(padding.crop(found.flow), found.low, in_tiles, used)
-        return self._in_float32(start).estimate(replace(pairs, encoded=None), padding, start, watch)
+            return plan, self._match(pairs, start, options)
+        return plan, estimate_in_parts(
+            lambda image1, image2, guess: self._match(Pairs(image1, image2), guess, options),
+            *pairs.images(),
+            start,
+            pairs=plan.pairs,
+            tile=plan.tile,
+        )
+
+    @property
+    def checks_late(self) -> bool:
+        """Whether the values of images are checked after the flow is estimated.
+
+        A GPU looks at them on the way. Checked before, they would keep it waiting.
+        """
+        return isinstance(self.runner, RecordedNetwork)
+
+    def _is_finite(self, found: Prediction, pairs: Pairs) -> bool:
+        """Tell whether the flow is finite. Refuse images that were not checked yet."""
+        if found.ends is None:
+            if not pairs.checked:
+                check_values(pairs.image1, pairs.image2)
+            return bool(found.flow.isfinite().all())
+        low, high, *of_images = found.ends.tolist()  # the only wait for the device
+        if of_images and not pairs.checked:
+            check_ends(of_images)
+        return math.isfinite(low) and math.isfinite(high)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:
         """Encode images once for all their pairs; None if they must be estimated in tiles."""
@@ -236,6 +298,9 @@ class Engine:
         batch, _, height, width = shape
         if self.plan is not None:
             return WorkPlan(self.plan, batch, (height, width))
+        kept = self.plans.get((shape, self.max_memory))
+        if kept is not None:
+            return kept
         computation = Computation(
             self.network.config,
             half=self.dtype != torch.float32,
@@ -243,7 +308,7 @@ class Engine:
             device=self.device.type,
         )
         budget = memory_budget(self.device, self.max_memory)
-        return plan_work(
+        plan = plan_work(
             computation,
             batch=batch,
             height=height,
@@ -251,6 +316,11 @@ class Engine:
             budget=budget,
             shown=padding.size_before(height, width),
         )
+        # A recording holds the memory of its plan. Planned anew, it would seem to be missing; and
+        # asking a GPU for its free memory takes time.
+        if isinstance(self.runner, RecordedNetwork):
+            self.plans[shape, self.max_memory] = plan
+        return plan
 
     def _match(
         self, pairs: Pairs, start: Float[Tensor, "b 2 h w"] | None, options: MatchOptions

@@ -1,6 +1,6 @@
 """The estimator: images in, flow out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -38,7 +38,8 @@ from gmaflow.inference.images import (
     PaddingKind,
     as_padding_kind,
     check_pair,
-    check_tensors,
+    check_pairs,
+    check_values,
     each_image,
     load_image,
     to_tensor,
@@ -55,6 +56,7 @@ from gmaflow.model.network import check_start
 from gmaflow.runtime.device import (
     Precision,
     as_bytes,
+    explaining_out_of_memory,
     memory_budget,
     pick_device,
     pick_fast_dtype,
@@ -407,6 +409,25 @@ class FlowEstimator:
             assert pair.flow is not None  # there are neither cuts nor errors
             yield pair.flow
 
+    def sequence_on_device(self, frames: Frames) -> Iterator[BatchEstimate]:
+        """Estimate the flow between consecutive frames, and leave it on the device as tensors.
+
+        The next frame is loaded and encoded while a GPU estimates a pair.
+
+        Args:
+            frames: Any number of images, or a folder of them, read as they are needed.
+        """
+        first: Frame | None = None
+        finish: Callable[[], BatchEstimate] | None = None
+        for second in map(self.encode, each_image(frames)):
+            if finish is not None:
+                yield finish()
+            if first is not None:
+                finish = self._launch(first, second)
+            first = second
+        if finish is not None:
+            yield finish()
+
     @torch.inference_mode()
     def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
         """Estimate the flow between consecutive images at once, as one batch on the device.
@@ -425,6 +446,11 @@ class FlowEstimator:
             raise ImageError(f"there are {len(arrays)} images; flow needs at least two")
         for array in arrays[1:]:
             check_pair(arrays[0], array)
+        height, width = arrays[0].shape[:2]
+        with explaining_out_of_memory(self.device, (len(arrays) - 1, 3, height, width)):
+            return self._consecutive(arrays)
+
+    def _consecutive(self, arrays: list[ImageArray]) -> list[Flow]:
         padding = self._padding(arrays[0])
         if all(array.dtype == np.uint8 for array in arrays):
             stacked = to_tensors(np.stack(arrays), self.device)
@@ -473,13 +499,16 @@ class FlowEstimator:
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
         with torch.inference_mode():
-            check_tensors(image1, image2)
+            check_pairs(image1, image2)
+            late = self._engine.checks_late
+            if not late:
+                check_values(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
             start = None if start is None else check_start(start, first)
-            found = self._engine.estimate(Pairs(first, second), padding, start, watch)
-        # Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
-        return found._replace(flow=found.flow.clone(), coarse=found.coarse.clone())
+            pairs = Pairs(first, second, checked=not late)
+            found = self._engine.estimate(pairs, padding, start, watch)
+        return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -530,6 +559,30 @@ class FlowEstimator:
         both_ways: bool = False,
     ) -> BatchEstimate:
         """Estimate one pair, forward or both ways; encoded frames are not encoded again."""
+        return self._begin_pair(image1, image2, previous, watch, both_ways=both_ways)()
+
+    def _launch(self, first: Frame, second: Frame) -> Callable[[], BatchEstimate]:
+        """Begin to estimate a pair whose flow stays on the device."""
+        finish = self._begin_pair(first, second)
+
+        def finish_outside() -> BatchEstimate:
+            with torch.inference_mode():
+                found = finish()
+            return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
+
+        return finish_outside
+
+    @torch.inference_mode()
+    def _begin_pair(
+        self,
+        image1: FrameLike,
+        image2: FrameLike,
+        previous: Flow | None = None,
+        watch: Watcher | None = None,
+        *,
+        both_ways: bool = False,
+    ) -> Callable[[], BatchEstimate]:
+        """Begin to estimate one pair."""
         encode = isinstance(image1, Frame) or isinstance(image2, Frame)
         first = self._as_frame(image1, name="the first image", encode=encode)
         second = self._as_frame(image2, name="the second image", encode=encode)
@@ -544,7 +597,7 @@ class FlowEstimator:
         if first.encoded is not None and second.encoded is not None:
             encoded = first.encoded, second.encoded
         pairs = Pairs(first.padded, second.padded, encoded, both_ways)
-        return self._engine.estimate(pairs, padding, start, watch)
+        return self._engine.launch(pairs, padding, start, watch)
 
     def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
         if isinstance(image, Frame):
@@ -554,7 +607,8 @@ class FlowEstimator:
     def _load(self, image: ImageLike, *, name: str = "the image") -> Frame:
         """Load an image onto the device, without encoding it."""
         array = load_image(image, name=name)
-        padded = self._padding(array).pad(to_tensor(array, self.device))
+        with explaining_out_of_memory(self.device, (1, 3, *array.shape[:2])):
+            padded = self._padding(array).pad(to_tensor(array, self.device))
         return Frame(array, padded, None, self.network)
 
     def _check_own(self, frame: Frame) -> Frame:
@@ -564,6 +618,14 @@ class FlowEstimator:
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
+
+
+def outside(found: Tensor) -> Tensor:
+    """Return a tensor for use outside of inference mode.
+
+    Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
+    """
+    return found.clone() if found.is_inference() or not found.is_contiguous() else found
 
 
 def estimate(

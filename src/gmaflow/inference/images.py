@@ -4,7 +4,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -127,6 +127,8 @@ def check_floats(array: np.ndarray, name: str) -> np.ndarray:
 
 def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w"]:
     """Return a loaded image as a batch of one on the device, in 0..1."""
+    if device.type == "cuda" and array.dtype == np.uint8:
+        return to_tensors(array[None], device)
     tensor = torch.tensor(array, device=device).permute(2, 0, 1)[None].float()
     return tensor.div_(255) if array.dtype == np.uint8 else tensor
 
@@ -135,7 +137,7 @@ def to_tensors(
     arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
 ) -> Float[Tensor, "b 3 h w"]:
     """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
-    images = torch.from_numpy(arrays)
+    images = torch.from_numpy(arrays) if arrays.flags.writeable else torch.tensor(arrays)
     if device.type == "cuda":
         images = images.pin_memory().to(device, non_blocking=True)
     return images.to(device).permute(0, 3, 1, 2).float().div_(255)
@@ -143,6 +145,12 @@ def to_tensors(
 
 def check_tensors(image1: Tensor, image2: Tensor) -> None:
     """Refuse batches of images on which flow cannot be estimated."""
+    check_pairs(image1, image2)
+    check_values(image1, image2)
+
+
+def check_pairs(image1: Tensor, image2: Tensor) -> None:
+    """Refuse batches of images by their shapes and types."""
     check_batches(image1, image2)
     if min(image1.shape[-2:]) < MIN_SIDE:
         raise ImageError(f"flow needs at least {MIN_SIDE} pixels in height and width")
@@ -150,8 +158,16 @@ def check_tensors(image1: Tensor, image2: Tensor) -> None:
         raise ImageError("the batches are empty; use at least one pair")
     if image1.is_meta or torch.strided != image1.layout or torch.strided != image2.layout:
         raise ImageError("a batch of images is a dense tensor with values; convert it first")
+
+
+def check_values(image1: Tensor, image2: Tensor) -> None:
+    """Refuse images by their values."""
     # One transfer from the device: the caller waits for each.
-    ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    check_ends(torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist())
+
+
+def check_ends(ends: Sequence[float]) -> None:
+    """Refuse images by their lowest and highest values."""
     if any(map(math.isnan, ends)):
         raise ImageError("the images contain NaN; replace those pixels first")
     low, high = min(ends), max(ends)
@@ -218,8 +234,10 @@ class Padding:
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
-        """Undo `pad`."""
+        """Undo `pad`; what was not padded is returned as it is."""
         _check_padded(padded)
+        if not any((self.left, self.right, self.top, self.bottom)):
+            return padded
         height, width = self.size_before(*padded.shape[-2:])
         return padded[..., self.top : self.top + height, self.left : self.left + width]
 

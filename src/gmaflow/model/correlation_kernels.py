@@ -1,7 +1,7 @@
 """The correlation lookup by Triton kernels. Imported only where Triton is installed.
 
-One program serves one pixel of frame 1 on one level. It reads its own row of the volume only, so
-the backward pass can add to the gradient in place, without atomics.
+A pixel of frame 1 reads its own row of the volume only, so the backward pass can add to the
+gradient in place, without atomics.
 
 `FusedCorrelation` gives the same numbers as `StoredCorrelation`. In half precision its volume is
 stored in half precision too (products are summed in float32). `stream_lookup` is the counterpart of
@@ -21,9 +21,18 @@ from torch.autograd.function import once_differentiable
 
 from gmaflow.model.correlation import Window
 from gmaflow.model.gathered_gradients import PerBackwardPass
+from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
 """Farther than any frame; keeps the conversion to integers defined."""
+PIXELS = 4
+"""Pixels of one program that looks up."""
+BLOCK = 8
+"""The side of a block of pixels whose windows are streamed together."""
+SPAN = 32
+"""Cells of a column that are multiplied at a time; windows of neighbours differ by some cells."""
+REACH = 32
+"""Windows of a group begin within so many columns."""
 
 
 @triton.jit
@@ -51,30 +60,33 @@ def _read(row, x, y, rows, columns, wanted):
     return tl.load(row + y * columns + x, mask=inside, other=0.0).to(tl.float32)
 
 
+@kernel
 @triton.jit
 def _lookup(
-    volume, coords, out, num_pixels, num_cells, height, width, out_step,
-    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr,
+    volume, coords, out, count, num_pixels, num_cells, height, width, out_step,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
     side: tl.constexpr = 2 * RADIUS + 1
-    pixel, level = tl.program_id(0), tl.program_id(1)
+    pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    level = tl.program_id(1)
+    there = pixel < count
     x, y, before, rows, columns = place_on_level(
-        coords, pixel, level, num_pixels, height, width, LEVELS
+        coords, tl.where(there, pixel, 0), level, num_pixels, height, width, LEVELS
     )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
-    lane = tl.arange(0, LANES)
-    wanted = lane < side * side
+    lane = tl.arange(0, LANES)[None, :]
+    wanted = there & (lane < side * side)
     # x is the slow channel index, as in `Window.around`.
     left = corner_x.to(tl.int32) - RADIUS + lane // side
     top = corner_y.to(tl.int32) - RADIUS + lane % side
-    row = volume + pixel.to(tl.int64) * num_cells + before
+    row = volume + pixel * num_cells + before
     a = _read(row, left, top, rows, columns, wanted)
     b = _read(row, left + 1, top, rows, columns, wanted)
     c = _read(row, left, top + 1, rows, columns, wanted)
     d = _read(row, left + 1, top + 1, rows, columns, wanted)
     upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
     value = upper + (y - corner_y) * (lower - upper)
-    target = out + pixel.to(tl.int64) * out_step + level * side * side + lane
+    target = out + pixel * out_step + level * side * side + lane
     tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
 
 
@@ -84,6 +96,7 @@ def _output_gradient(source, x, y, wanted, SIDE: tl.constexpr):
     return tl.load(source + x * SIDE + y, mask=inside, other=0.0).to(tl.float32)
 
 
+@kernel
 @triton.jit
 def _lookup_backward(
     gradient, coords, volume_gradient, num_pixels, num_cells, height, width,
@@ -130,10 +143,12 @@ def lookup(
     side = 2 * radius + 1
     if out is None:
         out = volume.new_empty(batch, height, width, num_levels * side**2)
-    _lookup[(batch * height * width, num_levels)](
-        volume, coords.contiguous(), out, height * width, volume.shape[2], height, width,
+    count = batch * height * width
+    _lookup[(triton.cdiv(count, PIXELS), num_levels)](
+        volume, coords.contiguous(), out, count, height * width, volume.shape[2], height, width,
         out.stride(2),
-        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), num_warps=1,
+        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), PIXELS=PIXELS,
+        num_warps=4,
     )  # fmt: skip
     return out
 
@@ -235,54 +250,73 @@ class FusedCorrelation:
         return windows.permute(0, 3, 1, 2)
 
 
-@triton.jit
-def _column(cells, own, x, y, inside_y, columns, channel, channels):
-    """Return the dot products of a pixel with one column of its window; zero outside."""
-    across = x + tl.zeros_like(y)
-    inside = inside_y & (across >= 0) & (across < columns)
-    at = cells + (y * columns + across)[:, None].to(tl.int64) * channels + channel[None, :]
-    wanted = inside[:, None] & (channel < channels)[None, :]
-    seen = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
-    return tl.sum(seen * own[None, :], 1)
-
-
-@triton.jit
+@kernel
+@triton.jit(do_not_specialize=["num_cells", "height", "width"])
 def _stream(
-    rows1, rows2, coords, out, num_pixels, num_cells, height, width, channels, out_step,
-    RADIUS: tl.constexpr, LEVELS: tl.constexpr, LANES: tl.constexpr, CHANNELS: tl.constexpr,
+    rows1, rows2, coords, out, num_cells, height, width, channels, out_step, scale,
+    RADIUS: tl.constexpr, LEVELS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
+    SIDE: tl.constexpr, SPAN: tl.constexpr, REACH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Serve one pixel on one level: the window's dot products column by column, then blend.
+    """Serve a block of SIDE x SIDE pixels on one level.
 
-    Interpolation in x is between one column and the next. Interpolation in y is a sum over the
-    column with two nonzero weights, since threads cannot exchange values with their neighbours.
+    Neighbours move alike, so their windows overlap. All pixels of the block are multiplied with a
+    piece of a column of cells at a time, and each pixel picks what its window holds of it.
+    Interpolation in y is within a column, interpolation in x between one column and the next.
+
+    Windows that are too far apart are served one group after the other: those that a column of SPAN
+    cells and REACH columns hold, beginning with the uppermost.
     """
     side: tl.constexpr = 2 * RADIUS + 1
-    pixel, level = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    level, item = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    across = tl.cdiv(width, SIDE)
+    lane = tl.arange(0, SIDE * SIDE)
+    pixel_y = tl.program_id(0) // across * SIDE + lane // SIDE
+    pixel_x = tl.program_id(0) % across * SIDE + lane % SIDE
+    waiting = (pixel_y < height) & (pixel_x < width)
+    within = tl.where(waiting, pixel_y * width + pixel_x, 0)
+    pixel = item * height * width + within
     x, y, before, rows, columns = place_on_level(
-        coords, pixel, level, num_pixels, height, width, LEVELS
+        coords, pixel, level, height * width, height, width, LEVELS
     )
     left, top = tl.floor(x), tl.floor(y)
-    right, down = x - left, y - top
+    right, down = (x - left)[:, None], (y - top)[:, None]
+    # Beyond these a window holds nothing, wherever it is.
+    left = tl.minimum(tl.maximum(left.to(tl.int32) - RADIUS, -side - 1), columns)
+    top = tl.minimum(tl.maximum(top.to(tl.int32) - RADIUS, -side - 1), rows)
 
     channel = tl.arange(0, CHANNELS)
-    own = rows1 + pixel * channels + channel
-    own = tl.load(own, mask=channel < channels, other=0.0).to(tl.float32)
-    lane = tl.arange(0, LANES)
-    cell_y = top.to(tl.int32) - RADIUS + lane
-    inside_y = (lane <= side) & (cell_y >= 0) & (cell_y < rows)
-    spread = tl.where(lane[:, None] == lane[None, :], 1 - down, 0.0)
-    spread += tl.where(lane[:, None] + 1 == lane[None, :], down, 0.0)
-    cells = rows2 + (pixel // num_pixels * num_cells + before) * channels
-    target = out + pixel * out_step + level * side * side
-    cell_x = left.to(tl.int32) - RADIUS
-    here = _column(cells, own, cell_x, cell_y, inside_y, columns, channel, channels)
-    for step in range(side):
-        cell_x += 1
-        beyond = _column(cells, own, cell_x, cell_y, inside_y, columns, channel, channels)
-        between = here + right * (beyond - here)
-        value = tl.sum(spread * between[None, :], 1)
-        tl.store(target + step * side + lane, value.to(out.dtype.element_ty), mask=lane < side)
-        here = beyond
+    known = (channel < channels)[None, :]
+    own = rows1 + pixel[:, None] * channels + channel[None, :]
+    own = tl.load(own, mask=waiting[:, None] & known, other=0.0)
+    cells = rows2 + (item * num_cells + before) * channels
+    tap = tl.arange(0, TAPS)[None, :]
+    target = out + pixel[:, None] * out_step + level * side * side + tap
+    while tl.max(waiting.to(tl.int32), 0) > 0:
+        first = tl.min(tl.where(waiting, top, rows), 0)
+        near = waiting & (top + side < first + SPAN)
+        begin = tl.min(tl.where(near, left, columns), 0)
+        served = near & (left < begin + REACH)
+        end = tl.max(tl.where(served, left, -side - 1), 0) + side + 1
+        cell_y = first + tl.arange(0, SPAN)
+        inside_y = (cell_y >= 0) & (cell_y < rows)
+        place = tl.minimum(tl.maximum((top - first)[:, None] + tap, 0), SPAN - 1)
+        below = tl.minimum(place + 1, SPAN - 1)
+        past = tl.zeros((SIDE * SIDE, TAPS), tl.float32)
+        for column in range(begin, end):
+            cell_x = tl.zeros_like(cell_y) + column
+            inside = inside_y & (cell_x >= 0) & (cell_x < columns)
+            at = cells + (cell_y * columns + cell_x).to(tl.int64)[:, None] * channels
+            seen = tl.load(at + channel[None, :], mask=inside[:, None] & known, other=0.0)
+            found = tl.dot(own, tl.trans(seen), input_precision=PRECISION)
+            upper, lower = tl.gather(found, place, 1), tl.gather(found, below, 1)
+            here = upper + down * (lower - upper)
+            value = past + right * (here - past)
+            step = (column - 1 - left)[:, None]
+            wanted = served[:, None] & (step >= 0) & (step < side) & (tap < side)
+            value = (scale * value).to(out.dtype.element_ty)
+            tl.store(target + step * side, value, mask=wanted)
+            past = here
+        waiting = waiting & (served == 0)
 
 
 def stream_lookup(
@@ -292,18 +326,23 @@ def stream_lookup(
     *,
     radius: int,
     num_levels: int,
+    scale: float = 1.0,
     out: Float[Tensor, "b h w _"],
 ) -> Float[Tensor, "b h w _"]:
-    """Write the dot products of scaled `rows1` with the windows around `coords` to `out`.
+    """Write the scaled dot products of `rows1` with the windows around `coords` to `out`.
 
     `rows2` are the cells of all levels. Channels of `out` beyond `lkk` are left unchanged.
     """
     batch, _, height, width = coords.shape
     channels = rows1.shape[2]
-    _stream[(batch * height * width, num_levels)](
-        rows1, rows2, coords, out, height * width, rows2.shape[1], height, width, channels,
-        out.stride(2),
-        RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(2 * radius + 2),
-        CHANNELS=triton.next_power_of_2(channels), num_warps=4,
+    half = rows1.dtype != torch.float32
+    block = BLOCK if half else BLOCK // 2  # float32 takes twice the memory of the chip
+    blocks = triton.cdiv(height, block) * triton.cdiv(width, block)
+    _stream[(blocks, num_levels, batch)](
+        rows1, rows2, coords, out, rows2.shape[1], height, width, channels, out.stride(2), scale,
+        RADIUS=radius, LEVELS=num_levels, CHANNELS=max(16, triton.next_power_of_2(channels)),
+        TAPS=triton.next_power_of_2(2 * radius + 1), SIDE=block, SPAN=SPAN, REACH=REACH,
+        PRECISION="tf32" if half else "tf32x3",
+        num_warps=4, num_stages=2 if half else 1,
     )  # fmt: skip
     return out

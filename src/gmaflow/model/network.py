@@ -66,6 +66,9 @@ class Prediction(NamedTuple):
     """What each iteration continued, for training; see `gmaflow.model.continuation`."""
     iterations: tuple[int, ...] = ()
     """How many iterations each pair took, if they stopped where the flow settled."""
+    ends: Float[Tensor, " n"] | None = None
+    """The lowest and the highest value of the flow, and then of the images, if they were looked at.
+    Reading them waits for the device, so that is left to the caller."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -153,7 +156,7 @@ class FlowNetwork(nn.Module):
             FlowError: The images have another shape, type or range of values.
         """
         check_images(image1, image2)
-        check_values(image1, image2)
+        late_check = check_values(image1, image2)
         iters = options.get("iters", 1)
         if not isinstance(iters, int) or iters < 1:
             raise FlowError(f"iters is {iters!r}; use a whole number from 1 on")
@@ -163,7 +166,10 @@ class FlowNetwork(nn.Module):
             options["flow_init"] = check_start(start, image1)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
-        return self.match(first, features2, all_iterations=all_iterations, **options)
+        found = self.match(first, features2, all_iterations=all_iterations, **options)
+        if late_check is not None:
+            late_check()
+        return found
 
     def match(  # noqa: PLR0913  (every choice a caller has)
         self,
@@ -371,19 +377,38 @@ def check_start(start: object, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor
     return start.to(images)
 
 
-def check_values(image1: Tensor, image2: Tensor) -> None:
+def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
     """Raise a `FlowError` for images in another range, such as 0..255 or -1..1, and for NaN.
 
     Values a little outside 0..1 are accepted: noise and optimised images have them.
+
+    On CUDA the values are still on their way: call what is returned when all work is launched, so
+    that the device does not wait for the CPU.
     """
     recording = image1.is_cuda and torch.cuda.is_current_stream_capturing()
     if image1.is_meta or recording or torch.compiler.is_compiling():
-        return
+        return None
     images = torch.stack([image1.detach(), image2.detach()])
     if not images.numel():
         raise FlowError("the batches are empty; use at least one pair")
-    # One transfer from the device: the caller waits for each.
-    low, high = torch.stack(torch.aminmax(images)).tolist()
+    ends = torch.stack(torch.aminmax(images))
+    if not ends.is_cuda:
+        check_ends(*ends.tolist())
+        return None
+    arrived = torch.cuda.Event()
+    copied = torch.empty(2, dtype=ends.dtype, device="cpu", pin_memory=True)
+    copied.copy_(ends, non_blocking=True)
+    arrived.record(torch.cuda.current_stream(ends.device))
+
+    def late_check() -> None:
+        arrived.synchronize()
+        check_ends(*copied.tolist())
+
+    return late_check
+
+
+def check_ends(low: float, high: float) -> None:
+    """Raise a `FlowError` if these are not the lowest and highest value of images in 0..1."""
     if math.isnan(low):
         raise FlowError("the images contain NaN; replace those pixels first")
     if low < -SLACK or high > 1 + SLACK:

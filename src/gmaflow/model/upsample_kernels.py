@@ -17,6 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gmaflow.runtime.kernels import kernel
+
 CELLS = 4
 """Cells of one program."""
 GATHERED = 256
@@ -73,6 +75,7 @@ def _fine_pixels(cells, lanes, height, width):
     return item * 128 * height * width + rows * 8 * width + columns
 
 
+@kernel
 @triton.jit
 def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.constexpr):
     cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)[:, None]
@@ -83,6 +86,7 @@ def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.cons
     tl.store(target + 64 * height * width, 8 * fine_y, mask=cells < count)
 
 
+@kernel
 @triton.jit
 def _upsample_backward(
     flow, logits, gradient, for_logits, for_neighbours, sharpness, count, height, width,
@@ -112,6 +116,7 @@ def _upsample_backward(
         tl.store(target + 9 * count, tl.sum(weight * g_y, axis=1), mask=cell < count)
 
 
+@kernel
 @triton.jit
 def _gather_neighbours(for_neighbours, for_flow, count, height, width, CELLS: tl.constexpr):
     cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)

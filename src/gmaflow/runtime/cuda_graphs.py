@@ -97,6 +97,8 @@ class RecordedCall:
         self.graph.replay()
         outputs = self.outputs
         if self.copy_outputs:
-            outputs = tuple(output.clone() for output in outputs)
+            # Even in inference mode: its tensors could not be part of a loss.
+            with torch.inference_mode(mode=False), torch.no_grad():
+                outputs = tuple(output.clone() for output in outputs)
         self.pool.done.record(stream)
         return outputs

@@ -79,7 +79,7 @@ def test_threads_and_streams_may_share_it(runner: RecordedNetwork) -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("model", ["gma", "gma-p", "raft-small"])
+@pytest.mark.parametrize("model", ["gma", "gma-p", "gma-affine", "raft-small"])
 @pytest.mark.parametrize("stored", [True, False])
 def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -> None:
     network = make_network(model).cuda()
@@ -90,6 +90,44 @@ def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -
     for _ in range(3):
         found = half(*images, iters=4, flow_init=None, plan=plan).flow
         assert (found - expected).norm(dim=1).mean() < 0.02 * expected.norm(dim=1).mean() + 0.02
+
+
+@needs_gpu
+def test_segments_stop_where_the_network_stops(make_network: Make) -> None:
+    network = make_network("gma").cuda()
+    images = [image.cuda() for image in random_images(2, 64, 96)]
+    changes: list[float] = []
+    last = torch.zeros(())
+
+    def watch(_number: int, flow: Tensor, _hidden: Tensor) -> None:
+        nonlocal last
+        changes.append(8 * float((flow - last).norm(dim=1).mean()))
+        last = flow
+
+    network(*images, iters=12, on_iteration=watch)
+    settled = (changes[5] + changes[7]) / 2  # between the changes of two checks
+    expected = network(*images, iters=12, settled=settled)
+    runner = make_runner(network, torch.float32, "fast")
+    for _ in range(4):
+        found = runner(*images, iters=12, settled=settled)
+        assert found.iterations == expected.iterations
+        torch.testing.assert_close(found.flow, expected.flow, atol=1e-2, rtol=1e-2)
+
+
+@needs_gpu
+def test_only_who_reads_the_ends_waits(make_network: Make) -> None:
+    runner = make_runner(make_network("gma").cuda(), torch.float16, "fast")
+    images = [image.cuda() for image in random_images(1, 64, 96)]
+    for _ in range(2):
+        runner(*images, iters=2)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = runner(*images, iters=2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert found.ends is not None
+    ends = torch.stack([x for part in (found.flow, *images) for x in torch.aminmax(part)])
+    assert torch.equal(found.ends, ends)
 
 
 class Tape:

@@ -1,6 +1,7 @@
 """Each step by kernels against the plain step, and the whole network by kernels."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.inference.fast.convolution import Convolution
+from gmaflow.inference.fast.convolution import Convolution, Working
 from gmaflow.inference.fast.operations import Operations
 from gmaflow.model import FlowNetwork, NetworkConfig
 from tests.conftest import random_images
@@ -28,11 +29,17 @@ def no_gradients() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def all_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let cuDNN multiply float32 as such."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> "TritonOperations":
     for name in ("correlation_kernels", "upsample_kernels"):
         load_kernels(name, monkeypatch)
-    for name in ("map_kernels", "triton_operations"):
+    for name in ("map_kernels", "convolution_kernels", "triton_operations"):
         module = load_kernels(name, monkeypatch, package="gmaflow.inference.fast")
     operations: TritonOperations = module.TritonOperations()
     return operations
@@ -58,13 +65,66 @@ def test_convolution_with_relu(kernels: "TritonOperations") -> None:
 
 def test_convolution_into_slices(kernels: "TritonOperations") -> None:
     x, conv = randn(2, 5, 7, 6), layer(6, 12)
-    maps = randn(4, 2, 5, 7, 30)
-    before = maps.clone()
-    for operations, (first, second) in ((kernels, maps[:2]), (PLAIN, maps[2:])):
-        operations.convolve_into(x, conv, (first[..., 3:13], second[..., 3:13]))
-    close(maps[:2, ..., 3:13], maps[2:, ..., 3:13])
-    for untouched in (slice(0, 3), slice(13, 30)):
-        assert torch.equal(maps[..., untouched], before[..., untouched])
+    for keep in (0, 2):
+        maps = randn(1, 2, 5, 7, 30).repeat(4, 1, 1, 1, 1)
+        before = maps.clone()
+        for operations, (first, second) in ((kernels, maps[:2]), (PLAIN, maps[2:])):
+            operations.convolve_into(x, conv, (first[..., 3:13], second[..., 3:13]), keep=keep)
+        close(maps[:2, ..., 3 : 13 - keep], maps[2:, ..., 3 : 13 - keep])
+        assert not torch.equal(maps[..., 3 : 13 - keep], before[..., 3 : 13 - keep])
+        for untouched in (slice(0, 3), slice(13 - keep, 30)):
+            assert torch.equal(maps[..., untouched], before[..., untouched])
+
+
+def test_a_target_wider_than_the_convolution_keeps_the_rest(kernels: "TritonOperations") -> None:
+    x, conv, target = randn(1, 3, 4, 6), layer(6, 12), randn(1, 3, 4, 14, seed=3)
+    expected = torch.cat([PLAIN.convolve(x, conv, relu=True), target[..., 12:]], dim=-1)
+    kernels.convolve_into(x, conv, (target, target), keep=2)
+    close(target, expected)
+
+
+def test_taking_in_images(kernels: "TritonOperations") -> None:
+    images = randn(2, 2, 3, 9, 31).unbind()
+    for some in (images, images[:1]):
+        for dtype in (torch.float32, torch.float16):
+            working = Working(DEVICE, dtype)
+            assert torch.equal(kernels.take_in(some, working), PLAIN.take_in(some, working))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_first_convolution_of_an_encoder(kernels: "TritonOperations", stride: int) -> None:
+    x, conv = randn(2, 11, 14, 8), replace(layer(8, 70, side=7), stride=(stride, stride))
+    found = convolve_image(x, conv)
+    close(found, PLAIN.convolve(x, conv))
+    close(kernels.convolve(x, conv, relu=True), PLAIN.convolve(x, conv, relu=True))
+    expected = PLAIN.convolve_norm(x, conv, relu=True)
+    close(kernels.convolve_norm(x, conv, relu=True), expected)
+
+
+def convolve_image(x: Tensor, conv: Convolution) -> Tensor:
+    from gmaflow.inference.fast import convolution_kernels
+
+    assert conv.rows is not None
+    found: Tensor = convolution_kernels.convolve_image(
+        x, conv.rows, conv.bias, kernel=conv.kernel, stride=conv.stride[0], relu=False
+    )
+    return found
+
+
+def test_the_flow_of_a_few_steps(kernels: "TritonOperations") -> None:
+    """The convolution of the flow, and the head with what it changes."""
+    results = []
+    for operations in (kernels, PLAIN):
+        flow_input, hidden = randn(2, 5, 7, 2), randn(2, 5, 7, 20, seed=1)
+        seen = operations.convolve_flow(flow_input, layer(2, 130, side=7))
+        flow, coords = randn(2, 5, 7, 2, seed=2), torch.zeros(2, 2, 5, 7, device=DEVICE)
+        maps = randn(2, 2, 5, 7, 9, seed=4)
+        targets = (maps[0, ..., 5:7], maps[1, ..., 5:7])
+        layers = (layer(20, 130), layer(130, 2))
+        operations.convolve_advance(hidden, layers, flow, coords, flow_input, targets)
+        results.append((seen, flow, coords, flow_input, maps))
+    for found, expected in zip(*results, strict=True):
+        close(found, expected)
 
 
 def test_joining_a_shortcut(kernels: "TritonOperations") -> None:
@@ -122,6 +182,27 @@ def test_advancing_and_adding(kernels: "TritonOperations") -> None:
         close(found, expected)
 
 
+def test_convolutions_in_half_precision(kernels: "TritonOperations") -> None:
+    """On a GPU, kernels compute only these."""
+    results = []
+    for operations, dtype in ((kernels, torch.float16), (PLAIN, torch.float32)):
+        image, seen, head, change = (
+            replace(conv, weight=conv.weight.to(dtype), bias=conv.bias.to(dtype))  # type: ignore[union-attr]
+            for conv in (layer(8, 64, side=7), layer(8, 128, side=7), layer(64, 160), layer(160, 8))
+        )
+        seen.weight[:, 2:] = 0
+        x, hidden = randn(1, 12, 10, 8).to(dtype), randn(1, 12, 10, 64, seed=1).to(dtype)
+        flow, coords = randn(1, 12, 10, 2, seed=2), torch.zeros(1, 2, 12, 10, device=DEVICE)
+        maps = torch.zeros(2, 1, 12, 10, 10, device=DEVICE, dtype=dtype)
+        targets = (maps[0, ..., 8:], maps[1, ..., 8:])
+        first = operations.convolve(x, replace(image, stride=(2, 2)), relu=True)
+        second = operations.convolve_flow(x, seen)
+        operations.convolve_advance(hidden, (head, change), flow, coords, x, targets)
+        results.append((first, second, flow, coords, maps))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found.float(), expected, atol=0.02, rtol=0.02)
+
+
 @pytest.mark.parametrize(
     ("store", "batch", "height", "width"), [(True, 2, 2, 3), (False, 1, 2, 3), (False, 2, 2, 2)]
 )
@@ -150,11 +231,13 @@ def test_attention(kernels: "TritonOperations", pixels: int) -> None:
 def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:
     from gmaflow.inference.fast import map_kernels
 
-    monkeypatch.setattr(map_kernels, "LONGEST", 16)
-    scores = 10 * randn(3, 50)
-    expected = scores.softmax(dim=-1)
-    map_kernels.softmax(scores)
-    close(scores, expected)
+    for longest in (64, 16):  # read once, and twice
+        monkeypatch.setattr(map_kernels, "LONGEST", longest)
+        monkeypatch.setattr(map_kernels, "WIDE", 16)
+        scores = 10 * randn(3, 50)
+        expected = scores.softmax(dim=-1)
+        map_kernels.softmax(scores)
+        close(scores, expected)
 
 
 def test_upsampling(kernels: "TritonOperations") -> None:

@@ -16,11 +16,12 @@ Legend: b batch, h w rows and columns, i o channels in and out, ky kx the sides 
 p q rows of matrices, n matrices.
 """
 
+import math
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +45,12 @@ NARROW = 4
 
 WORTH = {(3, 3): 128 * 128, (1, 5): 128 * 384, (5, 1): 128 * 384}
 """Kernels for which Winograd was measured to be faster, and from which product of channels on."""
+EIGHT = 8
+"""Channels of images that kernels convolve, and the most taps of a row."""
+TAP_CHANNELS = 64
+"""Input channels that kernels multiply at a time."""
+SHARES = 32
+"""Columns of shares: two for each of nine taps, and some that stay 0."""
 ONEDNN_MACHINES = ("x86_64", "amd64")
 TYPICAL_SIZE = (64, 128)
 """Height and width that weights are packed for. Other sizes work as well, perhaps more slowly."""
@@ -436,6 +443,39 @@ class Convolution:
     def is_pointwise(self) -> bool:
         """Whether it is a matrix product."""
         return self.weight.shape[2:] == (1, 1) and self.stride == (1, 1)
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """The height and width of the kernel."""
+        return self.weight.shape[2], self.weight.shape[3]
+
+    @cached_property
+    def taps(self) -> Float[Tensor, "_ o"]:
+        """The weights tap by tap and channel by channel, as `convolution_kernels` read them."""
+        more = -self.weight.shape[1] % TAP_CHANNELS
+        taps = F.pad(self.weight.permute(2, 3, 1, 0), (0, 0, 0, more))
+        return taps.flatten(0, 2).contiguous()
+
+    @cached_property
+    def shares(self) -> Float[Tensor, "i _"]:
+        """The weights of two outputs by input channel, as `convolution_kernels` read them."""
+        shares = self.weight[:2].permute(1, 2, 3, 0).flatten(1)
+        return F.pad(shares, (0, SHARES - shares.shape[1])).contiguous()
+
+    @cached_property
+    def rows(self) -> Float[Tensor, "_ o"] | None:
+        """The weights row by row, eight taps of eight channels each; None if there are more."""
+        outputs, inputs, height, width = self.weight.shape
+        if inputs != EIGHT or width > EIGHT:
+            return None
+        taps = F.pad(self.weight.permute(2, 3, 1, 0), (0, 0, 0, 0, 0, EIGHT - width))
+        return taps.reshape(height * EIGHT * EIGHT, outputs).contiguous()
+
+    @cached_property
+    def pairs(self) -> Float[Tensor, "_ o"]:
+        """The weights of the first two input channels, tap by tap; rows up to a power of two."""
+        pairs = self.weight[:, :2].permute(2, 3, 1, 0).flatten(0, 2)
+        return F.pad(pairs, (0, 0, 0, 2 ** math.ceil(math.log2(len(pairs))) - len(pairs)))
 
 
 def fold(

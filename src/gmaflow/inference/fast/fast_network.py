@@ -14,7 +14,7 @@ h w = H / 8, W / 8.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Unpack, cast
 
 import torch
@@ -100,12 +100,11 @@ class FastBlock:
 
 @dataclass(frozen=True)
 class FastEncoder:
-    """An encoder, from images in 0..1 to channels-last features."""
+    """An encoder, from images that were taken in to channels-last features."""
 
     first: FastLayer
     blocks: tuple[FastBlock, ...]
     last: Convolution
-    working: Working
 
     @classmethod
     def of(cls, encoder: Encoder, working: Working) -> "FastEncoder":
@@ -118,23 +117,14 @@ class FastEncoder:
                 for block in blocks
             ),
             Convolution.of(encoder.conv_out, working.exact),
-            working,
         )
 
-    def __call__(self, image: Float[Tensor, "b 3 H W"], operations: Operations) -> Tensor:
-        """Return the features of images in 0..1, `[b, h, w, c]`."""
-        x = self.first(self._signed(image), operations, relu=True)
+    def __call__(self, images: Map, operations: Operations) -> Tensor:
+        """Return the features of images that were taken in, `[b, h, w, c]`."""
+        x = self.first(images, operations, relu=True)
         for block in self.blocks:
             x = block(x, operations)
         return operations.convolve(x, self.last)
-
-    def _signed(self, image: Float[Tensor, "b 3 H W"]) -> Tensor:
-        """Scale to -1..1, channels last, padded to the channels of the first convolution."""
-        batch, _, height, width = image.shape
-        shape = (batch, height, width, self.working.channels(3))
-        signed = torch.zeros(shape, device=image.device, dtype=self.working.dtype)
-        signed[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
-        return signed
 
 
 @dataclass(frozen=True)
@@ -235,7 +225,14 @@ class FastRefinement:
     def _share_flow(self, state: State) -> None:
         """Write the flow to where iterations read it."""
         nothing = torch.zeros_like(state.flow_input)
-        self._advance(state, nothing, nothing[0, 0, 0])
+        self.operations.advance(
+            nothing,
+            nothing[0, 0, 0],
+            state.flow,
+            state.coords,
+            state.flow_input,
+            flow_targets(state),
+        )
 
     def __call__(
         self,
@@ -249,18 +246,14 @@ class FastRefinement:
         self._borrow_motion(state, attention)
         self._update(state, prepared)
 
-    def _advance(self, state: State, change: Map, bias: Float[Tensor, " c"]) -> None:
-        targets = (state.motion[0][..., -2:], state.motion[1][..., -2:])
-        self.operations.advance(change, bias, state.flow, state.coords, state.flow_input, targets)
-
     def _see_motion(self, state: State, look_up: Lookup) -> None:
         """Encode the current flow together with the correlations found around it."""
         split = self.see_correlation[-1].weight.shape[0]
         self._run_layers(self.see_correlation, look_up(state.coords), state.merged[..., :split])
-        self._run_layers(self.see_flow, state.flow_input, state.merged[..., split:])
+        seen = self.operations.convolve_flow(state.flow_input, self.see_flow[0])
+        self._run_layers(self.see_flow[1:], seen, state.merged[..., split:])
         # The last two channels are the flow itself.
-        targets = (state.motion[0][..., :-2], state.motion[1][..., :-2])
-        self.operations.convolve_into(state.merged, self.merge, targets)
+        self.operations.convolve_into(state.merged, self.merge, state.motion, keep=2)
 
     def _run_layers(self, layers: list[Convolution], x: Map, target: Map) -> None:
         for layer in layers[:-1]:
@@ -293,11 +286,20 @@ class FastRefinement:
             candidate = self.operations.convolve(state.seen_reset, self.candidates[i])
             self.operations.renew(candidate, context, gates, hidden, state.hidden)
             del gates, candidate  # before the next ones are made
-        decided = self.operations.convolve(state.hidden, self.decide, relu=True)
-        assert self.change.bias is not None
-        # `advance` adds the bias, in float32.
-        change = self.operations.convolve(decided, replace(self.change, bias=None))
-        self._advance(state, change, self.change.bias)
+        self.operations.convolve_advance(
+            state.hidden,
+            (self.decide, self.change),
+            state.flow,
+            state.coords,
+            state.flow_input,
+            flow_targets(state),
+        )
+
+
+def flow_targets(state: State) -> Targets:
+    """Return where the flow is part of motion features: their last two channels."""
+    first, second = state.motion
+    return first[..., -2:], second[..., -2:]
 
 
 @dataclass
@@ -315,6 +317,8 @@ class Refining:
     done: int = 0
     continuing: AttentionWeights | None = None
     """The attention of the continuation, from the first iteration that needs it on."""
+    ends: tuple[Float[Tensor, ""], ...] = ()
+    """The lowest and the highest value of each image."""
 
     def view(self) -> Refined:
         """Return the batch as the network does, without a copy."""
@@ -414,10 +418,27 @@ class FastNetwork:
         **options: Unpack[MatchOptions],
     ) -> Refining:
         """Do everything that comes before the first iteration."""
-        hidden, context = self._encode_context(image1)
-        features1, features2 = self._encode_both(image1, image2)
-        first = EncodedFrame(features1, hidden, context)
-        return self.begin_match(first, features2, **options)
+        ends = (*torch.aminmax(image1), *torch.aminmax(image2))
+        fast = isinstance(self.context, FastEncoder)
+        if fast and image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
+            first, features2 = self._encode_together(image1, image2)
+        else:
+            hidden, context = self._encode_context(image1)
+            first = EncodedFrame(self._encode(image1), hidden, context)
+            features2 = self._encode(image2)
+        batch = self.begin_match(first, features2, **options)
+        batch.ends = ends
+        return batch
+
+    def _encode_together(
+        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
+    ) -> tuple[EncodedFrame, Float[Tensor, "b c h w"]]:
+        encode_context = cast(FastEncoder, self.context)
+        both = self.operations.take_in((image1, image2), self.working)
+        seen = encode_context(both[: len(image1)], self.operations)
+        hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
+        features1, features2 = self.features(both, self.operations).permute(0, 3, 1, 2).chunk(2)
+        return EncodedFrame(features1, hidden, context), features2
 
     def begin_match(
         self,
@@ -450,8 +471,9 @@ class FastNetwork:
     ) -> Refined:
         """Refine a batch some more times."""
         state = batch.state
-        for _ in range(iters):
-            batch.before.copy_(state.flow)
+        for left in reversed(range(iters)):
+            if left == 0:
+                batch.before.copy_(state.flow)
             self.refine(state, batch.look_up, batch.attention, batch.prepared)
             if self.continuation is not None and batch.done >= FIRST_ITERATION:
                 if batch.continuing is None:
@@ -465,39 +487,41 @@ class FastNetwork:
         return batch.view()
 
     def finish(self, batch: Refining) -> Prediction:
-        return self._upsampled(batch.state)
+        return self._upsampled(batch.state, (), batch.ends)
 
-    def _run(self, batch: Refining, options: MatchOptions) -> tuple[State, tuple[int, ...]]:
-        """Refine a batch as often as the options say; return the iterations of each pair."""
+    def _run(
+        self, batch: Refining, options: MatchOptions
+    ) -> tuple[State, tuple[int, ...], tuple[Float[Tensor, ""], ...]]:
+        """Refine a batch as often as the options say.
+
+        Returns its state, the iterations of each pair, and the ends of its images.
+        """
         iters, settled = options.get("iters", 12), options.get("settled")
         watch = options.get("on_iteration")
         if settled is None:
             self.advance(batch, iters, watch)
-            return batch.state, ()
+            return batch.state, (), batch.ends
         used = refine_until_settled(
             lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
-        return batch.state, used
+        return batch.state, used, batch.ends
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
-        return self.features(image, self.operations).permute(0, 3, 1, 2)
-
-    def _encode_both(
-        self, image1: Float[Tensor, "b 3 H W"], image2: Float[Tensor, "b 3 H W"]
-    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b c h w"]]:
-        if image1.is_cuda and image1[:, 0].numel() <= TOGETHER_PIXELS:
-            features1, features2 = self._encode(torch.cat([image1, image2])).chunk(2)
-            return features1, features2
-        return self._encode(image1), self._encode(image2)
+        taken_in = self.operations.take_in((image,), self.working)
+        return self.features(taken_in, self.operations).permute(0, 3, 1, 2)
 
     def _encode_context(
         self, image1: Float[Tensor, "b 3 H W"]
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
-        channels = [self.config.hidden_channels, self.config.context_channels]
         if isinstance(self.context, Encoder):
-            both = self.context(to_signed(image1))
-        else:
-            both = self.context(image1, self.operations).permute(0, 3, 1, 2)
+            return self._split_context(self.context(to_signed(image1)))
+        taken_in = self.operations.take_in((image1,), self.working)
+        return self._split_context(self.context(taken_in, self.operations).permute(0, 3, 1, 2))
+
+    def _split_context(
+        self, both: Float[Tensor, "b _ h w"]
+    ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b d h w"]]:
+        channels = [self.config.hidden_channels, self.config.context_channels]
         hidden, context = both.split(channels, dim=1)
         return torch.tanh(hidden), torch.relu(context)
 
@@ -515,15 +539,18 @@ class FastNetwork:
         store = batch.plan.store_attention
         return self.operations.attend_near(queries, keys, bias, store=store)
 
-    def _upsampled(self, state: State, used: tuple[int, ...] = ()) -> Prediction:
+    def _upsampled(
+        self, state: State, used: tuple[int, ...], ends: tuple[Float[Tensor, ""], ...]
+    ) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()
-        if not self.weigh:
+        if self.weigh:
+            first, last = self.weigh
+            seen = self.operations.convolve(state.hidden, first, relu=True)
+            fine = self.operations.upsample(low, self.operations.convolve(seen, last))
+        else:
             fine = self.upsampler(low, state.hidden.permute(0, 3, 1, 2))
-            return Prediction([fine], low, iterations=used)
-        first, last = self.weigh
-        seen = self.operations.convolve(state.hidden, first, relu=True)
-        logits = self.operations.convolve(seen, last)
-        return Prediction([self.operations.upsample(low, logits)], low, iterations=used)
+        both = torch.stack([*torch.aminmax(fine), *(end.to(fine) for end in ends)])
+        return Prediction([fine], low, iterations=used, ends=both)
 
 
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:

@@ -7,20 +7,27 @@ since `max` would turn NaN, which reveals overflow, into 0.
 
 Instance norm and softmax need sums. Their statistics are gathered without atomics, so that results
 are reproducible: the pixels of a map are cut into pieces, each piece's mean and squared deviations
-are computed exactly, and pieces are merged by Chan's rule.
+are computed from deviations to a value near the mean, and pieces are merged by Chan's rule.
 """
+
+from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from gmaflow.runtime.kernels import kernel
+
 ROWS = 32
 LANES = 64
 STEPS = 256
-PIECES = 256
-MERGED_LANES = 16
-LONGEST = 8192
+PIECES = 1024
+MERGED_LANES = 8
+WIDE = 8192
+"""Columns that eight warps hold."""
+LONGEST = 32768
+"""Longer rows are read twice, WIDE columns at a time."""
 
 
 @triton.jit
@@ -36,19 +43,26 @@ def _relu(value):
     return tl.where(value < 0, 0.0, value)
 
 
+@kernel
 @triton.jit
 def _bias_relu(
-    source, bias, first, second, rows, channels, source_step, target_step,
-    ROWS: tl.constexpr, LANES: tl.constexpr,
+    source, bias, first, second, rows, channels, known, source_step, target_step,
+    KEEP: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row, lane, wanted = _tile(rows, channels, ROWS, LANES)
-    value = tl.load(source + row * source_step + lane, mask=wanted, other=0.0).to(tl.float32)
-    value += tl.load(bias + lane, mask=lane < channels, other=0.0).to(tl.float32)
+    there = wanted & (lane < known)
+    value = tl.load(source + row * source_step + lane, mask=there, other=0.0).to(tl.float32)
+    value += tl.load(bias + lane, mask=lane < known, other=0.0).to(tl.float32)
     value = _relu(value).to(first.dtype.element_ty)
+    if KEEP:
+        # Written as they were: whole rows are stored in large pieces.
+        before = tl.load(first + row * target_step + lane, mask=wanted, other=0.0)
+        value = tl.where(lane < channels - KEEP, value, before)
     tl.store(first + row * target_step + lane, value, mask=wanted)
     tl.store(second + row * target_step + lane, value, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _add(
     one, other, first, second, rows, channels, one_step, other_step, target_step,
@@ -62,6 +76,7 @@ def _add(
     tl.store(second + row * target_step + lane, value, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _join(
     source, bias, shortcut, out, rows, channels, step, ROWS: tl.constexpr, LANES: tl.constexpr
@@ -74,6 +89,7 @@ def _join(
     tl.store(out + at, _relu(value).to(out.dtype.element_ty), mask=wanted)
 
 
+@kernel
 @triton.jit
 def _gate(
     raw, prepared, hidden, reset_hidden, rows, channels, state_step,
@@ -93,6 +109,7 @@ def _gate(
     tl.store(reset_hidden + row * state_step + lane, kept, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _renew(
     raw, prepared, gates, hidden, dense, rows, channels, state_step,
@@ -111,6 +128,7 @@ def _renew(
     tl.store(dense + row * channels + lane, state, mask=wanted)
 
 
+@kernel
 @triton.jit
 def _advance(
     change, bias, flow, coords, flow_input, first, second, rows, height, width, change_step,
@@ -136,6 +154,16 @@ def _advance(
 
 
 @triton.jit
+def _near_mean(source, begin, end, lane, channels, ROWS: tl.constexpr):
+    """Return the mean of the first rows, to which deviations are measured: few digits get lost."""
+    row = begin + tl.arange(0, ROWS)[:, None]
+    wanted = (row < end) & (lane < channels)[None, :]
+    value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
+    return tl.sum(value.to(tl.float32), 0) / tl.minimum(end - begin, ROWS).to(tl.float32)
+
+
+@kernel
+@triton.jit
 def _measure(
     source, found, pixels, channels, rows_of_piece,
     PIECES: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
@@ -144,27 +172,28 @@ def _measure(
     lane = tl.program_id(1) * LANES + tl.arange(0, LANES)
     begin = piece * rows_of_piece
     end = tl.minimum(begin + rows_of_piece, pixels)
-    count = 0.0
-    mean = tl.zeros((LANES,), tl.float32)
-    squares = tl.zeros((LANES,), tl.float32)
+    source += item.to(tl.int64) * pixels * channels
+    near = _near_mean(source, begin, end, lane, channels, ROWS)
+    # Each thread sums for itself: exchanging sums in every step would take most of the time.
+    sums = tl.zeros((ROWS, LANES), tl.float32)
+    squares = tl.zeros((ROWS, LANES), tl.float32)
     for first in range(begin, end, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         wanted = (row < end) & (lane < channels)[None, :]
-        at = source + (item.to(tl.int64) * pixels + row) * channels + lane[None, :]
-        value = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
-        here = tl.minimum(end - first, ROWS).to(tl.float32)
-        mean_here = tl.sum(value, 0) / here
-        away = tl.where(wanted, value - mean_here[None, :], 0.0)
-        gap = mean_here - mean
-        share = here / (count + here)
-        squares += tl.sum(away * away, 0) + gap * gap * count * share
-        mean += gap * share
-        count += here
+        value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
+        away = tl.where(wanted, value.to(tl.float32) - near[None, :], 0.0)
+        sums += away
+        squares += away * away
+    count = (end - begin).to(tl.float32)
+    total = tl.sum(sums, 0)
+    mean = near + total / count
+    squares = tl.sum(squares, 0) - total * total / count
     at = found + ((item * PIECES + piece) * 2) * channels + lane
     tl.store(at, mean, mask=lane < channels)
     tl.store(at + channels, squares, mask=lane < channels)
 
 
+@kernel
 @triton.jit
 def _merge(
     found, merged, pixels, channels, rows_of_piece, epsilon,
@@ -187,6 +216,7 @@ def _merge(
     tl.store(at + channels, 1 / tl.sqrt(variance + epsilon), mask=lane < channels)
 
 
+@kernel
 @triton.jit
 def _apply(
     source, merged, shortcut, pixels, channels,
@@ -208,8 +238,37 @@ def _apply(
     tl.store(source + at, value.to(source.dtype.element_ty), mask=wanted)
 
 
+@kernel
+@triton.jit(do_not_specialize=["batch"])
+def _take_in(first, second, out, pixels, batch, PIXELS: tl.constexpr, LANES: tl.constexpr):
+    item = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)[:, None]
+    lane = tl.arange(0, LANES)[None, :]
+    wanted = (row < pixels) & (lane < 3)
+    at = (item % batch * 3 + lane) * pixels + row
+    if item < batch:
+        value = tl.load(first + at, mask=wanted, other=0.0)
+    else:
+        value = tl.load(second + at, mask=wanted, other=0.0)
+    value = tl.where(wanted, 2 * value - 1, 0.0)
+    at = out + (item * pixels + row) * LANES + lane
+    tl.store(at, value.to(out.dtype.element_ty), mask=row < pixels)
+
+
+@kernel
 @triton.jit
 def _softmax(scores, columns, LANES: tl.constexpr):
+    row = scores + tl.program_id(0).to(tl.int64) * columns
+    lane = tl.arange(0, LANES)
+    part = tl.load(row + lane, mask=lane < columns, other=-float("inf")).to(tl.float32)
+    part = tl.exp(part - tl.max(part, 0))
+    weight = part / tl.sum(part, 0)
+    tl.store(row + lane, weight.to(scores.dtype.element_ty), mask=lane < columns)
+
+
+@kernel
+@triton.jit
+def _softmax_of_long_rows(scores, columns, LANES: tl.constexpr):
     row = scores + tl.program_id(0).to(tl.int64) * columns
     lane = tl.arange(0, LANES)
     highest = -float("inf")
@@ -235,14 +294,20 @@ def _rows(x: Tensor) -> int:
     return x.numel() // x.shape[-1]
 
 
-def bias_relu(source: Tensor, bias: Tensor, targets: tuple[Tensor, Tensor]) -> None:
-    """Write `relu(source + bias)` to both targets, as many channels as they have."""
+def bias_relu(
+    source: Tensor, bias: Tensor, targets: tuple[Tensor, Tensor], *, keep: int = 0
+) -> None:
+    """Write `relu(source + bias)` to both targets, to all but the last `keep` channels.
+
+    Those must be the same in both targets.
+    """
     first, second = targets
     rows, channels = _rows(source), first.shape[-1]
     steps = (source.stride(2), first.stride(2))
     _bias_relu[_grid(rows, channels)](
-        source, bias, first, second, rows, channels, *steps, ROWS=ROWS, LANES=LANES
-    )
+        source, bias, first, second, rows, channels, source.shape[-1], *steps,
+        KEEP=keep, ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
 
 
 def add(one: Tensor, other: Tensor, targets: tuple[Tensor, Tensor]) -> None:
@@ -311,7 +376,7 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
     )
     _merge[(triton.cdiv(channels, MERGED_LANES), items)](
         found, merged, pixels, channels, rows_of_piece, epsilon,
-        PIECES=PIECES, LANES=MERGED_LANES,
+        PIECES=PIECES, LANES=MERGED_LANES, num_warps=8,
     )  # fmt: skip
     _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
         x, merged, x if shortcut is None else shortcut, pixels, channels,
@@ -319,8 +384,22 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
     )  # fmt: skip
 
 
+def take_in(images: Sequence[Tensor], out: Tensor) -> None:
+    """Write one or two batches of images to `out`, in -1..1 and channels last; more are 0."""
+    first, second = (image.contiguous() for image in (images[0], images[-1]))
+    items, height, width, channels = out.shape
+    pixels = height * width
+    _take_in[(triton.cdiv(pixels, STEPS), items)](
+        first, second, out, pixels, len(first), PIXELS=STEPS, LANES=channels
+    )
+
+
 def softmax(scores: Tensor) -> None:
     """Replace the rows (last axis) of dense scores by their softmax."""
     columns = scores.shape[-1]
-    lanes = min(LONGEST, triton.next_power_of_2(columns))
-    _softmax[(scores.numel() // columns,)](scores, columns, LANES=lanes, num_warps=8)
+    rows = scores.numel() // columns
+    if columns <= LONGEST:
+        lanes = triton.next_power_of_2(columns)
+        _softmax[(rows,)](scores, columns, LANES=lanes, num_warps=16 if lanes > WIDE else 8)
+    else:
+        _softmax_of_long_rows[(rows,)](scores, columns, LANES=WIDE, num_warps=8)

@@ -11,6 +11,7 @@ e channels compared, q some pixels.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -65,10 +66,13 @@ class Operations:
         """Return the convolution with its bias, and ReLU where asked for."""
         return raw_convolution(x, layer, layer.bias, relu=relu)
 
-    def convolve_into(self, x: Map, layer: Convolution, targets: Targets) -> None:
-        """Write the ReLU of a convolution to both targets, as many channels as they have."""
-        channels = targets[0].shape[-1]
-        _copy(self.convolve(x, layer, relu=True)[..., :channels], targets)
+    def convolve_into(self, x: Map, layer: Convolution, targets: Targets, *, keep: int = 0) -> None:
+        """Write the ReLU of a convolution to both targets, to all but the last `keep` channels."""
+        channels = targets[0].shape[-1] - keep
+        first, second = targets
+        places = [first] if second is first else [first, second]
+        values = self.convolve(x, layer, relu=True)[..., :channels]
+        _copy(values, [place[..., :channels] for place in places])
 
     def convolve_join(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
         """Return `relu(shortcut + relu(convolution))`, as the published blocks do."""
@@ -83,6 +87,37 @@ class Operations:
             short = None if shortcut is None else shortcut[i].flatten(0, 1)
             normalize(rows, relu=relu, shortcut=short)
         return out
+
+    def convolve_advance(
+        self,
+        hidden: Map,
+        layers: tuple[Convolution, Convolution],
+        flow: Float32[Tensor, "b h w 2"],
+        coords: Float32[Tensor, "b 2 h w"],
+        flow_input: Map,
+        targets: Targets,
+    ) -> None:
+        """Add the change that two convolutions see in the state to the flow, as `advance`."""
+        decide, change = layers
+        assert change.bias is not None
+        changed = self.convolve(
+            self.convolve(hidden, decide, relu=True), replace(change, bias=None)
+        )
+        # `advance` adds the bias, in float32.
+        self.advance(changed, change.bias, flow, coords, flow_input, targets)
+
+    def convolve_flow(self, flow_input: Map, layer: Convolution) -> Map:
+        """Return the ReLU of a convolution of the flow, which has two channels."""
+        return self.convolve(flow_input, layer, relu=True)
+
+    def take_in(self, images: Sequence[Float[Tensor, "b 3 H W"]], working: Working) -> Map:
+        """Return images in 0..1 as one map in -1..1, its channels padded to suit convolutions."""
+        batch, _, height, width = images[0].shape
+        shape = (len(images) * batch, height, width, working.channels(3))
+        signed = torch.zeros(shape, device=images[0].device, dtype=working.dtype)
+        for part, image in zip(signed.split(batch), images, strict=True):
+            part[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
+        return signed
 
     def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
         """Turn sums into gates: update in the first half of `raw`, reset times the state."""

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeAlias, Unpack
 
 import torch
@@ -20,6 +20,7 @@ from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
 from gmaflow.runtime.device import cudnn_benchmark
+from gmaflow.runtime.kernels import rehearsing
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +33,13 @@ Record: TypeAlias = Callable[[Run, Tensors], Replay]
 """Records a call; raises a RuntimeError if that is impossible."""
 
 
-@dataclass(frozen=True)
-class NotRecorded:
+class NotRecorded(Enum):
     """One kind of call that runs directly."""
 
-    thread: int | None
-    """The thread on which it ran first; None if it cannot be recorded."""
+    YET = auto()
+    """It was called once."""
+    EVER = auto()
+    """It cannot be recorded."""
 
 
 class SettlingCall:
@@ -67,7 +69,7 @@ class SettlingCall:
         return self.iters >= LEAST and (self.iters - LEAST) % EVERY == 0
 
     def __call__(self, *tensors: Tensor) -> Tensors:
-        """Run it directly; return flow, coarse flow, and the iterations of each pair."""
+        """Run it directly; return flow, coarse flow, ends, and the iterations of each pair."""
         batch, watch = self._begin(*tensors), self.options.get("on_iteration")
         used = self._refine(lambda more: self.network.advance(batch, more, watch))
         return *self._finish(batch), used
@@ -110,17 +112,16 @@ class SettlingCall:
 
     def _finish(self, batch: Refining) -> Tensors:
         found = self.network.finish(batch)
-        return found.flow, found.low
+        assert found.ends is not None
+        return found.flow, found.low, found.ends
 
 
 class RecordedNetwork:
     """Run a `FastNetwork` from recordings.
 
-    The first call of a kind runs directly: then kernels are compiled and cuDNN tries its
-    algorithms, and in a folder of images of many sizes it may be the only call. The second call is
-    recorded, which takes about as long as the first without compiling. (On another thread the call
-    runs once more before, since cuDNN caches algorithms per thread, and cannot search for them
-    while recording.)
+    The first call of a kind is rehearsed, which compiles its kernels while cuDNN tries its
+    algorithms, and runs directly: in a folder of images of many sizes it may be the only one. The
+    second call runs once more and is then recorded.
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -179,7 +180,8 @@ class RecordedNetwork:
         def run(*tensors: Tensor) -> Tensors:
             given, start = tensors[: len(inputs)], tensors[len(inputs) :]
             found = estimate(*given, **settings, flow_init=start[0] if start else None)
-            return found.flow, found.low
+            assert found.ends is not None
+            return found.flow, found.low, found.ends
 
         # A watcher is called each time, which cannot be recorded.
         direct = options.get("on_iteration") is not None
@@ -188,12 +190,14 @@ class RecordedNetwork:
             call = SettlingCall(self.network, begin, len(inputs), options)
             direct = direct or not call.fits
         kind = None if direct else (what, *sorted(settings.items()))
-        flow, low, *used = self._call(call, (*inputs, *guess), kind)
-        return Prediction([flow], low, iterations=tuple(used[0].tolist()) if used else ())
+        flow, low, ends, *used = self._call(call, (*inputs, *guess), kind)
+        iterations = tuple(used[0].tolist()) if used else ()
+        return Prediction([flow], low, iterations=iterations, ends=ends)
 
     def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
         """Run a function of tensors: directly (if `what` is None), or recorded."""
-        # cuDNN tries its algorithms for each new size and keeps the fastest.
+        # cuDNN tries its algorithms for each new size and keeps the fastest. In a call without this
+        # it would guess, and torch would keep the guess.
         with self._lock, cudnn_benchmark():
             try:
                 return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
@@ -210,22 +214,25 @@ class RecordedNetwork:
         kind: Kind = (*what, *(x.shape for x in inputs))
         known = self._calls.get(kind)
         if known is None:
-            known = NotRecorded(threading.get_ident())
-        elif isinstance(known, NotRecorded) and known.thread is not None:
-            known = self._recorded(run, inputs, known.thread)
+            self._remember(kind, NotRecorded.YET)
+            if inputs[0].is_cuda:
+                with rehearsing():
+                    run(*inputs)
+            return tuple(run(*inputs))
+        if known is NotRecorded.YET:
+            known = self._recorded(run, inputs)
         self._remember(kind, known)
         return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
 
-    def _recorded(self, run: Run, inputs: Tensors, thread: int) -> Replay | NotRecorded:
-        if thread != threading.get_ident():
-            run(*inputs)
+    def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
+        run(*inputs)  # on each thread cuDNN tries its algorithms anew, which cannot be recorded
         try:
             if isinstance(run, SettlingCall):
                 return run.record(self._record, inputs)
             return self._record(run, inputs)
         except RuntimeError as err:
             log.info("a call could not be recorded and runs directly: %s", err)
-            return NotRecorded(None)
+            return NotRecorded.EVER
 
     def _remember(self, kind: Kind, known: Replay | NotRecorded) -> None:
         self._calls[kind] = known

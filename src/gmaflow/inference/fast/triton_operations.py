@@ -3,14 +3,16 @@
 Imported only where Triton is installed.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+import triton
 from jaxtyping import Float, Float32
 from torch import Tensor
 
-from gmaflow.inference.fast import map_kernels
+from gmaflow.inference.fast import convolution_kernels, map_kernels
 from gmaflow.inference.fast.convolution import LANES, Convolution, Working
 from gmaflow.inference.fast.operations import (
     EPSILON,
@@ -36,6 +38,8 @@ class TritonOperations(Operations):
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
         if not relu:
             return raw_convolution(x, layer, layer.bias)
+        if (found := convolve_image(x, layer, layer.bias, relu=True)) is not None:
+            return found
         if x.is_cuda:  # cuDNN adds bias and ReLU itself
             out: Tensor = torch.cudnn_convolution_relu(
                 x.permute(0, 3, 1, 2),
@@ -51,18 +55,63 @@ class TritonOperations(Operations):
         map_kernels.bias_relu(out, _bias(layer), (out, out))
         return out
 
-    def convolve_into(self, x: Map, layer: Convolution, targets: Targets) -> None:
-        map_kernels.bias_relu(raw_convolution(x, layer, None), _bias(layer), targets)
+    def convolve_into(self, x: Map, layer: Convolution, targets: Targets, *, keep: int = 0) -> None:
+        out = raw_convolution(x, layer, None)
+        map_kernels.bias_relu(out, _bias(layer), targets, keep=keep)
 
     def convolve_join(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
         out = raw_convolution(x, layer, None)
         map_kernels.join(out, _bias(layer), shortcut)
         return out
 
+    def convolve_advance(
+        self,
+        hidden: Map,
+        layers: tuple[Convolution, Convolution],
+        flow: Float32[Tensor, "b h w 2"],
+        coords: Float32[Tensor, "b 2 h w"],
+        flow_input: Map,
+        targets: Targets,
+    ) -> None:
+        decide, change = layers
+        if not _on_tensor_cores(hidden):
+            super().convolve_advance(hidden, layers, flow, coords, flow_input, targets)
+            return
+        shares = convolution_kernels.share(
+            hidden,
+            decide.taps,
+            _bias(decide),
+            change.shares,
+            kernel=decide.kernel,
+        )
+        convolution_kernels.advance(shares, _bias(change), flow, coords, flow_input, targets)
+
+    def convolve_flow(self, flow_input: Map, layer: Convolution) -> Map:
+        if not _on_tensor_cores(flow_input):
+            return super().convolve_flow(flow_input, layer)
+        return convolution_kernels.convolve_pairs(
+            flow_input,
+            layer.pairs,
+            _bias(layer),
+            kernel=layer.kernel,
+        )
+
+    def take_in(self, images: Sequence[Float[Tensor, "b 3 H W"]], working: Working) -> Map:
+        batch, _, height, width = images[0].shape
+        channels = triton.next_power_of_2(working.channels(3))
+        out = torch.empty(
+            len(images) * batch, height, width, channels,
+            dtype=working.dtype, device=images[0].device,
+        )  # fmt: skip
+        map_kernels.take_in(images, out)
+        return out[..., : working.channels(3)]
+
     def convolve_norm(
         self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
     ) -> Map:
-        out = raw_convolution(x, layer, None)
+        out = convolve_image(x, layer, None, relu=False)
+        if out is None:
+            out = raw_convolution(x, layer, None)
         map_kernels.instance_norm(out, relu=relu, shortcut=shortcut, epsilon=EPSILON)
         return out
 
@@ -78,17 +127,21 @@ class TritonOperations(Operations):
         # float16 rather than bfloat16 in half precision, as in the reference: correlations need
         # the digits, and features of a normalised network are far from its limits.
         dtype = torch.float32 if features1.dtype == torch.float32 else torch.float16
-        rows1 = (features1.float() / channels**0.5).to(dtype).flatten(1, 2)
+        rows1 = features1.to(dtype).flatten(1, 2)
+        scale = channels**-0.5
         rows2 = pyramid_rows(features2.to(dtype).permute(0, 3, 1, 2), num_levels=num_levels)
         working = Working(features1.device, features1.dtype)
         count = working.channels(num_levels * (2 * radius + 1) ** 2)
         out = features1.new_zeros(batch, height, width, count)
         if not store:
             look_up = partial(correlation_kernels.stream_lookup, rows1, rows2.contiguous())
-            return partial(look_up, radius=radius, num_levels=num_levels, out=out)
+            return partial(look_up, radius=radius, num_levels=num_levels, scale=scale, out=out)
         # Rows whose length is not a multiple of 8 are slow to multiply.
         rows2 = F.pad(rows2, (0, 0, 0, -rows2.shape[1] % LANES))
-        look_up = partial(correlation_kernels.lookup, rows1 @ rows2.transpose(1, 2))
+        volume = rows1.new_empty(batch, rows1.shape[1], rows2.shape[1])
+        # Sums are scaled before they are rounded.
+        torch.baddbmm(volume, rows1, rows2.transpose(1, 2), beta=0, alpha=scale, out=volume)
+        look_up = partial(correlation_kernels.lookup, volume)
         return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
     def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
@@ -114,3 +167,18 @@ class FlashAttention(StreamedAttention):
 def _bias(layer: Convolution) -> Tensor:
     assert layer.bias is not None
     return layer.bias
+
+
+def convolve_image(x: Map, layer: Convolution, bias: Tensor | None, *, relu: bool) -> Map | None:
+    """Return the first convolution of an encoder, if it is one that our kernel computes."""
+    down, right = layer.stride
+    if layer.is_pointwise or down != right or not _on_tensor_cores(x) or layer.rows is None:
+        return None
+    return convolution_kernels.convolve_image(
+        x, layer.rows, bias, kernel=layer.kernel, stride=down, relu=relu
+    )
+
+
+def _on_tensor_cores(x: Tensor) -> bool:
+    """Tell whether our convolutions are faster than cuDNN's: not on a GPU in float32."""
+    return not (x.is_cuda and x.dtype == torch.float32)

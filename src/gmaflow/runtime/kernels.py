@@ -1,0 +1,97 @@
+"""Triton kernels that are compiled at the same time, before the first call that launches them.
+
+A call launches some twenty kernels, and each is compiled when it is first launched, in a quarter of
+a second. A rehearsal goes through the call without launching them: they are compiled on threads.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+MOST_THREADS = 8
+
+_rehearsals = threading.local()
+
+
+class Kernel:
+    """A Triton kernel; `kernel[grid](...)` launches it, or compiles it in a rehearsal."""
+
+    def __init__(self, jit: Any) -> None:  # noqa: ANN401  (Triton has no type for it)
+        self.jit = jit
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def launch(*args: object, **options: object) -> None:
+            rehearsal: Rehearsal | None = getattr(_rehearsals, "current", None)
+            if rehearsal is None:
+                self.jit[grid](*args, **options)
+            else:
+                rehearsal.compile(self.jit, grid, args, options)
+
+        return launch
+
+
+def kernel(jit: Any) -> Kernel:  # noqa: ANN401
+    """Decorate what `triton.jit` made, if it is launched rather than called by other kernels."""
+    return Kernel(jit)
+
+
+class Rehearsal:
+    """Compiles the kernels that a call would launch."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self.threads = threads
+        self.pending: list[Future[None]] = []
+        self.device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self._seen: set[tuple[object, ...]] = set()
+
+    def compile(
+        self,
+        jit: Any,  # noqa: ANN401
+        grid: tuple[int, ...],
+        args: tuple[object, ...],
+        options: dict[str, object],
+    ) -> None:
+        """Compile a kernel for such arguments, unless that has begun already."""
+        known = (jit, *map(_kind, args), *sorted(options.items()))
+        if known not in self._seen:
+            self._seen.add(known)
+            self.pending.append(self.threads.submit(self._compile, jit, grid, args, options))
+
+    def _compile(
+        self,
+        jit: Any,  # noqa: ANN401
+        grid: tuple[int, ...],
+        args: tuple[object, ...],
+        options: dict[str, object],
+    ) -> None:
+        # Each thread has a current device.
+        if self.device is not None:
+            torch.cuda.set_device(self.device)
+        jit.warmup(*args, grid=grid, **options)
+
+
+@contextmanager
+def rehearsing() -> Iterator[None]:
+    """Compile the kernels of the calls within instead of launching them; ends when all are."""
+    before = getattr(_rehearsals, "current", None)
+    count = min(MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count, thread_name_prefix="gmaflow-compile") as threads:
+        rehearsal = _rehearsals.current = Rehearsal(threads)
+        try:
+            yield
+        finally:
+            _rehearsals.current = before
+        for compiled in rehearsal.pending:
+            compiled.result()
+
+
+def _kind(arg: object) -> object:
+    """Return what a kernel may be compiled for: tensors by type and alignment, numbers as such."""
+    if isinstance(arg, torch.Tensor):
+        return arg.dtype, arg.data_ptr() % 16 == 0
+    return arg

@@ -1,0 +1,60 @@
+"""Kernels are compiled in a rehearsal, once for each kind of arguments, and launched otherwise."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from gmaflow.runtime.kernels import Kernel, rehearsing
+
+
+class Jit:
+    """Does what Triton's compiled functions do, without a GPU."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.launched: list[tuple[object, ...]] = []
+        self.compiled: list[tuple[object, ...]] = []
+        self.threads: set[int] = set()
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *args, **options: self.launched.append((grid, args, options))
+
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> None:
+        if self.broken:
+            raise RuntimeError("does not compile")
+        self.threads.add(threading.get_ident())
+        self.compiled.append((grid, args, options))
+
+
+def test_a_rehearsal_compiles_each_kind_once_and_launches_nothing() -> None:
+    jit = Jit()
+    kernel = Kernel(jit)
+    x, y = torch.zeros(4), torch.zeros(4, dtype=torch.float16)
+    with rehearsing():
+        for tensor in (x, y, x.clone()):
+            for number in (3, 4):
+                kernel[(1, 2)](tensor, number, LANES=8)
+    assert not jit.launched
+    assert len(jit.compiled) == 4
+    assert threading.get_ident() not in jit.threads
+    kernel[(1, 2)](x, 3, LANES=8)
+    assert jit.launched == [((1, 2), (x, 3), {"LANES": 8})]
+
+
+def test_what_does_not_compile_is_told_and_other_threads_are_not_affected() -> None:
+    jit = Jit()
+    other = threading.Thread(target=Kernel(jit)[(1,)])
+
+    def rehearse() -> None:
+        with rehearsing():
+            Kernel(Jit(broken=True))[(1,)]()
+            other.start()
+            other.join()
+
+    with pytest.raises(RuntimeError, match="does not compile"):
+        rehearse()
+    assert len(jit.launched) == 1
+    Kernel(jit)[(1,)]()
+    assert len(jit.launched) == 2
