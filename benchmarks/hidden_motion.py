@@ -146,7 +146,7 @@ def main() -> None:
         print(f"{number}: {result.hidden.sum()} hidden, {told}, gain {result.gain:.1%}", flush=True)
         if result.shown and (best is None or result.gain > best.gain):
             best = result
-            draw(best).quantize(256).save(options.output)
+            draw(best).quantize(256, kmeans=1).save(options.output)
     for name, parts in sums.items():
         error = np.concatenate(parts)
         print(f"{name}: {error.mean():.2f} px, {(error > WRONG).mean():.1%} beyond {WRONG:g} px")

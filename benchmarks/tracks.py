@@ -32,11 +32,11 @@ import torch
 
 from gmaflow import FlowEstimator
 from gmaflow.evaluation.track_metrics import THRESHOLDS, TrackScores, score_tracks
-from gmaflow.geometry import outside_frame
+from gmaflow.geometry import outside_frame, sample
 from gmaflow.inference import Frame, grid_points
 from gmaflow.inference.camera import project
 from gmaflow.inference.engine import BatchEstimate
-from gmaflow.inference.tracking import Points, Tracker, sample
+from gmaflow.inference.tracking import Points, Tracker
 from gmaflow.inference.visibility import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE
 from gmaflow.io import VideoReader, write_image
 from gmaflow.io.images import read_size
@@ -78,9 +78,9 @@ def start_points(points: np.ndarray, device: torch.device) -> Points:
 
 def follow(points: Points, both: torch.Tensor, tolerance: float) -> Points:
     """Move points along a flow; they are visible where the way back agrees."""
-    moved = sample(both[:1], points.position)
+    moved = sample(both[:1], points.position[None])[0].T
     target = points.position + moved
-    back = sample(both[1:], target)
+    back = sample(both[1:], target[None])[0].T
     lengths = moved.square().sum(dim=1) + back.square().sum(dim=1)
     limit = tolerance * (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
     height, width = both.shape[-2:]
