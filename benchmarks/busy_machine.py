@@ -13,10 +13,15 @@ import sys
 import time
 from contextlib import ExitStack
 
-from gmaflow.cli.app import WAIT_POLICY
+from gmaflow.cli.app import IDLE_SPINS, WAIT_POLICY
 
 SIZES = ((96, 128), (256, 320))
-SETTINGS = {"default": {}, "gmaflow": WAIT_POLICY, "one thread": {"OMP_NUM_THREADS": "1"}}
+SETTINGS = {
+    "default": {},
+    "ours if idle": WAIT_POLICY | {"GOMP_SPINCOUNT": IDLE_SPINS},
+    "ours if busy": WAIT_POLICY,
+    "one thread": {"OMP_NUM_THREADS": "1"},
+}
 NEIGHBOURS = (0, 1, 2)
 ROUNDS = 3
 OURS = {*WAIT_POLICY, "OMP_NUM_THREADS"}

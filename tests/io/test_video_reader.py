@@ -18,6 +18,7 @@ from gmaflow.io import (
     VideoWriter,
     check_video_size,
     probe_video,
+    video_reader,
     write_image,
 )
 from gmaflow.io.video_reader import find_landing, open_video, packets_from
@@ -328,6 +329,17 @@ def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> Non
     assert "a frame of 400 x 560 follows" in reader.problem
     with pytest.raises(ImageError, match="cannot be read as video"):
         list(VideoReader(path, max_pixels=40 * 56))
+
+
+def test_large_frames_need_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lying_clip(tmp_path / "bomb.mkv", told=(40, 56), true=(400, 560))
+    monkeypatch.setattr(video_reader, "ALWAYS_DECODED", 40 * 56)
+    pixels_per_byte = 400 * 560 / path.stat().st_size
+    for factor, decoded in ((2, True), (0.5, False)):
+        monkeypatch.setattr(video_reader, "SAFE_PIXELS_PER_BYTE", factor * pixels_per_byte)
+        reader = VideoReader(path)
+        assert [frame.image.shape for frame in reader] == [(40, 56, 3)]
+        assert ("a frame of 400 x 560 follows" in str(reader.problem)) == decoded
 
 
 def test_reading_can_be_stopped_before_each_packet(short_clip: Path) -> None:

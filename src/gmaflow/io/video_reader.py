@@ -30,13 +30,18 @@ if TYPE_CHECKING:
 DEFAULT_FPS, LARGEST_RATE = Fraction(25), 1000
 LARGEST_SCALE = 8
 
+ALWAYS_DECODED = 36_000_000
+"""Pixels of a frame that any file may have, more than 8K. Decoders take ten bytes for each."""
+SAFE_PIXELS_PER_BYTE = 16
+"""Larger frames are decoded only in files of a size to match: a bomb is small."""
+
 # FFmpeg goes by content: a playlist called clip.mp4 would make it open other files and addresses.
 _OPTIONS = {
     "format_whitelist": "mov,mp4,matroska,webm,avi,mpeg,mpegts,ogg,gif",
     "protocol_whitelist": "file",
     # Some decoders allocate ten bytes for each pixel that the header claims when they are opened,
     # which FFmpeg does to probe a file. Larger frames are decoded, but not to probe.
-    "max_pixels": "36000000",
+    "max_pixels": str(ALWAYS_DECODED),
 }
 _TIMES_ARE_GUESSED = ("mpeg", "avi", "ogg")
 """Formats that do not store the time of each frame: after a seek FFmpeg guesses other times."""
@@ -315,7 +320,8 @@ def open_video(
 ) -> Iterator[tuple["av.container.InputContainer", "av.video.stream.VideoStream"]]:
     """Open a video file and find its video stream.
 
-    Frames above `max_pixels` are not decoded, even if the header claims a smaller size.
+    Frames above `max_pixels` are not decoded, even if the header claims a smaller size. By default
+    that is more than 8K, and more for a large file.
     """
     path = require_file(path, ImageError, "a video or a folder of images")
     av = import_av("reading video")
@@ -329,8 +335,10 @@ def open_video(
                     f"{path} is damaged, or its codec is not supported; give another video"
                 )
             stream.thread_type = "AUTO"
-            if max_pixels is not None:
-                stream.codec_context.options = {"max_pixels": str(max_pixels)}
+            if max_pixels is None:
+                by_size = int(SAFE_PIXELS_PER_BYTE * path.stat().st_size)
+                max_pixels = max(ALWAYS_DECODED, by_size)
+            stream.codec_context.options = {"max_pixels": str(max_pixels)}
             yield container, stream
     except av.FFmpegError as err:
         if path.suffix.lower() in IMAGE_SUFFIXES - {".gif"}:
