@@ -79,7 +79,7 @@ class SceneSource:
         numbers = numbers % config.pairs if config.pairs else numbers
         scenes = self.renderer.render_pairs(numbers)
         if config.exposure:
-            scenes = expose(scenes, draw_gammas(config, numbers))
+            scenes = change_exposure(scenes, draw_gammas(config, numbers))
         batch = from_scenes(scenes)
         if not config.both_ways:
             return batch
@@ -210,7 +210,7 @@ def draw_gammas(config: TrainConfig, numbers: Array) -> Array:
     return np.where(rng.chance(config.exposure), rng.log_between(*GAMMAS), 1.0)
 
 
-def expose(scenes: SceneBatch, gammas: Array) -> SceneBatch:
+def change_exposure(scenes: SceneBatch, gammas: Array) -> SceneBatch:
     """Make both frames of each pair darker or brighter, as a camera with 8 bits would."""
     powers = torch.from_numpy(gammas).float().to(scenes.flow.device)[:, None, None, None]
     first, second = (quantise(image**powers) for image in (scenes.final1, scenes.final2))
