@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from gmaflow.cli.outputs import FileFormat, PairOutput, PartFile, ending_of, write_parts
+from gmaflow.cli.outputs import FileFormat, OutputFile, PairOutput, ending_of, write_parts
 from gmaflow.inference import FlowEstimator, Frame
 from gmaflow.io import open_clip, read_flow_arrays, read_image
 from gmaflow.viz import flow_arrows, flow_to_image
@@ -139,7 +139,7 @@ def test_all_pictures_of_a_folder_share_a_scale(
     write_frames(tmp_path / "in", 4)
     drawn: list[float | None] = []
 
-    def note(result: PairOutput, files: Iterable[PartFile]) -> None:
+    def note(result: PairOutput, files: Iterable[OutputFile]) -> None:
         drawn.append(result.max_length)
         write_parts(result, files)
 

@@ -123,14 +123,14 @@ def test_it_starts_exactly_as_gma(plan: MemoryPlan, make_network: Make) -> None:
 def test_it_begins_with_the_third_iteration(make_network: Make) -> None:
     network = make_network("gma-affine")
     found = network(*random_images(1, 40, 56), iters=5, all_iterations=True)
-    assert (len(found.flows), len(found.continued)) == (5, 3)
+    assert (len(found.flows), len(found.continuations)) == (5, 3)
 
 
 def test_autocast_leaves_the_fit_in_float32(make_network: Make) -> None:
     network = make_network("gma-affine")
     with torch.autocast("cpu", torch.bfloat16):
         found = network(*random_images(1, 40, 56), iters=4, all_iterations=True)
-    assert {part.dtype for each in found.continued for part in each} == {torch.float32}
+    assert {part.dtype for each in found.continuations for part in each} == {torch.float32}
     assert found.low.dtype == torch.float32
 
 
@@ -172,7 +172,7 @@ def test_pairs_that_are_not_continued_get_the_flow_of_gma(make_network: Make) ->
 
     def flow(network: FlowNetwork, share: Tensor | None = None) -> Tensor:
         first, second = network.encode_frame(image1), network.encode(image2)
-        return network.match(first, second, iters=4, continued_share=share).flow
+        return network.match(first, second, iters=4, continued=share).flow
 
     found = flow(affine, torch.tensor([0.0, 1.0]).view(2, 1, 1, 1))
     torch.testing.assert_close(found[0], flow(gma)[0])

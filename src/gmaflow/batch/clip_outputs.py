@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from gmaflow.io import (
     write_flow,
 )
 from gmaflow.io.paths import OCCLUSION_ENDING
+from gmaflow.io.resumable import Record
 
 KINDS = ("flow", "pictures", "occlusion", "statistics", "score")
 FLOW_FORMATS = (*sorted(suffix[1:] for suffix in CLIP_SUFFIXES), *FLOW_ENDINGS)
@@ -37,7 +37,6 @@ ROWS = {
     "score": ("mean", "median", "p95", "still", "camera", "residual", "moving"),
 }
 """Outputs that are columns of the table of clips, and their names."""
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

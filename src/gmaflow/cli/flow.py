@@ -29,9 +29,9 @@ from gmaflow.cli.options import (
 from gmaflow.cli.outputs import (
     FORMATS,
     FileFormat,
+    OutputFile,
+    OutputKind,
     PairOutput,
-    Part,
-    PartFile,
     check_formats,
     file_paths,
     folder_endings,
@@ -133,13 +133,17 @@ class FlowOptions(Reporting):
     json: Json = False
 
     @property
-    def extras(self) -> frozenset[Part]:
+    def extras(self) -> frozenset[OutputKind]:
         """The extra parts that were asked for."""
-        parts = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE} if self.backward else set()
+        parts = (
+            {OutputKind.BACKWARD, OutputKind.OCCLUSION, OutputKind.CONFIDENCE}
+            if self.backward
+            else set()
+        )
         if self.attention:
-            parts.add(Part.ATTENTION)
+            parts.add(OutputKind.ATTENTION)
         if self.truth is not None:
-            parts.add(Part.ERROR)
+            parts.add(OutputKind.ERROR)
         return frozenset(parts)
 
     @property
@@ -153,7 +157,7 @@ class FlowOptions(Reporting):
         return self.only is None or not holds_numbers(self.only)
 
     @property
-    def endings(self) -> dict[Part, str]:
+    def endings(self) -> dict[OutputKind, str]:
         """The files of a pair in a folder, and how their names end."""
         return folder_endings(self.extras, self.only)
 
@@ -242,7 +246,7 @@ def run_pair(options: FlowOptions) -> Report:
     }
 
 
-def name_outputs(files: list[PartFile]) -> dict[str, str]:
+def name_outputs(files: list[OutputFile]) -> dict[str, str]:
     """Return the files of a report by what they show; a second flow file is called flow-2."""
     named: dict[str, str] = {}
     for part, path in files:
@@ -251,14 +255,14 @@ def name_outputs(files: list[PartFile]) -> dict[str, str]:
     return named
 
 
-def check_pair(options: FlowOptions) -> list[PartFile]:
+def check_pair(options: FlowOptions) -> list[OutputFile]:
     """List the files of a pair, after everything that can be checked before the work."""
     if options.warm_start or options.resume:
         raise FlowError("--warm-start and --resume are for sequences, not for one pair")
     for path in options.inputs:
         if path.is_dir():
             raise ImageError(f"{path} is a folder; give two images, or only one folder")
-    files: dict[PartFile, None] = {}  # each once, in order
+    files: dict[OutputFile, None] = {}  # each once, in order
     for target in options.targets:
         if is_folder(target):
             paths = folder_paths(Path(target), ("flow", "flow"), options.endings)
@@ -389,10 +393,10 @@ def check_folder(options: FlowOptions, frames: list[Path]) -> None:
     check_formats(written[frames[0], frames[1]].items())
 
 
-def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[Part, Path]]) -> None:
+def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[OutputKind, Path]]) -> None:
     """Refuse frames of which two (a.png and a.jpg) would be written to one name."""
     files = (
-        (second if part is Part.BACKWARD else first, path)
+        (second if part is OutputKind.BACKWARD else first, path)
         for (first, second), paths in written.items()
         for part, path in paths.items()
     )
@@ -417,7 +421,7 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[P
         **({"bound": options.bound} if options.only == "xy" else {}),
     )
 
-    def write_files(pair: Pair, paths: Mapping[Part, Path], scale: float | None) -> None:
+    def write_files(pair: Pair, paths: Mapping[OutputKind, Path], scale: float | None) -> None:
         assert pair.flow is not None  # there are no cuts
         result = PairOutput(
             pair.first.image,

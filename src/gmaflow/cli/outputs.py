@@ -43,7 +43,7 @@ SHORTEST = 1.0
 QUANTILE, HEADROOM = 0.99, 1.25
 """Room above the few sampled pairs: motions beyond the scale are darker and would flicker."""
 
-PartFile: TypeAlias = "tuple[Part, Path]"
+OutputFile: TypeAlias = "tuple[OutputKind, Path]"
 """What a file shows, and where it is written."""
 
 
@@ -57,7 +57,7 @@ def ending_of(word: FileFormat) -> str:
     return FLOW_ENDINGS.get(word, f".{word}")
 
 
-class Part(StrEnum):
+class OutputKind(StrEnum):
     """A file about a pair."""
 
     FLOW = "flow"
@@ -72,24 +72,30 @@ class Part(StrEnum):
     ERROR = "error"
 
 
-EXTRAS = {Part.BACKWARD, Part.OCCLUSION, Part.CONFIDENCE, Part.ATTENTION, Part.ERROR}
+EXTRAS = {
+    OutputKind.BACKWARD,
+    OutputKind.OCCLUSION,
+    OutputKind.CONFIDENCE,
+    OutputKind.ATTENTION,
+    OutputKind.ERROR,
+}
 """Written only if asked for."""
-NUMBERS = {Part.FLOW, Part.BACKWARD}
+NUMBERS = {OutputKind.FLOW, OutputKind.BACKWARD}
 """Flow files; all others are pictures."""
 
 # After the stem, in a folder; the flow itself comes last. The stem is that of the frame whose
 # pixels the file is about: the first, or for backward flow the second.
 FOLDER_NAMES = {
-    Part.PICTURE: ".png",
-    Part.ARROWS: "-arrows.png",
-    Part.WARPED: "-warped.png",
-    Part.PANEL: "-panel.png",
-    Part.BACKWARD: "-backward",
-    Part.OCCLUSION: "-occlusion.png",
-    Part.CONFIDENCE: "-confidence.png",
-    Part.ATTENTION: "-attention.png",
-    Part.ERROR: "-error.png",
-    Part.FLOW: "",
+    OutputKind.PICTURE: ".png",
+    OutputKind.ARROWS: "-arrows.png",
+    OutputKind.WARPED: "-warped.png",
+    OutputKind.PANEL: "-panel.png",
+    OutputKind.BACKWARD: "-backward",
+    OutputKind.OCCLUSION: "-occlusion.png",
+    OutputKind.CONFIDENCE: "-confidence.png",
+    OutputKind.ATTENTION: "-attention.png",
+    OutputKind.ERROR: "-error.png",
+    OutputKind.FLOW: "",
 }
 
 
@@ -139,13 +145,19 @@ def is_folder(output: str) -> bool:
     return True
 
 
-def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> dict[Part, str]:
+def folder_endings(
+    extras: frozenset[OutputKind], only: FileFormat | None = None
+) -> dict[OutputKind, str]:
     """Return the parts that are written for a pair in a folder, and how their names end.
 
     With `only`, it is flow in this format or only pictures; else everything, the flow as .flo.
     """
     flow_ending = ending_of(only if only is not None and holds_numbers(only) else "flo")
-    endings = {**FOLDER_NAMES, Part.FLOW: flow_ending, Part.BACKWARD: backward_ending(flow_ending)}
+    endings = {
+        **FOLDER_NAMES,
+        OutputKind.FLOW: flow_ending,
+        OutputKind.BACKWARD: backward_ending(flow_ending),
+    }
     return {
         part: ending
         for part, ending in endings.items()
@@ -156,13 +168,13 @@ def folder_endings(extras: frozenset[Part], only: FileFormat | None = None) -> d
 
 def backward_ending(ending: str) -> str:
     """Return how the names of backward flow end, from how those of forward flow end."""
-    mark = FOLDER_NAMES[Part.BACKWARD]
+    mark = FOLDER_NAMES[OutputKind.BACKWARD]
     return ending.replace("*", f"*{mark}") if "*" in ending else f"{mark}{ending}"
 
 
 def folder_paths(
-    folder: Path, stems: tuple[str, str], endings: Mapping[Part, str]
-) -> dict[Part, Path]:
+    folder: Path, stems: tuple[str, str], endings: Mapping[OutputKind, str]
+) -> dict[OutputKind, Path]:
     """Return the paths of a pair's files in a folder; `stems` are the names of its two frames."""
     return {
         part: folder / name_file(stems[is_about_second(ending)], ending)
@@ -172,10 +184,10 @@ def folder_paths(
 
 def is_about_second(ending: str) -> bool:
     """Whether a file with this ending is about the pixels of a pair's second frame."""
-    return FOLDER_NAMES[Part.BACKWARD] in ending
+    return FOLDER_NAMES[OutputKind.BACKWARD] in ending
 
 
-def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
+def file_paths(output: Path, extras: frozenset[OutputKind]) -> dict[OutputKind, Path]:
     """Return the paths for a single output file: the file, and next to it the extras."""
     suffix = output.suffix.lower()
     if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
@@ -188,10 +200,10 @@ def file_paths(output: Path, extras: frozenset[Part]) -> dict[Part, Path]:
     stem = stem_of(output)
     everything = folder_paths(output.parent, (stem, stem), folder_endings(extras))
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
-    if numbers and Part.BACKWARD in paths:
+    if numbers and OutputKind.BACKWARD in paths:
         start, _, rest = output.name.rpartition(stem)
-        paths[Part.BACKWARD] = output.with_name(f"{start}{stem}-backward{rest}")
-    paths[Part.FLOW if numbers else Part.PICTURE] = output
+        paths[OutputKind.BACKWARD] = output.with_name(f"{start}{stem}-backward{rest}")
+    paths[OutputKind.FLOW if numbers else OutputKind.PICTURE] = output
     return paths
 
 
@@ -209,7 +221,7 @@ def refuse_inputs(paths: Iterable[Path], inputs: Iterable[Path]) -> None:
             raise OutputError(f"{path} is an input; choose another output")
 
 
-def check_formats(files: "Iterable[PartFile]") -> None:
+def check_formats(files: "Iterable[OutputFile]") -> None:
     """Check before the work whether the flow formats can be written."""
     for part, path in files:
         if part in NUMBERS:
@@ -223,33 +235,33 @@ def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
             ensure_can_write(file, overwrite)
 
 
-def write_parts(result: PairOutput, files: "Iterable[PartFile]") -> None:
+def write_parts(result: PairOutput, files: "Iterable[OutputFile]") -> None:
     """Write the files of a pair, in their order: the flow comes last."""
     for part, path in files:
-        if part is Part.FLOW:  # an .npz also holds occlusion and confidence
+        if part is OutputKind.FLOW:  # an .npz also holds occlusion and confidence
             if result.both is not None and path.suffix.lower() == ".npz":
                 result.both.save(path)
             else:
                 result.flow.save(path, bound=result.bound)
-        elif part is Part.BACKWARD:
+        elif part is OutputKind.BACKWARD:
             if result.both is not None:
                 result.both.backward.save(path, bound=result.bound)
         else:
             write_image(path, draw(result, part))
 
 
-def draw(result: PairOutput, part: Part) -> "np.ndarray":
+def draw(result: PairOutput, part: OutputKind) -> "np.ndarray":
     from gmaflow import viz
 
     both = result.both
     match part:
-        case Part.WARPED:
+        case OutputKind.WARPED:
             picture = result.flow.warp(result.image2)
-        case Part.OCCLUSION if both is not None:
+        case OutputKind.OCCLUSION if both is not None:
             picture = viz.occlusion_overlay(result.image1, both.occluded_in, both.occluded_out)
-        case Part.CONFIDENCE if both is not None:
+        case OutputKind.CONFIDENCE if both is not None:
             picture = viz.confidence_map(both.confidence)
-        case Part.ATTENTION if result.attention is not None:
+        case OutputKind.ATTENTION if result.attention is not None:
             maps, points = list(result.attention), result.points
             picture = viz.attention_panel(
                 result.image1,
@@ -258,15 +270,15 @@ def draw(result: PairOutput, part: Part) -> "np.ndarray":
                 flow=result.flow.array,
                 max_length=result.max_length,
             )
-        case Part.ERROR if result.truth is not None:
+        case OutputKind.ERROR if result.truth is not None:
             picture = viz.error_map(result.flow.array, result.truth.array, valid=result.truth.valid)
-        case Part.ARROWS:
+        case OutputKind.ARROWS:
             picture = viz.flow_arrows(
                 result.image1, result.flow.array, max_length=result.max_length
             )
-        case Part.PANEL:
+        case OutputKind.PANEL:
             picture = draw_panel(result)
-        case Part.PICTURE:
+        case OutputKind.PICTURE:
             picture = result.flow.picture(max_length=result.max_length)
         case _:
             raise AssertionError(f"{part} was not estimated")
@@ -284,7 +296,7 @@ def draw_panel(result: PairOutput) -> "np.ndarray":
         result.flow.array,
         occlusion=None if both is None else (both.occluded_in, both.occluded_out),
         confidence=None if both is None else both.confidence,
-        error=None if result.truth is None else draw(result, Part.ERROR),
+        error=None if result.truth is None else draw(result, OutputKind.ERROR),
         max_length=result.max_length,
     )
 

@@ -22,7 +22,7 @@ from gmaflow.cli.outputs import (
     MOST_PAIRS,
     QUANTILE,
     SHORTEST,
-    Part,
+    OutputKind,
     folder_paths,
     is_about_second,
     stretch_starts,
@@ -48,7 +48,7 @@ Pair: TypeAlias = "PairEstimate[Any]"
 """Two frames of a `FrameSource`, and their flow."""
 Source = Path | Sequence[Path]
 """A video, a folder of frames, or the frames."""
-WriteFiles: TypeAlias = "Callable[[Pair, Mapping[Part, Path], float | None], None]"
+WriteFiles: TypeAlias = "Callable[[Pair, Mapping[OutputKind, Path], float | None], None]"
 """Writes the files of a pair, given their paths and the length at full colour."""
 
 RECORD, LAST_FLOWS = "flow.json", ".warm-start.safetensors"
@@ -401,7 +401,7 @@ class PairFolder(Output):
         now: Record,
         *,
         source: Source,
-        endings: Mapping[Part, str],
+        endings: Mapping[OutputKind, str],
         names: FrameNames,
         write_files: WriteFiles,
         resume: bool,
@@ -433,7 +433,7 @@ class PairFolder(Output):
 
         The flow is kept for the warm start of the next pair.
         """
-        if pair.flow is None and Part.FLOW in self._endings:
+        if pair.flow is None and OutputKind.FLOW in self._endings:
             return
         if not self._started:
             self._start()

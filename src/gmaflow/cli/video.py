@@ -31,7 +31,7 @@ from gmaflow.cli.options import (
 )
 from gmaflow.cli.outputs import (
     FileFormat,
-    Part,
+    OutputKind,
     backward_ending,
     ending_of,
     full_scale,
@@ -183,13 +183,13 @@ class VideoOptions(Reporting):
         return self.backward or self.show == "occlusion" or self.fits_camera
 
     @property
-    def endings(self) -> dict[Part, str]:
+    def endings(self) -> dict[OutputKind, str]:
         """The files of a frame in a folder, and how their names end."""
         ending = ending_of(self.format)
         if not holds_numbers(self.format):
-            return {Part.PICTURE: ending}
-        backward = {Part.BACKWARD: backward_ending(ending)} if self.backward else {}
-        return {**backward, Part.FLOW: ending}
+            return {OutputKind.PICTURE: ending}
+        backward = {OutputKind.BACKWARD: backward_ending(ending)} if self.backward else {}
+        return {**backward, OutputKind.FLOW: ending}
 
     @property
     def file_settings(self) -> dict[str, object]:
@@ -424,11 +424,11 @@ def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -
         **options.file_settings,
     )
 
-    def write_files(pair: Pair, paths: Mapping[Part, Path], scale: float | None) -> None:
+    def write_files(pair: Pair, paths: Mapping[OutputKind, Path], scale: float | None) -> None:
         for part, path in paths.items():
-            if part is Part.PICTURE:
+            if part is OutputKind.PICTURE:
                 write_image(path, draw(pair, max_length=scale or 1.0))
-            elif part is Part.BACKWARD and pair.both is not None:
+            elif part is OutputKind.BACKWARD and pair.both is not None:
                 pair.both.backward.save(path, bound=options.bound)
             elif pair.flow is not None:
                 pair.flow.save(path, bound=options.bound)

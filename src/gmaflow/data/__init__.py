@@ -14,7 +14,6 @@ from gmaflow.data.augmentation import (
     dense_augmentation,
     sparse_augmentation,
 )
-from gmaflow.data.batch import Batch
 from gmaflow.data.catalog import DATASETS, DatasetInfo, Part, dataset_info
 from gmaflow.data.checking import CheckReport, PartReport, check_dataset
 from gmaflow.data.clip_dataset import ClipDataset, ClipSample, ShardDataset
@@ -26,7 +25,7 @@ from gmaflow.data.dataset import (
     root_variable,
 )
 from gmaflow.data.mixtures import MIXTURES, Ingredient, Mixture, open_mixture
-from gmaflow.data.pairs import FlowPair, FlowSample
+from gmaflow.data.pairs import Batch, FlowPair, FlowSample
 from gmaflow.data.training_set import AugmentedDataset, SampleKey, ShuffledEpochs
 
 __all__ = [

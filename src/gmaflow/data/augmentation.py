@@ -12,8 +12,7 @@ from math import pi
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from gmaflow.data.batch import Batch
-from gmaflow.data.pairs import FlowSample
+from gmaflow.data.pairs import Batch, FlowSample
 from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
 

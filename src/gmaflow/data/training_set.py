@@ -9,9 +9,8 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from gmaflow.data.augmentation import Augmentation, augment
-from gmaflow.data.batch import Batch
 from gmaflow.data.dataset import FlowDataset
-from gmaflow.data.pairs import FlowPair
+from gmaflow.data.pairs import Batch, FlowPair
 from gmaflow.errors import DatasetError, FlowError
 
 log = logging.getLogger(__name__)

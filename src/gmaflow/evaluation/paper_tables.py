@@ -160,7 +160,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A figure of a data set: its name in the paper in three parts, and where it is found here."""
 
     over: str
@@ -187,18 +187,18 @@ class Column:
 
 
 _SINTEL = (
-    Column("Sintel", "clean", "(train)", "sintel", "clean"),
-    Column("Sintel", "final", "(train)", "sintel", "final"),
+    TableColumn("Sintel", "clean", "(train)", "sintel", "clean"),
+    TableColumn("Sintel", "final", "(train)", "sintel", "final"),
 )
 _KITTI = (
-    Column("KITTI-15", "AEPE", "(train)", "kitti-2015", "occ"),
-    Column("KITTI-15", "Fl-all %", "(train)", "kitti-2015", "occ", "fl"),
+    TableColumn("KITTI-15", "AEPE", "(train)", "kitti-2015", "occ"),
+    TableColumn("KITTI-15", "Fl-all %", "(train)", "kitti-2015", "occ", "fl"),
 )
 TABLE_2_COLUMNS = (*_SINTEL, *_KITTI)
 _CHAIRS_THINGS = (
-    Column("Chairs", "", "(val)", "chairs", "chairs"),
-    Column("Things", "clean", "(test)", "things", "clean"),
-    Column("Things", "final", "(test)", "things", "final"),
+    TableColumn("Chairs", "", "(val)", "chairs", "chairs"),
+    TableColumn("Things", "clean", "(test)", "things", "clean"),
+    TableColumn("Things", "final", "(test)", "things", "final"),
 )
 
 
@@ -219,7 +219,7 @@ class PaperTable:
     title: str
     labels: tuple[str, ...]
     """Titles of the columns before the figures."""
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[Row, ...]
     """Those of a block are consecutive."""
 
@@ -280,7 +280,7 @@ def make_tables(
 ) -> tuple[PaperTable, ...]:
     """Put the runs into tables 2 and 3; a table without any run is left out."""
     extra = tuple(
-        Column("Scenes", group, "", SCENES, group)
+        TableColumn("Scenes", group, "", SCENES, group)
         for data in trials
         if data.name == SCENES
         for group in dict.fromkeys(example.group for example in data.examples)

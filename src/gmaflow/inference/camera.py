@@ -21,7 +21,7 @@ from gmaflow.errors import FlowError
 from gmaflow.io.images import check_same_size
 from gmaflow.viz.flow_colors import strips
 
-Points = Float64[np.ndarray, "n 2"]
+Coordinates = Float64[np.ndarray, "n 2"]
 Homogeneous = Float64[np.ndarray, "n 3"]
 Matrix = Float64[np.ndarray, "3 3"]
 
@@ -132,7 +132,7 @@ def fit_camera(
     )
 
 
-def project(homography: Matrix, points: Points) -> Points:
+def project(homography: Matrix, points: Coordinates) -> Coordinates:
     """Apply a homography to points."""
     found = points @ homography[:, :2].T + homography[:, 2]
     # Points behind the camera stay where a very near one would be.
@@ -143,8 +143,8 @@ def project(homography: Matrix, points: Points) -> Points:
 class _Correspondences:
     """Points of a grid, where they go, and their weights; coordinates run from about -1 to 1."""
 
-    start: Points
-    target: Points
+    start: Coordinates
+    target: Coordinates
     weight: Float64[np.ndarray, " n"]
     """They sum to 1."""
     scale: Matrix
@@ -302,7 +302,7 @@ def _step(points: _Correspondences, matrix: Matrix, weight: Float64[np.ndarray, 
     return matrix + np.append(change, 0).reshape(3, 3)
 
 
-def _directions(epipole: Float64[np.ndarray, "3"], points: Points) -> Points:
+def _directions(epipole: Float64[np.ndarray, "3"], points: Coordinates) -> Coordinates:
     """Unit vectors of the lines through points and the epipole, which may be at infinity."""
     towards = epipole[:2] - points * epipole[2]
     length = np.hypot(towards[:, 0], towards[:, 1])[:, None]
@@ -319,7 +319,7 @@ def _camera_distance(
 
 
 def _line_distance(
-    points: _Correspondences, found: Points, epipoles: Float64[np.ndarray, "k 3"]
+    points: _Correspondences, found: Coordinates, epipoles: Float64[np.ndarray, "k 3"]
 ) -> Float64[np.ndarray, "k n"]:
     """Distance in pixels of the targets from the lines through epipoles and points."""
     x, y = (epipoles[:, None, i] - found[:, i] * epipoles[:, None, 2] for i in (0, 1))
@@ -368,5 +368,5 @@ def _find_epipole(
     return epipole if most > SPREAD * least and extent.max() > EXTENT else None
 
 
-def _homogeneous(points: Points) -> Homogeneous:
+def _homogeneous(points: Coordinates) -> Homogeneous:
     return np.concatenate([points, np.ones((len(points), 1))], axis=1)

@@ -27,10 +27,10 @@ from gmaflow.errors import FlowError, check_known
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.images import (
+    ROUNDING,
     ImageArray,
     Padding,
     PaddingKind,
-    check_ends,
     check_values,
     to_tensor,
 )
@@ -46,6 +46,7 @@ from gmaflow.model import (
     OnIteration,
     Prediction,
 )
+from gmaflow.model.network import check_ends
 from gmaflow.model.settling import MOST, SETTLED
 from gmaflow.runtime.device import computing, has_bfloat16, has_kernels, memory_budget
 
@@ -283,7 +284,7 @@ class Engine:
             return bool(found.flow.isfinite().all())
         low, high, *of_images = found.ends.tolist()  # the only wait for the device
         if of_images and not pairs.checked:
-            check_ends(of_images)
+            check_ends(of_images, ROUNDING)
         return math.isfinite(low) and math.isfinite(high)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:

@@ -4,7 +4,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -20,7 +20,7 @@ from gmaflow.errors import ImageError, check_known
 from gmaflow.io import image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
-from gmaflow.model.network import check_batches
+from gmaflow.model.network import check_batches, check_ends
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -163,16 +163,8 @@ def check_pairs(image1: Tensor, image2: Tensor) -> None:
 def check_values(image1: Tensor, image2: Tensor) -> None:
     """Refuse images by their values."""
     # One transfer from the device: the caller waits for each.
-    check_ends(torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist())
-
-
-def check_ends(ends: Sequence[float]) -> None:
-    """Refuse images by their lowest and highest values."""
-    if any(map(math.isnan, ends)):
-        raise ImageError("the images contain NaN; replace those pixels first")
-    low, high = min(ends), max(ends)
-    if low < -ROUNDING or high > 1 + ROUNDING:
-        raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
+    ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    check_ends(ends, ROUNDING)
 
 
 def check_pair(first: ImageArray, second: ImageArray) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
 
 from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError
-from gmaflow.io.exr_header import DamagedError, Part, read_parts
+from gmaflow.io.exr_header import DamagedError, ExrPart, read_parts
 from gmaflow.io.images import check_header_size, check_pixels, check_ratio, is_bomb
 
 Planes = Mapping[str, Shaped[np.ndarray, "h w"]]
@@ -159,12 +159,12 @@ def decode_exr(
     return in_display_window(part, rgb)
 
 
-def count_values(parts: list[Part]) -> int:
+def count_values(parts: list[ExrPart]) -> int:
     """Count the values that are unpacked to read any of the parts; deep ones weigh more."""
     return sum(part.samples * (_DEEP_WEIGHT if part.deep else 1) for part in parts)
 
 
-def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
+def read_planes(openexr: ModuleType, file: IOBase, part: ExrPart) -> Planes:
     """Read the channels of one part, each over the part's data window."""
     file.seek(0)
     # The library prints what it cannot unpack, and leaves the part out.
@@ -180,7 +180,7 @@ def read_planes(openexr: ModuleType, file: IOBase, part: Part) -> Planes:
 
 
 def in_display_window(
-    part: Part, plane: np.ndarray[tuple[int, ...], np.dtype[_Value]]
+    part: ExrPart, plane: np.ndarray[tuple[int, ...], np.dtype[_Value]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[_Value]]:
     """Return the visible part of a plane of the data window; zeros where nothing is stored."""
     data, display = part.data, part.display
@@ -210,7 +210,7 @@ class _Muted:
         return getattr(self._out, name)
 
 
-def _find_flow(path: Path, parts: list[Part]) -> tuple[Part, tuple[str, str]]:
+def _find_flow(path: Path, parts: list[ExrPart]) -> tuple[ExrPart, tuple[str, str]]:
     for part in parts:
         by_name = {name.lower(): name for name in part.channels}
         for right, up in (*_FLOW_NAMES, _FLOW_COLORS):
@@ -223,7 +223,7 @@ def _find_flow(path: Path, parts: list[Part]) -> tuple[Part, tuple[str, str]]:
     )
 
 
-def _check_flow_claims(path: Path, parts: list[Part], part: Part) -> None:
+def _check_flow_claims(path: Path, parts: list[ExrPart], part: ExrPart) -> None:
     check_header_size(path, *part.display.size)
     check_header_size(path, *part.data.size)
     if count_values(parts) > MOST_VALUES:
@@ -274,7 +274,7 @@ def _curve(linear: Float32[np.ndarray, "*shape"]) -> UInt8[np.ndarray, "*shape"]
     return np.rint(255 * curved).astype(np.uint8)
 
 
-def _find_colors(parts: list[Part], name: str) -> tuple[Part, tuple[str, ...]]:
+def _find_colors(parts: list[ExrPart], name: str) -> tuple[ExrPart, tuple[str, ...]]:
     for part in parts:
         if colors := colors_of(part.channels):
             return part, colors
@@ -313,7 +313,7 @@ def _rank(layer: str) -> int:
 
 
 def _check_picture_claims(
-    parts: list[Part], part: Part, name: str, length: int, max_pixels: int | None
+    parts: list[ExrPart], part: ExrPart, name: str, length: int, max_pixels: int | None
 ) -> None:
     for window in (part.display, part.data):
         height, width = window.size

@@ -45,7 +45,7 @@ class Window(NamedTuple):
         return self.size[0] * self.size[1]
 
 
-class Part(NamedTuple):
+class ExrPart(NamedTuple):
     """One of the images in a file; most files have one."""
 
     number: int
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 class _Head(NamedTuple):
-    part: Part
+    part: ExrPart
     tile: tuple[int, int] | None
     chunks: int | None  # None if the header does not say
 
@@ -84,7 +84,7 @@ class _Head(NamedTuple):
         return self.chunks if lines is None else -(-height // lines)
 
 
-def read_parts(file: IOBase) -> list[Part]:
+def read_parts(file: IOBase) -> list[ExrPart]:
     """Read what a file says about its parts, and check that no chunk is missing."""
     size = file.seek(0, SEEK_END)
     file.seek(0)
@@ -125,7 +125,7 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
         raise DamagedError(f"its header lacks {min(missing)}")
     kind = attributes.get("type", b"tiledimage" if tiled else b"scanlineimage").rstrip(b"\0")
     names = _channels(attributes["channels"])
-    part = Part(
+    part = ExrPart(
         number=number,
         channels=tuple(name for name, thinned in names.items() if not thinned),
         thinned=tuple(name for name, thinned in names.items() if thinned),

@@ -136,17 +136,17 @@ class Continuation(nn.Module):
         hidden: Float[Tensor, "b d h w"],
         flow: Float32[Tensor, "b 2 h w"],
         attention: AttentionWeights,
-        strength: Float[Tensor, "b 1 1 1"] | None = None,
+        continued: Float[Tensor, "b 1 1 1"] | None = None,
     ) -> tuple[Float32[Tensor, "b 2 h w"], Continued]:
-        """Return the flow after the gate; `strength` scales the gates of each pair."""
+        """Return the flow after the gate; `continued` scales the gates of each pair."""
         with without_autocast(hidden):
             own, logits = self.terms(hidden, flow)
             trusted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
             sums = attention.aggregate(trusted[:, None])[:, 0]
             if sums.requires_grad:
                 sums.register_hook(limit_peaks)
-            moved, continued = self.blend(sums, own, logits, flow, strength)
-            return moved, Continued(continued, logits[:, :1], flow.detach())
+            moved, target = self.blend(sums, own, logits, flow, continued)
+            return moved, Continued(target, logits[:, :1], flow.detach())
 
     def terms(
         self, hidden: Float[Tensor, "b d h w"], flow: Float32[Tensor, "b 2 h w"]
@@ -161,23 +161,23 @@ class Continuation(nn.Module):
         own: Float32[Tensor, "b p m"],
         logits: Float32[Tensor, "b 3 h w"],
         flow: Float32[Tensor, "b 2 h w"],
-        strength: Float[Tensor, "b 1 1 1"] | None,
+        continued: Float[Tensor, "b 1 1 1"] | None,
     ) -> tuple[Float32[Tensor, "b 2 h w"], Float32[Tensor, "b 2 h w"]]:
         """Return the flow after the gate, and e."""
         trust, ridge, gate = logits.split(1, dim=1)
         ridge = (self.ridge.float() + ridge).clamp(-9.0, 3.0).exp()
         change = affine_change(sums, own, ridge.flatten(2).mT)
         change = change.mT.unflatten(2, flow.shape[-2:])
-        continued = flow.detach() + change
+        target = flow.detach() + change
         mass = (sums[..., :1] + 1e-4).log().mT.unflatten(2, flow.shape[-2:])
         size = (8 * change.detach().norm(dim=1, keepdim=True)).log1p()
         evidence = self.evidence.float()
         gate = torch.sigmoid(gate + evidence[0] * mass + evidence[1] * size)
         # Trust learns from its own loss only; here it would learn to open gates.
         gate = self.alpha.float().clamp(max=1.0) * torch.sigmoid(-trust.detach()) * gate
-        if strength is not None:
-            gate = gate * strength
-        return flow + gate * (continued - flow), continued
+        if continued is not None:
+            gate = gate * continued
+        return flow + gate * (target - flow), target
 
 
 def affine_change(

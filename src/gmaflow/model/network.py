@@ -5,7 +5,7 @@ Legend: b batch, H W rows and columns of the images (multiples of 8), h w = H / 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypedDict, Unpack
 
@@ -62,7 +62,7 @@ class Prediction(NamedTuple):
     """Full-size flow of the last iteration, or of all iterations in order."""
     low: Float[Tensor, "b 2 h w"]
     """The last flow on the 1/8 grid, in its pixels; a warm start begins from it."""
-    continued: tuple[Continued, ...] = ()
+    continuations: tuple[Continued, ...] = ()
     """What each iteration continued, for training; see `gmaflow.model.continuation`."""
     iterations: tuple[int, ...] = ()
     """How many iterations each pair took, if they stopped where the flow settled."""
@@ -183,7 +183,7 @@ class FlowNetwork(nn.Module):
         plan: MemoryPlan = STORE_ALL,
         on_iteration: OnIteration | None = None,
         settled: float | None = None,
-        continued_share: Float[Tensor, "b 1 1 1"] | None = None,
+        continued: Float[Tensor, "b 1 1 1"] | None = None,
     ) -> Prediction:
         """Estimate the flow between images that are encoded already.
 
@@ -200,7 +200,7 @@ class FlowNetwork(nn.Module):
             on_iteration: Watches the iterations; an exception that it raises stops them.
             settled: Stop a pair when an iteration changes it by less than this many pixels; see
                 `gmaflow.model.settling`.
-            continued_share: How far `gma-affine` continues the motion of each pair, from 0 (as
+            continued: How far `gma-affine` continues the motion of each pair, from 0 (as
                 `gma`) to 1 (the default).
         """
         features1, hidden, context = first
@@ -221,7 +221,7 @@ class FlowNetwork(nn.Module):
         flow = flow.contiguous(memory_format=layout_of(features1))
         if flow_init is not None:
             flow = flow + flow_init
-        flows, continued = [], []
+        flows, continuations = [], []
         continuing: AttentionWeights | None = None
         settling = None if settled is None else Settling(ahead + iters, settled)
         for iteration in range(ahead + iters):
@@ -236,8 +236,8 @@ class FlowNetwork(nn.Module):
                 if continuing is None:
                     store = plan.store_attention
                     continuing = self.continuation.attend(context, hidden, store=store)
-                flow, found = self.continuation(hidden, flow, continuing, continued_share)
-                continued.append(found)
+                flow, found = self.continuation(hidden, flow, continuing, continued)
+                continuations.append(found)
             last = iteration == ahead + iters - 1 and settling is None
             if (all_iterations and iteration >= ahead) or last:
                 flows.append(self.upsample(flow, hidden))
@@ -250,7 +250,7 @@ class FlowNetwork(nn.Module):
         if settling is not None:
             used = settling.restore(batch)
             flows = [self.upsample(flow, hidden)]
-        return Prediction(flows, flow, tuple(continued[-iters:]), used)
+        return Prediction(flows, flow, tuple(continuations[-iters:]), used)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""
@@ -393,7 +393,7 @@ def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
         raise FlowError("the batches are empty; use at least one pair")
     ends = torch.stack(torch.aminmax(images))
     if not ends.is_cuda:
-        check_ends(*ends.tolist())
+        check_ends(ends.tolist())
         return None
     arrived = torch.cuda.Event()
     copied = torch.empty(2, dtype=ends.dtype, device="cpu", pin_memory=True)
@@ -402,14 +402,15 @@ def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
 
     def late_check() -> None:
         arrived.synchronize()
-        check_ends(*copied.tolist())
+        check_ends(copied.tolist())
 
     return late_check
 
 
-def check_ends(low: float, high: float) -> None:
-    """Raise a `FlowError` if these are not the lowest and highest value of images in 0..1."""
-    if math.isnan(low):
-        raise FlowError("the images contain NaN; replace those pixels first")
-    if low < -SLACK or high > 1 + SLACK:
-        raise FlowError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")
+def check_ends(ends: Sequence[float], slack: float = SLACK) -> None:
+    """Refuse images by their lowest and highest values, if these are not about 0..1."""
+    if any(map(math.isnan, ends)):
+        raise ImageError("the images contain NaN; replace those pixels first")
+    low, high = min(ends), max(ends)
+    if low < -slack or high > 1 + slack:
+        raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")

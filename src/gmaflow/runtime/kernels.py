@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ class Kernel:
             if rehearsal is None:
                 self.jit[grid](*args, **options)
             else:
-                rehearsal.compile(self.jit, grid, args, options)
+                kind = (self.jit, *map(_kind, args), *sorted(options.items()))
+                rehearsal.compile(kind, partial(self.jit.warmup, *args, grid=grid, **options))
 
         return launch
 
@@ -45,34 +47,12 @@ class Rehearsal:
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self.threads = threads
-        self.pending: list[Future[None]] = []
-        self.device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self._seen: set[tuple[object, ...]] = set()
+        self.pending: dict[tuple[object, ...], Future[None]] = {}
 
-    def compile(
-        self,
-        jit: Any,  # noqa: ANN401
-        grid: tuple[int, ...],
-        args: tuple[object, ...],
-        options: dict[str, object],
-    ) -> None:
-        """Compile a kernel for such arguments, unless that has begun already."""
-        known = (jit, *map(_kind, args), *sorted(options.items()))
-        if known not in self._seen:
-            self._seen.add(known)
-            self.pending.append(self.threads.submit(self._compile, jit, grid, args, options))
-
-    def _compile(
-        self,
-        jit: Any,  # noqa: ANN401
-        grid: tuple[int, ...],
-        args: tuple[object, ...],
-        options: dict[str, object],
-    ) -> None:
-        # Each thread has a current device.
-        if self.device is not None:
-            torch.cuda.set_device(self.device)
-        jit.warmup(*args, grid=grid, **options)
+    def compile(self, kind: tuple[object, ...], warmup: Callable[[], None]) -> None:
+        """Compile a kernel for one kind of arguments, unless that has begun already."""
+        if kind not in self.pending:
+            self.pending[kind] = self.threads.submit(warmup)
 
 
 @contextmanager
@@ -80,13 +60,17 @@ def rehearsing() -> Iterator[None]:
     """Compile the kernels of the calls within instead of launching them; ends when all are."""
     before = getattr(_rehearsals, "current", None)
     count = min(MOST_THREADS, os.cpu_count() or 1)
-    with ThreadPoolExecutor(count, thread_name_prefix="gmaflow-compile") as threads:
+    # Each thread has a current device.
+    start = None
+    if torch.cuda.is_available():
+        start = partial(torch.cuda.set_device, torch.cuda.current_device())
+    with ThreadPoolExecutor(count, "gmaflow-compile", start) as threads:
         rehearsal = _rehearsals.current = Rehearsal(threads)
         try:
             yield
         finally:
             _rehearsals.current = before
-        for compiled in rehearsal.pending:
+        for compiled in rehearsal.pending.values():
             compiled.result()
 
 

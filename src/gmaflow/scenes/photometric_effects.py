@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from gmaflow.scenes.projection import NEAR, Points, Surface, of_pixels
+from gmaflow.scenes.projection import NEAR, HomogeneousPoints, Surface, of_pixels
 from gmaflow.scenes.scene_params import Scenes
 from gmaflow.scenes.signed_distance import outline_distance
 
@@ -32,7 +32,7 @@ def shade(scenes: Scenes, surface: Surface, image: Image) -> Image:
     return image * gain[:, None] + highlight[:, None]
 
 
-def cast_shadow(scenes: Scenes, outlines: Tensor, pixels: Points, image: Image) -> Image:
+def cast_shadow(scenes: Scenes, outlines: Tensor, pixels: HomogeneousPoints, image: Image) -> Image:
     """Darken the frame in the shadow of a moving silhouette."""
     a, b, c, d, e, f = scenes.to_shadow[:, 0, :, None, None].unbind(1)
     x = a * pixels.x + (b * pixels.y + c)
@@ -87,7 +87,7 @@ def _smooth(image: Image, spacing: int, axis: int) -> Image:
 
 def motion_blur(
     scenes: Scenes,
-    pixels: Points,
+    pixels: HomogeneousPoints,
     flow: Float[Tensor, "b 2 h w"],
     layer: Int[Tensor, "b h w"],
     image: Image,
@@ -127,7 +127,7 @@ def motion_blur(
     return image + total * (1 / TAPS)
 
 
-def _dither(pixels: Points) -> Float[Tensor, "1 h w"]:
+def _dither(pixels: HomogeneousPoints) -> Float[Tensor, "1 h w"]:
     """A fixed pattern in -0.5..0.5 that hides the steps between samples."""
     # Jimenez's interleaved gradient noise.
     wave = (pixels.x * 0.06711056 + pixels.y * 0.00583715).remainder(1.0)
@@ -155,7 +155,7 @@ def _at(half: Float[Tensor, "b 2 h w"], index: Int[Tensor, "b 1 y x"]) -> Float[
     return half.flatten(2).gather(2, chosen).view(-1, 2, rows, columns)
 
 
-def expose(scenes: Scenes, pixels: Points, image: Image) -> Image:
+def expose(scenes: Scenes, pixels: HomogeneousPoints, image: Image) -> Image:
     """Apply exposure, contrast, saturation, white balance and uneven light."""
     brightness, contrast, saturation = (
         parameter[:, :1, None, None]

@@ -26,7 +26,7 @@ FARTHEST = 2000.0
 """Longer motions, in pixels, are marked as not valid."""
 
 
-class Points(NamedTuple):
+class HomogeneousPoints(NamedTuple):
     """Points of a grid and their homogeneous scale `w`: on a canvas, the inverse depth."""
 
     x: Float[Tensor, "*#grid"]
@@ -34,11 +34,11 @@ class Points(NamedTuple):
     w: Float[Tensor, "*#grid"]
 
 
-def pixel_grid(height: int, width: int, device: torch.device) -> Points:
+def pixel_grid(height: int, width: int, device: torch.device) -> HomogeneousPoints:
     """The centres of all pixels, as a row of x and a column of y."""
     x = torch.arange(width, device=device, dtype=torch.float32)[None, None, :]
     y = torch.arange(height, device=device, dtype=torch.float32)[None, :, None]
-    return Points(x, y, torch.ones_like(x))
+    return HomogeneousPoints(x, y, torch.ones_like(x))
 
 
 def of_layer(parameters: Float[Tensor, "b *p l"], layer: int) -> Float[Tensor, "b *p 1 1"]:
@@ -55,18 +55,18 @@ def of_pixels(
     return columns.gather(2, index).view(*parameters.shape[:-1], *layer.shape[1:])
 
 
-def project(matrix: Float[Tensor, "b 9 ..."], points: Points) -> Points:
+def project(matrix: Float[Tensor, "b 9 ..."], points: HomogeneousPoints) -> HomogeneousPoints:
     """Apply a homography; points behind the camera get a scale of at most zero."""
     a, b, c, d, e, f, g, h, i = matrix.unbind(1)
     x, y = points.x, points.y
     w = g * x + (h * y + i)
     safe = w.clamp_min(NEAR)
-    return Points((a * x + (b * y + c)) / safe, (d * x + (e * y + f)) / safe, w)
+    return HomogeneousPoints((a * x + (b * y + c)) / safe, (d * x + (e * y + f)) / safe, w)
 
 
 def bend(
-    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: Points
-) -> Points:
+    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: HomogeneousPoints
+) -> HomogeneousPoints:
     """Deform a sheet: each bend shifts points along the crests of a sine wave.
 
     The shift does not change the position across the crests, so shifting back inverts it.
@@ -75,18 +75,18 @@ def bend(
     for k in (0, 1):
         dx, dy = _slide(wave[:, k], push[:, k], x, y)
         x, y = x + dx, y + dy
-    return Points(x, y, points.w)
+    return HomogeneousPoints(x, y, points.w)
 
 
 def unbend(
-    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: Points
-) -> Points:
+    wave: Float[Tensor, "b 2 3 ..."], push: Float[Tensor, "b 2 2 ..."], points: HomogeneousPoints
+) -> HomogeneousPoints:
     """The inverse of `bend`."""
     x, y = points.x, points.y
     for k in (1, 0):
         dx, dy = _slide(wave[:, k], push[:, k], x, y)
         x, y = x - dx, y - dy
-    return Points(x, y, points.w)
+    return HomogeneousPoints(x, y, points.w)
 
 
 def _slide(
@@ -135,7 +135,7 @@ def take_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> li
 
 
 def inside_distance(
-    sheet: Sheet, points: Points
+    sheet: Sheet, points: HomogeneousPoints
 ) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
     """How far inside the silhouette of a sheet points lie, in texels, and their scale `w`."""
     canvas = unbend(sheet.wave, sheet.push, project(sheet.to_canvas, points))
@@ -149,7 +149,7 @@ def inside_distance(
     return torch.where(canvas.w > NEAR, distance, -REACH), canvas.w
 
 
-def nothing(scenes: Scenes, pixels: Points) -> Visible:
+def nothing(scenes: Scenes, pixels: HomogeneousPoints) -> Visible:
     """What is visible before any layer is added: the farthest layer."""
     shape = (len(scenes.number), pixels.y.shape[1], pixels.x.shape[2])
     device = pixels.x.device
@@ -158,7 +158,7 @@ def nothing(scenes: Scenes, pixels: Points) -> Visible:
     return Visible(front, torch.ones(shape, device=device), behind, shown)
 
 
-def look(sheet: Sheet, pixels: Points, seen: Visible) -> Visible:
+def look(sheet: Sheet, pixels: HomogeneousPoints, seen: Visible) -> Visible:
     """Add a sheet in front of what is visible so far."""
     distance, w = inside_distance(sheet, pixels)
     alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.edge_width)).clamp(0, 1)
@@ -182,7 +182,10 @@ def _pixels_per_texel(sheet: Sheet, w: Float[Tensor, "b h w"]) -> Float[Tensor, 
 
 
 def covers(
-    sheet: Sheet, points: Points, layer: Int[Tensor, "b h w"], covered: Bool[Tensor, "b h w"]
+    sheet: Sheet,
+    points: HomogeneousPoints,
+    layer: Int[Tensor, "b h w"],
+    covered: Bool[Tensor, "b h w"],
 ) -> Bool[Tensor, "b h w"]:
     """Add to `covered` the points on farther layers that the sheet covers."""
     distance, _ = inside_distance(sheet, points)
@@ -202,11 +205,11 @@ class Surface(NamedTuple):
     """The points that pixels show: on the unbent sheet and on the canvas."""
 
     layer: Int[Tensor, "b h w"]
-    sheet: Points
-    canvas: Points
+    sheet: HomogeneousPoints
+    canvas: HomogeneousPoints
 
 
-def find_surface(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) -> Surface:
+def find_surface(scenes: Scenes, pixels: HomogeneousPoints, layer: Int[Tensor, "b h w"]) -> Surface:
     """Project pixels onto the sheets of the given layers."""
     sheet = project(of_pixels(scenes.to_canvas[:, 0], layer), pixels)
     wave, push = of_pixels(scenes.wave, layer), of_pixels(scenes.push[:, 0], layer)
@@ -214,7 +217,7 @@ def find_surface(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) ->
 
 
 def displacement(
-    scenes: Scenes, pixels: Points, surface: Surface
+    scenes: Scenes, pixels: HomogeneousPoints, surface: Surface
 ) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
     """The motion of what pixels show, and its scale in the other frame.
 
@@ -232,7 +235,9 @@ def displacement(
     return dx, dy, torch.minimum(rigid.w, after.w)
 
 
-def follow(scenes: Scenes, pixels: Points, layer: Int[Tensor, "b h w"]) -> tuple[Surface, Truth]:
+def follow(
+    scenes: Scenes, pixels: HomogeneousPoints, layer: Int[Tensor, "b h w"]
+) -> tuple[Surface, Truth]:
     """Follow what pixels show into the other frame; occlusion by other layers is not included."""
     surface = find_surface(scenes, pixels, layer)
     dx, dy, depth = displacement(scenes, pixels, surface)

@@ -23,7 +23,7 @@ from gmaflow.scenes.photometric_effects import (
 )
 from gmaflow.scenes.projection import (
     NEAR,
-    Points,
+    HomogeneousPoints,
     Sheet,
     Surface,
     Truth,
@@ -44,7 +44,7 @@ Image = Float[Tensor, "b 3 h w"]
 def surface_colour(
     scenes: Scenes,
     bank: TextureBank,
-    pixels: Points,
+    pixels: HomogeneousPoints,
     layer: Int[Tensor, "b h w"],
     smooth: bool,
 ) -> Float[Tensor, "b 3 h w"]:
@@ -137,12 +137,12 @@ class Shot(NamedTuple):
 
     scenes: Scenes
     bank: TextureBank
-    pixels: Points
+    pixels: HomogeneousPoints
     surface: Surface
     known: Truth
 
 
-def compose(scenes: Scenes, bank: TextureBank, pixels: Points, seen: Visible) -> Image:
+def compose(scenes: Scenes, bank: TextureBank, pixels: HomogeneousPoints, seen: Visible) -> Image:
     """Blend the colours of the front layer and the layer behind it."""
     front = surface_colour(scenes, bank, pixels, seen.front, smooth=True)
     behind = surface_colour(scenes, bank, pixels, seen.behind, smooth=False)
@@ -186,10 +186,10 @@ def quantise(image: Image) -> Image:
 class Steps(NamedTuple):
     """The functions that rendering calls, eager or compiled."""
 
-    look: Callable[[Sheet, Points, Visible], Visible]
-    covers: Callable[[Sheet, Points, Int[Tensor, "b h w"], Tensor], Tensor]
-    follow: Callable[[Scenes, Points, Int[Tensor, "b h w"]], tuple[Surface, Truth]]
-    compose: Callable[[Scenes, TextureBank, Points, Visible], Tensor]
+    look: Callable[[Sheet, HomogeneousPoints, Visible], Visible]
+    covers: Callable[[Sheet, HomogeneousPoints, Int[Tensor, "b h w"], Tensor], Tensor]
+    follow: Callable[[Scenes, HomogeneousPoints, Int[Tensor, "b h w"]], tuple[Surface, Truth]]
+    compose: Callable[[Scenes, TextureBank, HomogeneousPoints, Visible], Tensor]
     illuminate: Callable[[Shot, RenderPlan, Tensor], Tensor]
     focus: Callable[[Shot, RenderPlan, Tensor], Tensor]
     shutter: Callable[[Shot, RenderPlan, Tensor], Tensor]

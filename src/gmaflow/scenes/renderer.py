@@ -14,7 +14,7 @@ from gmaflow.io.images import check_smallest
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.scenes.clip_params import ClipParams
 from gmaflow.scenes.projection import (
-    Points,
+    HomogeneousPoints,
     Sheet,
     Surface,
     Truth,
@@ -244,7 +244,9 @@ def render_scenes(
     return SceneBatch(*frames)
 
 
-def see(view: Scenes, sheets: Sequence[Sheet], pixels: Points, steps: Steps = EAGER) -> Visible:
+def see(
+    view: Scenes, sheets: Sequence[Sheet], pixels: HomogeneousPoints, steps: Steps = EAGER
+) -> Visible:
     """Find what the pixels of the first frame show; `sheets` are its layers, from far to near."""
     seen = nothing(view, pixels)
     for sheet in sheets:
@@ -255,13 +257,13 @@ def see(view: Scenes, sheets: Sequence[Sheet], pixels: Points, steps: Steps = EA
 def trace(
     view: Scenes,
     others: Sequence[Sheet],
-    pixels: Points,
+    pixels: HomogeneousPoints,
     shown: Int[Tensor, "b h w"],
     steps: Steps = EAGER,
 ) -> tuple[Surface, Truth]:
     """Follow what pixels show into the other frame, in which `others` are the layers."""
     surface, known = steps.follow(view, pixels, shown)
-    target = Points(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
+    target = HomogeneousPoints(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
     hidden = known.occluded_in
     for sheet in others[1:]:
         hidden = steps.covers(sheet, target, shown, hidden)

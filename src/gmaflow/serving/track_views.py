@@ -21,7 +21,7 @@ from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Job, frame_name, track_name
 
 Picture = UInt8[np.ndarray, "h w 3"]
-Points = Int[np.ndarray, "k 2"]
+PixelCoordinates = Int[np.ndarray, "k 2"]
 
 MOST_POINTS = 2000
 """Points of one request."""
@@ -69,7 +69,7 @@ def pixel_grid(size: tuple[int, ...]) -> Float32[np.ndarray, "h w 2"]:
     return np.stack([x, y], axis=2)
 
 
-def parse_points(job: Job, text: str | None) -> Points:
+def parse_points(job: Job, text: str | None) -> PixelCoordinates:
     """Read points written as `x,y;x,y`, in pixels of the reference; by default a grid.
 
     Raises:
@@ -100,7 +100,7 @@ def parse_points(job: Job, text: str | None) -> Points:
     return points
 
 
-def read_tracks(job: Job, points: Points) -> Tracks:
+def read_tracks(job: Job, points: PixelCoordinates) -> Tracks:
     """Return the tracks of some points; NaN in frames that are not tracked yet."""
     assert job.request.reference is not None
     values = np.full((job.footage.frames, len(points), 4), np.nan, np.float32)
@@ -136,7 +136,7 @@ def find_origin(job: Job, frame: int, x: float, y: float) -> tuple[int, int]:
     return int(column), int(row)
 
 
-def pack_tracks(job: Job, points: Points) -> bytes:
+def pack_tracks(job: Job, points: PixelCoordinates) -> bytes:
     """Return x, y, visible, confidence, and x, y with the camera held still, as float32.
 
     frames x points x 6. The last two are where a point is in the stable picture of the frame.
@@ -187,7 +187,7 @@ TRACK_FILES = {
 """Files of tracks, and their media types."""
 
 
-def track_file(job: Job, points: Points, name: str) -> bytes:
+def track_file(job: Job, points: PixelCoordinates, name: str) -> bytes:
     """Return a file with the tracks of some points.
 
     It is not kept: each choice of points makes another, and together they could fill the disk.

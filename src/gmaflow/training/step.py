@@ -160,9 +160,9 @@ class TrainStep:
         prediction = self.predict(part, iters, ahead)
         weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
         loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
-        if prediction.continued:
+        if prediction.continuations:
             loss = loss + CONTINUATION_WEIGHT * continuation_loss(
-                prediction.continued,
+                prediction.continuations,
                 part.flow,
                 part.valid,
                 part.occluded,
@@ -199,7 +199,7 @@ class TrainStep:
             iters=iters,
             ahead=ahead,
             flow_init=start,
-            continued_share=continued,
+            continued=continued,
             all_iterations=True,
         )
 

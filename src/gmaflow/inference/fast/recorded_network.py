@@ -29,7 +29,7 @@ MOST_RECORDINGS = 6
 
 Kind: TypeAlias = tuple[object, ...]
 """What distinguishes calls: the shapes, iterations, the plan, and so on."""
-Record: TypeAlias = Callable[[Run, Tensors], Replay]
+Recorder: TypeAlias = Callable[[Run, Tensors], Replay]
 """Records a call; raises a RuntimeError if that is impossible."""
 
 
@@ -74,7 +74,7 @@ class SettlingCall:
         used = self._refine(lambda more: self.network.advance(batch, more, watch))
         return *self._finish(batch), used
 
-    def record(self, record: Record, inputs: Tensors) -> Replay:
+    def record(self, record: Recorder, inputs: Tensors) -> Replay:
         """Record the segments; return what replays as many of them as are needed."""
         batches: list[Refining] = []
 
@@ -129,7 +129,7 @@ class RecordedNetwork:
     `record` is how to record; by default CUDA graphs that share their memory.
     """
 
-    def __init__(self, network: FastNetwork, record: Record | None = None) -> None:
+    def __init__(self, network: FastNetwork, record: Recorder | None = None) -> None:
         self.network = network
         self._record = GraphPool(network.working.device).record if record is None else record
         self._lock = threading.RLock()  # a watcher may estimate another pair
