@@ -48,23 +48,22 @@ def _relu(value):
 
 @triton.jit
 def _sums(
-    source, weight, row, lane, height, width, in_height, in_width, source_step, outputs,
-    INPUTS: tl.constexpr, KY: tl.constexpr, KX: tl.constexpr, STRIDE: tl.constexpr,
-    CHANNELS: tl.constexpr, PRECISION: tl.constexpr,
+    source, weight, row, lane, height, width, source_step, outputs, INPUTS: tl.constexpr,
+    KY: tl.constexpr, KX: tl.constexpr, CHANNELS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Return the convolution of a map at some pixels (flat), for some outputs, in float32."""
     blocks: tl.constexpr = (INPUTS + CHANNELS - 1) // CHANNELS
-    y, x = row // width * STRIDE - KY // 2, row % width * STRIDE - KX // 2
+    y, x = row // width - KY // 2, row % width - KX // 2
     there = row < height * width
     channel = tl.arange(0, CHANNELS)
-    corner = source + (y * in_width + x).to(tl.int64) * source_step
+    corner = source + (y * width + x).to(tl.int64) * source_step
     total = tl.zeros((row.shape[0], lane.shape[0]), tl.float32)
     for step in range(KY * KX * blocks):
         tap, first = step // blocks, step % blocks * CHANNELS
         down, right = tap // KX, tap % KX
         near_y, near_x = y + down, x + right
-        inside = there & (near_y >= 0) & (near_y < in_height) & (near_x >= 0) & (near_x < in_width)
-        at = corner + (down * in_width + right) * source_step + first
+        inside = there & (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
+        at = corner + (down * width + right) * source_step + first
         wanted = inside[:, None]
         if INPUTS % CHANNELS:
             wanted = wanted & (first + channel < INPUTS)[None, :]
@@ -155,8 +154,8 @@ def _convolve_share(
     row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     lane = part * OUTPUTS + tl.arange(0, OUTPUTS)
     value = _sums(
-        source + item * height * width * source_step, weight, row, lane, height, width, height,
-        width, source_step, outputs, INPUTS, KY, KX, 1, CHANNELS, PRECISION,
+        source + item * height * width * source_step, weight, row, lane, height, width,
+        source_step, outputs, INPUTS, KY, KX, CHANNELS, PRECISION,
     )  # fmt: skip
     value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
     value = _relu(value).to(mixing.dtype.element_ty)
@@ -203,21 +202,16 @@ def _advance(
 
 
 def _common(x: Tensor, kernel: tuple[int, int], tile: Tile) -> dict[str, object]:
+    """Return what all convolutions are compiled for."""
     return {
-        "INPUTS": x.shape[-1],
         "KY": kernel[0],
         "KX": kernel[1],
-        "CHANNELS": TAP_CHANNELS,
-        "PRECISION": _precision(x),
+        "PRECISION": "ieee" if x.dtype == torch.float32 else "tf32",
         "PIXELS": tile.pixels,
         "OUTPUTS": tile.outputs,
         "num_warps": tile.warps,
         "num_stages": tile.stages,
     }
-
-
-def _precision(x: Tensor) -> str:
-    return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
 def _grid(pixels: int, outputs: int, batch: int, tile: Tile) -> tuple[int, int, int]:
@@ -241,9 +235,7 @@ def convolve_image(
     out = torch.empty(batch, height, width, outputs, dtype=x.dtype, device=x.device)
     _convolve_image[_grid(height * width, outputs, batch, tile)](
         x.contiguous(), rows, bias, out, height, width, in_height, in_width, outputs,
-        KY=kernel[0], KX=kernel[1], STRIDE=stride, RELU=relu, EIGHT=EIGHT,
-        PRECISION=_precision(x), PIXELS=tile.pixels, OUTPUTS=tile.outputs,
-        num_warps=tile.warps, num_stages=tile.stages,
+        STRIDE=stride, RELU=relu, EIGHT=EIGHT, **_common(x, kernel, tile),
     )  # fmt: skip
     return out
 
@@ -262,8 +254,7 @@ def convolve_pairs(
     out = torch.empty(batch, height, width, outputs, dtype=pairs.dtype, device=x.device)
     _convolve_pairs[_grid(height * width, outputs, batch, tile)](
         x, pairs, bias, out, height, width, x.stride(2), outputs,
-        KY=kernel[0], KX=kernel[1], TAPS=len(pairs), PRECISION=_precision(x),
-        PIXELS=tile.pixels, OUTPUTS=tile.outputs, num_warps=tile.warps,
+        TAPS=len(pairs), **_common(x, kernel, tile),
     )  # fmt: skip
     return out
 
@@ -284,7 +275,7 @@ def share(
     shares = torch.empty(parts, batch, height, width, SHARES, dtype=torch.float32, device=x.device)
     _convolve_share[_grid(height * width, outputs, batch, tile)](
         x, taps, bias, mixing, shares, height, width, x.stride(2), outputs,
-        SHARES=SHARES, **_common(x, kernel, tile),
+        INPUTS=x.shape[-1], CHANNELS=TAP_CHANNELS, SHARES=SHARES, **_common(x, kernel, tile),
     )  # fmt: skip
     return shares
 
