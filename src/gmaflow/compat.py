@@ -52,7 +52,6 @@ class Normalise(nn.Module):
 
     @staticmethod
     def scale(image: Tensor) -> Tensor:
-        """Scale one image or batch."""
         return 2 * (image if image.is_floating_point() else image.float() / 255) - 1
 
 

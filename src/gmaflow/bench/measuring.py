@@ -57,7 +57,6 @@ class Times:
 
     @property
     def median_cpu(self) -> float:
-        """The median of the CPU seconds."""
         return float(np.median(self.cpu))
 
 

@@ -67,7 +67,6 @@ def _lines() -> Callable[[BatchProgress], None]:
 
 
 def line_of(progress: BatchProgress) -> str:
-    """Return the state as one line."""
     finished = progress.finished_before + progress.done
     parts = [f"{finished:,} of {progress.total:,} clips"]
     if progress.under_way:

@@ -387,7 +387,6 @@ def check_numbers(options: RenderOptions | ShowOptions | StatsOptions) -> None:
 
 
 def presets_of(name: str) -> list[str]:
-    """Return the preset of a name, or all presets."""
     from gmaflow.scenes.scene_presets import PRESETS, check_preset
 
     if name == "all":

@@ -123,7 +123,6 @@ class TrackOptions(Reporting):
 
     @property
     def colmap(self) -> list[Path]:
-        """The folders for COLMAP."""
         return [Path(target) for target in self.targets if is_colmap(target)]
 
     @property
@@ -415,7 +414,6 @@ def write_colmap(
 
 
 def sentence(report: dict[str, object]) -> str:
-    """Return a report in words."""
     points, outputs, cuts = report["points"], report["outputs"], report["cuts"]
     assert isinstance(outputs, list)
     assert isinstance(cuts, list)

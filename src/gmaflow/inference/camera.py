@@ -133,7 +133,6 @@ def fit_camera(
 
 
 def project(homography: Matrix, points: Coordinates) -> Coordinates:
-    """Apply a homography to points."""
     found = points @ homography[:, :2].T + homography[:, 2]
     # Points behind the camera stay where a very near one would be.
     return found[:, :2] / np.maximum(found[:, 2:], 1e-6)

@@ -168,7 +168,6 @@ class Pairs:
         return (2 * batch if self.both_ways else batch, *rest)
 
     def images(self) -> tuple[Float[Tensor, "b 3 H W"], Float[Tensor, "b 3 H W"]]:
-        """Return the batch as images."""
         if not self.both_ways:
             return self.image1, self.image2
         both = [self.image1, self.image2]

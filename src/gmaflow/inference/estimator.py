@@ -309,7 +309,7 @@ class FlowEstimator:
         Raises:
             FlowError: An image cannot be read or used.
         """
-        return self._pair(image1, image2, previous, watch).to_flows()[0]
+        return self._launch(image1, image2, previous, watch)().to_flows()[0]
 
     def bidirectional(
         self,
@@ -327,7 +327,7 @@ class FlowEstimator:
         such as 0.5; occlusion then covers about the same share of them as at full size.
         """
         check_positive("scale", scale)
-        both = self._pair(image1, image2, previous, watch, both_ways=True)
+        both = self._launch(image1, image2, previous, watch, both_ways=True)()
         seen = check_visibility(both.flow[:1], both.flow[1:], scale=scale)
         forward, backward = both.to_flows()
         return combine(forward, backward, seen)
@@ -348,7 +348,7 @@ class FlowEstimator:
         through = isinstance(self._engine.runner, RecordedNetwork)
         check_watch(watch)
         within = None if through else watch
-        found = self._pair(first, second, None, within, both_ways=both_ways)
+        found = self._launch(first, second, watch=within, both_ways=both_ways)()
         if through and watch is not None:
             last = max(found.iterations)
             watch(Refinement(last, last, None, self.network, self._padding(first.image)))
@@ -421,12 +421,12 @@ class FlowEstimator:
         finish: Callable[[], BatchEstimate] | None = None
         for second in map(self.encode, each_image(frames)):
             if finish is not None:
-                yield finish()
+                yield outside(finish())
             if first is not None:
                 finish = self._launch(first, second)
             first = second
         if finish is not None:
-            yield finish()
+            yield outside(finish())
 
     @torch.inference_mode()
     def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
@@ -508,7 +508,7 @@ class FlowEstimator:
             start = None if start is None else check_start(start, first)
             pairs = Pairs(first, second, checked=not late)
             found = self._engine.estimate(pairs, padding, start, watch)
-        return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
+        return outside(found)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -549,31 +549,7 @@ class FlowEstimator:
         return twin
 
     @torch.inference_mode()
-    def _pair(
-        self,
-        image1: FrameLike,
-        image2: FrameLike,
-        previous: Flow | None,
-        watch: Watcher | None,
-        *,
-        both_ways: bool = False,
-    ) -> BatchEstimate:
-        """Estimate one pair, forward or both ways; encoded frames are not encoded again."""
-        return self._begin_pair(image1, image2, previous, watch, both_ways=both_ways)()
-
-    def _launch(self, first: Frame, second: Frame) -> Callable[[], BatchEstimate]:
-        """Begin to estimate a pair whose flow stays on the device."""
-        finish = self._begin_pair(first, second)
-
-        def finish_outside() -> BatchEstimate:
-            with torch.inference_mode():
-                found = finish()
-            return found._replace(flow=outside(found.flow), coarse=outside(found.coarse))
-
-        return finish_outside
-
-    @torch.inference_mode()
-    def _begin_pair(
+    def _launch(
         self,
         image1: FrameLike,
         image2: FrameLike,
@@ -582,7 +558,10 @@ class FlowEstimator:
         *,
         both_ways: bool = False,
     ) -> Callable[[], BatchEstimate]:
-        """Begin to estimate one pair."""
+        """Begin to estimate one pair, forward or both ways; call what is returned for the flow.
+
+        Encoded frames are not encoded again.
+        """
         encode = isinstance(image1, Frame) or isinstance(image2, Frame)
         first = self._as_frame(image1, name="the first image", encode=encode)
         second = self._as_frame(image2, name="the second image", encode=encode)
@@ -597,7 +576,7 @@ class FlowEstimator:
         if first.encoded is not None and second.encoded is not None:
             encoded = first.encoded, second.encoded
         pairs = Pairs(first.padded, second.padded, encoded, both_ways)
-        return self._engine.launch(pairs, padding, start, watch)
+        return torch.inference_mode()(self._engine.launch(pairs, padding, start, watch))
 
     def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
         if isinstance(image, Frame):
@@ -620,12 +599,16 @@ class FlowEstimator:
         return Padding.of_kind(self.padding, *array.shape[:2])
 
 
-def outside(found: Tensor) -> Tensor:
-    """Return a tensor for use outside of inference mode.
+def outside(found: BatchEstimate) -> BatchEstimate:
+    """Return an estimate for use outside of inference mode.
 
     Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
     """
-    return found.clone() if found.is_inference() or not found.is_contiguous() else found
+    flow, coarse = (
+        part.clone() if part.is_inference() or not part.is_contiguous() else part
+        for part in (found.flow, found.coarse)
+    )
+    return found._replace(flow=flow, coarse=coarse)
 
 
 def estimate(

@@ -53,7 +53,6 @@ def forward_project(flow: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b 2 h w"]:
 
 
 def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
-    """Project the flow of one pair."""
     _, height, width = flow.shape
     grid = pixel_grid(flow[None])[0].flatten(1).T  # [h * w, 2]
     vectors = flow.flatten(1).T

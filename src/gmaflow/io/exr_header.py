@@ -41,7 +41,6 @@ class Window(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Number of pixels."""
         return self.size[0] * self.size[1]
 
 

@@ -130,7 +130,6 @@ class Hdf5Index(NamedTuple):
     """Offset and length of each component of each frame."""
 
     def read(self, path: Path, index: int) -> Float16[np.ndarray, "h w 2"]:
-        """Read one flow."""
         height, width = self.size
         check_ratio(path, 4 * height * width, int(self.chunks[index, :, 1].sum()))
         half = np.empty((height, width, 2), "<f2")

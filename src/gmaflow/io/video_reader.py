@@ -459,6 +459,5 @@ def quarter_turns(frame: "av.video.frame.VideoFrame") -> int:
 
 
 def upright(frame: "av.video.frame.VideoFrame") -> UInt8[np.ndarray, "h w 3"]:
-    """Return a frame as upright RGB."""
     turned = np.rot90(frame.to_ndarray(format="rgb24"), quarter_turns(frame))
     return np.ascontiguousarray(turned)

@@ -100,7 +100,6 @@ class NetworkConfig:
 
     @property
     def correlation_levels(self) -> int:
-        """Levels of the correlation pyramid."""
         return 4
 
     @property

@@ -109,7 +109,6 @@ def read_pair(
     limits: Limits,
     deadline: Deadline,
 ) -> Footage:
-    """Read two images."""
     frames = []
     for name, upload in (("image1", image1), ("image2", image2)):
         file = WatchedFile(cast(IOBase, upload.file), deadline)

@@ -72,7 +72,6 @@ class ResultView:
         return code == 1, code == 2
 
     def confidence(self) -> Float32[np.ndarray, "h w"]:
-        """Return the confidence in the flow."""
         return self.folder.load(self.task.name("confidence")).astype(np.float32)
 
 
