@@ -133,7 +133,7 @@ MISTAKES = {
     "network(255 * images, images)": "values from 0 to 2",
     "network(2 * images - 1, images)": "values from -1 to 1; scale them to 0..1",
     "network(images * float('nan'), images)": "contain NaN",
-    "network(images.byte(), images.byte())": "divide by 255",
+    "network(images.byte(), images.byte())": "divide them by 255",
     "network(images[:0], images[:0])": "empty",
     "network(images, images, iters=0)": "iters is 0",
     "network(array, array)": "not (32, 40, 3)",

@@ -145,7 +145,7 @@ class DenseOpticalFlow:
         Args:
             I0: The first frame, uint8: height x width, or height x width x 3 in BGR.
             I1: The second frame, of the same shape.
-            flow: As in OpenCV, a first guess that the result is written to; or None.
+            flow: As in OpenCV, an initial flow that the result is written to; or None.
         """
         first, second = bgr_to_rgb(I0, "the first frame"), bgr_to_rgb(I1, "the second frame")
         if flow is None:

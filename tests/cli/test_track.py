@@ -160,8 +160,8 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "t.npz", "--points", "5"), "'5' is not a point; give x,y"),
         (("-o", "t.npz", "--points", "99,5"), "point 99,5 lies outside the frame of 48x64"),
         (("-o", "t.npz", "--points", "5,5", "--grid", "4"), "drop one"),
-        (("-o", "t.npz", "--grid", "0"), "--grid 0 is no distance"),
-        (("-o", "t.mp4", "--trail", "0"), "--trail 0 is no number of frames"),
+        (("-o", "t.npz", "--grid", "0"), "--grid 0 is too small"),
+        (("-o", "t.mp4", "--trail", "0"), "--trail 0 is too short"),
         (("-o", "t.npz", "--reference", "6"), "no frame 6: the shot has 6 frames"),
         (("-o", "t.npz", "--end", "0.04"), "one frame; tracks need at least two"),
         (("-o", "t.npz", "--mask", "small.png"), "the mask and the frames differ in size"),
@@ -235,7 +235,9 @@ def test_what_would_not_fit_is_said_beforehand(
     monkeypatch.setattr(verb, "TOLD", 1e6)
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
     assert outcome.code == 0
-    assert "tracking 48x64 keeps up to 0.0 GB, beside what the network takes" in outcome.err
+    assert (
+        "tracking 48x64 keeps up to 0.0 GB, in addition to the memory of the network" in outcome.err
+    )
 
 
 def test_a_damaged_reference_is_named(run: Run, fast: list[str], tmp_path: Path) -> None:

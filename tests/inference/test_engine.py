@@ -104,7 +104,7 @@ def test_the_callers_autocast_changes_nothing(backend: Backend) -> None:
 
 def test_a_first_guess_that_is_not_finite_is_not_the_weights_fault() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
-    with pytest.raises(FlowError, match="first guess"):
+    with pytest.raises(FlowError, match="initial flow"):
         estimator.batch(*random_images(1, 32, 40), start=torch.full((1, 2, 4, 5), torch.nan))
 
 

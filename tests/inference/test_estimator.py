@@ -199,7 +199,7 @@ def test_weights_that_give_nonsense_are_named() -> None:
 
 @pytest.mark.parametrize("iters", [0, -3, 2.0, "2"])
 def test_only_whole_numbers_of_refinements_can_be_made(iters: object) -> None:
-    with pytest.raises(FlowError, match=f"iters is {iters!r}; use a whole number from 1 on"):
+    with pytest.raises(FlowError, match=f"iters is {iters!r}; use a whole number, 1 or more"):
         check_iters.__wrapped__(iters)  # type: ignore[attr-defined]
     assert check_iters.__wrapped__(np.int64(2)) == (2, None)  # type: ignore[attr-defined]
 
@@ -255,7 +255,7 @@ def test_a_source_may_reuse_its_memory() -> None:
     ("first", "second", "complaint"),
     [
         (torch.zeros(1, 3, 32, 40), torch.zeros(1, 3, 32, 48), "differ in shape"),
-        (torch.zeros(1, 3, 32, 40, dtype=torch.uint8),) * 2 + ("divide by 255",),
+        (torch.zeros(1, 3, 32, 40, dtype=torch.uint8),) * 2 + ("divide them by 255",),
         (torch.full((1, 3, 32, 40), 200.0),) * 2 + ("from 200 to 200; scale them to 0..1",),
         (torch.full((1, 3, 32, 40), float("nan")),) * 2 + ("contain NaN",),
         (torch.zeros(3, 32, 40),) * 2 + (r"\[b, 3, height, width\], not \(3, 32, 40\)",),
@@ -276,7 +276,7 @@ def test_a_first_guess_is_of_the_coarse_flows_shape() -> None:
     pair = random_images(1, 33, 40)
     coarse = estimator.batch(*pair).coarse
     assert estimator.batch(*pair, start=coarse.double()).flow.isfinite().all()
-    wanted = r"has the shape \[1, 2, 3, 3\]; these images need \[1, 2, 5, 5\]"
+    wanted = r"has shape \[1, 2, 3, 3\]; these images need \[1, 2, 5, 5\]"
     with pytest.raises(FlowError, match=wanted):
         estimator.batch(*pair, start=torch.zeros(1, 2, 3, 3))
 

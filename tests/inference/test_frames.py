@@ -131,5 +131,5 @@ def test_a_warm_start_that_does_not_fit_is_refused_of_frames_as_of_images() -> N
     images = arrays(32, 40)
     odd = Flow(np.zeros((32, 40, 2), np.float32), coarse=np.zeros((3, 3, 2), np.float32))
     for pair in (images, [estimator.encode(image) for image in images]):
-        with pytest.raises(FlowError, match="the first guess has the shape"):
+        with pytest.raises(FlowError, match="the initial flow has shape"):
             estimator(*pair, previous=odd)

@@ -135,7 +135,7 @@ def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
         check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
     with pytest.raises(FlowError, match="the two batches differ in shape"):
         check_images(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 64, 32))
-    with pytest.raises(FlowError, match="8x64; the network accepts multiples of 8 from 16 on"):
+    with pytest.raises(FlowError, match="8x64; the network takes multiples of 8, at least 16"):
         network(torch.zeros(1, 3, 8, 64), torch.zeros(1, 3, 8, 64))
     with pytest.raises(FlowError, match="multiples of 8"):
         network(torch.zeros(1, 3, 20, 64), torch.zeros(1, 3, 20, 64))
@@ -165,7 +165,7 @@ def test_gma_starts_out_as_raft_with_more_inputs() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"flow_init": [0.0]}, "the first guess is a list; give a tensor"),
+        ({"flow_init": [0.0]}, "the initial flow is a list; give a tensor"),
         ({"flow_init": torch.zeros(1, 2, 8, 8)}, r"these images need \[1, 2, 8, 9\]"),
         ({"plan": "small"}, "plan is 'small'; use a MemoryPlan"),
     ],

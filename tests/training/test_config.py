@@ -43,7 +43,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"occluded_from": 1.0}, "occluded_from"),
     ({"disturbed_from": 1.0}, "disturbed_from"),
     ({"model": "gma-affine", "continued": 0.0}, "continued=0.0 is out of range"),
-    ({"continued": 0.5}, "gma continues no motion"),
+    ({"continued": 0.5}, "gma does not continue motion"),
     ({"precision": "fp8"}, "fp8"),
     ({"textures_split": "held-out"}, "give train or all"),
     ({"start_step": 5}, "needs initial weights"),

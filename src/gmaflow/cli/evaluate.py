@@ -43,7 +43,8 @@ class DataOptions:
     passes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME")] = ()
     """clean, final, albedo; occ or noc for KITTI; by default the first."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Evaluate at most this many evenly spaced pairs of each pass; not comparable to all."""
+    """Evaluate at most this many evenly spaced pairs of each pass; such figures do not
+    compare with those of all pairs."""
     preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Kind of rendered scenes, for --data scenes; mix by default."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None

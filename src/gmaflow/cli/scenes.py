@@ -100,7 +100,7 @@ class RenderOptions:
     count: int
     """Number of pairs."""
     frames: int = 2
-    """With more than two, each pair goes on as a clip of so many frames, with tracks."""
+    """With more than two, each pair continues as a clip of this many frames, with tracks."""
     preset: Preset = "mix"
     """A preset listed by `gmaflow scenes list`."""
     size: tuple[int, int] = (368, 496)

@@ -95,7 +95,7 @@ class TrackOptions(Reporting):
     points: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="X,Y")] = ()
     """A point of the reference frame."""
     points_file: Annotated[Path | None, tyro.conf.arg(metavar="CSV")] = None
-    """A file with x and y of a point in each line."""
+    """A file with x and y of one point per line."""
     grid: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
     """Distance between the points of a grid; by default 24 points along the shorter side."""
     mask: Annotated[Path | None, tyro.conf.arg(metavar="IMAGE")] = None
@@ -138,9 +138,9 @@ class TrackOptions(Reporting):
         if self.reference < 0:
             raise FlowError(f"there is no frame {self.reference}; frames count from 0")
         if self.grid is not None and self.grid < 1:
-            raise FlowError(f"--grid {self.grid} is no distance; give 1 or more pixels")
+            raise FlowError(f"--grid {self.grid} is too small; give 1 or more pixels")
         if self.trail < 1:
-            raise FlowError(f"--trail {self.trail} is no number of frames; give 1 or more")
+            raise FlowError(f"--trail {self.trail} is too short; give 1 or more frames")
         if (self.points or self.points_file) and (self.grid or self.mask):
             raise FlowError("--points chooses points, --grid and --mask all in an area; drop one")
         if self.folder is not None and (len(self.targets) > 1 or self.picks_points):
@@ -291,8 +291,8 @@ def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
     if kept > TOLD:
         what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
         say(
-            f"gmaflow: tracking {what} keeps up to {kept / 1e9:.1f} GB, beside what the network "
-            "takes (limit that with --max-memory)"
+            f"gmaflow: tracking {what} keeps up to {kept / 1e9:.1f} GB, in addition to the memory "
+            "of the network (which --max-memory limits)"
         )
     frames = reader.num_frames
     if points is None or frames is None:

@@ -95,8 +95,8 @@ class VideoOptions(Reporting):
     folder and gets a file for each frame. The flow of all frames also fits into one small file: .h5
     (float16) or .tar (8 bits).
 
-    --show picks colours, arrows, occlusion, or what moves other than by the camera (residual,
-    moving); these three need flow in both directions. Every frame but the last is shown with its
+    --show picks colours, arrows, occlusion, or what moves independently of the camera (residual,
+    moving); the last three need flow in both directions. Every frame but the last is shown with its
     motion to the next one, at its own time, so speed and sound stay the same. Before a cut there is
     no flow: colours are black, nothing is drawn over the frame, and no flow file is written. Ctrl-C
     ends the video early; the result can be played. A damaged video, or one that changes its size,
@@ -125,7 +125,7 @@ class VideoOptions(Reporting):
     show: Show = "flow"
     """Colours, with or without the source next to them; arrows; occlusion: hidden in the next
     frame (orange), out of it (blue); residual: colours of the flow without the camera's motion; or
-    moving: what moves by itself, lit up."""
+    moving: what moves independently, highlighted."""
     format: FileFormat = "flo"
     """Folders: the format of flow files, or png for the pictures that --show picks."""
     backward: bool = False

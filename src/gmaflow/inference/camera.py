@@ -161,8 +161,8 @@ class _Correspondences:
         used = np.isfinite(vectors).all(axis=2) & (weights > 0)
         if used.sum() < FEWEST_POINTS:
             raise FlowError(
-                f"{used.sum()} of {used.size} sampled pixels have a flow that counts; finding the "
-                f"motion of the camera takes {FEWEST_POINTS}: ignore fewer pixels"
+                f"only {used.sum()} of {used.size} sampled pixels have usable flow; finding the "
+                f"camera's motion takes {FEWEST_POINTS}: ignore fewer pixels"
             )
         start = np.stack([columns, rows], axis=2)[used].astype(np.float64)
         centre, unit = np.array([width - 1, height - 1]) / 2, max(height, width) / 2

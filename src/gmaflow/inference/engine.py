@@ -353,7 +353,7 @@ class Engine:
     def _in_float32(self, start: Float[Tensor, "b 2 h w"] | None) -> "Engine":
         """Return an engine for a batch whose flow is not finite in half precision."""
         if start is not None and not start.isfinite().all():
-            raise FlowError("the first guess has values that are NaN or infinite; replace them")
+            raise FlowError("the initial flow contains NaN or infinite values; replace them")
         if self.dtype == torch.float32:
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
@@ -378,7 +378,7 @@ def check_iters(iters: Iterations) -> tuple[int, float | None]:
     if iters == "auto":
         return MOST, SETTLED
     if isinstance(iters, bool) or not isinstance(iters, Integral) or iters < 1:
-        raise FlowError(f"iters is {iters!r}; use a whole number from 1 on (12 is usual), or auto")
+        raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more (12 is usual), or auto")
     if iters > MOST_ITERS:
         raise FlowError(f"iters is {iters}; use at most {MOST_ITERS} (12 is usual)")
     return iters, None

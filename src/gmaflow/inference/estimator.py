@@ -495,7 +495,7 @@ class FlowEstimator:
         Args:
             image1: First frames, RGB in 0..1, any size from 16 px on.
             image2: Second frames.
-            start: First guess, as the `coarse` flow of an estimate.
+            start: Initial flow, such as the `coarse` flow of another estimate.
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
         with torch.inference_mode():

@@ -143,7 +143,9 @@ class Flow:
             )
         check_same_size({"the flow": self.array, "the truth": truth.array})
         if self.backward != truth.backward:
-            raise FlowError("the truth has the opposite direction; use that of this direction")
+            raise FlowError(
+                "the truth has the opposite direction; use the truth for this direction"
+            )
         known = np.isfinite(truth.array).all(axis=2)
         if truth.valid is not None:
             known &= truth.valid

@@ -214,7 +214,9 @@ class Padding:
         for side in (height, width):
             # torch.export leaves a side open, as a SymInt.
             if not isinstance(side, torch.SymInt) and (not isinstance(side, Integral) or side < 1):
-                raise ImageError(f"an image of {height!r}x{width!r} cannot be padded; use its size")
+                raise ImageError(
+                    f"{height!r}x{width!r} cannot be padded; give a height and a width"
+                )
         rows, columns = -height % STRIDE, -width % STRIDE
         top = 0 if kind == "kitti" else rows // 2
         return cls(columns // 2, columns - columns // 2, top, rows - top)

@@ -25,7 +25,7 @@ SMALLEST_TILE = 3 * OVERLAP
 
 
 Estimate = Callable[[Tensor, Tensor, Tensor | None], Prediction]
-"""From two batches of images and a first guess (or none) to their flow."""
+"""From two batches of images and an initial flow (or none) to their flow."""
 
 
 def tile_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Warm start: the flow of the previous pair, moved along itself, is the first guess for the next.
+"""Warm start: the flow of the previous pair, moved along itself, is the initial flow of the next.
 
 Legend: b batch, h w rows and columns at 1/8.
 """
@@ -25,7 +25,7 @@ CHUNK = 2**24
 def start_from(
     previous: Flow, shape: tuple[int, ...], padding: Padding, device: torch.device
 ) -> Float[Tensor, "1 2 h w"]:
-    """Return the first guess that the flow of the previous pair gives for images of this shape."""
+    """Return the initial flow that the previous pair gives for images of this shape."""
     if not isinstance(previous, Flow):
         raise FlowError(
             f"the previous flow is a {type(previous).__name__}; give what an estimator returned, "

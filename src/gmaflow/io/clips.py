@@ -139,7 +139,7 @@ class ClipWriter(ABC):
         if frame < 0 or (self.frames and frame <= self.frames[-1]):
             last = f" after frame {self.frames[-1]}" if self.frames else ""
             raise FlowFileError(
-                f"{self.path}: got frame {frame}{last}; add frames in order, from 0 on"
+                f"{self.path}: got frame {frame}{last}; add frames in order, starting at 0"
             )
         if self._size not in (None, array.shape):
             raise FlowFileError(

@@ -159,7 +159,7 @@ class FlowNetwork(nn.Module):
         late_check = check_values(image1, image2)
         iters = options.get("iters", 1)
         if not isinstance(iters, int) or iters < 1:
-            raise FlowError(f"iters is {iters!r}; use a whole number from 1 on")
+            raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more")
         if not isinstance(options.get("plan", STORE_ALL), MemoryPlan):
             raise FlowError(f"plan is {options['plan']!r}; use a MemoryPlan")
         if (start := options.get("flow_init")) is not None:
@@ -341,7 +341,7 @@ def check_batches(image1: Tensor, image2: Tensor) -> None:
             raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
         if not images.is_floating_point():
             raise ImageError(
-                f"a batch of images is float in 0..1, not {images.dtype}: divide by 255"
+                f"images must be float in 0..1, not {images.dtype}; divide them by 255"
             )
     if image1.shape != image2.shape:
         raise ImageError(
@@ -359,20 +359,20 @@ def check_images(image1: Tensor, image2: Tensor) -> None:
     height, width = image1.shape[-2:]
     if height % STRIDE or width % STRIDE or min(height, width) < MIN_SIDE:
         raise ImageError(
-            f"images are {height}x{width}; the network accepts multiples of {STRIDE} from "
-            f"{MIN_SIDE} on: pad them first, as FlowEstimator does"
+            f"images are {height}x{width}; the network takes multiples of {STRIDE}, at "
+            f"least {MIN_SIDE}; pad them first, as FlowEstimator does"
         )
 
 
 def check_start(start: object, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 2 h w"]:
-    """Refuse a first guess that does not fit images; return it on their device."""
+    """Refuse an initial flow that does not fit the images; return it on their device."""
     if not isinstance(start, Tensor):
-        raise FlowError(f"the first guess is a {type(start).__name__}; give a tensor")
+        raise FlowError(f"the initial flow is a {type(start).__name__}; give a tensor")
     wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
     if list(start.shape) != wanted:
         raise FlowError(
-            f"the first guess has the shape {list(start.shape)}; these images need {wanted}, the "
-            "shape of the coarse flow of another estimate"
+            f"the initial flow has shape {list(start.shape)}; these images need {wanted}, as the "
+            "coarse flow of another estimate has it"
         )
     return start.to(images)
 

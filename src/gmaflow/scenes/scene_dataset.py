@@ -115,7 +115,7 @@ def write_dataset(
 ) -> int:
     """Render the pairs `start` to `start + count - 1` into a folder; return how many were new.
 
-    With more than two `frames` each pair goes on as a clip. `resume` continues a data set of the
+    With more than two `frames` each pair continues as a clip. `resume` continues a data set of the
     same preset, seed, size, start, frames and textures, and keeps complete pairs; `overwrite`
     replaces one. `progress` is called with the number of finished pairs, including those that
     existed before, and their total.

@@ -82,12 +82,12 @@ class TrainConfig:
     num_heads: int = 1
     """Attention heads of a gma model."""
     learned_alpha: bool = True
-    """Scale aggregated motion by a learned scalar, as in the paper, or not at all."""
+    """Whether a learned scalar scales aggregated motion, as in the paper."""
     combination: str = "concatenate"
     """Input of the recurrent unit: local and global motion (concatenate), or global only
     (replace)."""
     residual: bool = True
-    """Add aggregated motion to local motion, or use it unchanged."""
+    """Whether aggregated motion is added to local motion, as in the paper."""
 
     # The data.
     data: str = "scenes:mix"
@@ -205,7 +205,8 @@ class TrainConfig:
         self._check_shares()
         if self.continued < 1 and not self.network.continues:
             raise TrainingError(
-                f"continued={self.continued:g} is for gma-affine; {self.model} continues no motion"
+                f"continued={self.continued:g} is for gma-affine; {self.model} does not continue "
+                "motion"
             )
         fewest = min(phase.iters for phase in self.growth)
         if self.network.continues and fewest <= FIRST_ITERATION:

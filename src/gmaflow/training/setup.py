@@ -217,6 +217,6 @@ def make_network(config: TrainConfig) -> FlowNetwork:
             network.load_state_dict(checkpoint.tensors)
         except RuntimeError:
             raise WeightsError(
-                f"{config.init} contains weights of another network than {config.model}"
+                f"{config.init} holds weights of another network, not of {config.model}"
             ) from None
     return network

@@ -258,7 +258,7 @@ class TrainStep:
         different = sorted(own.keys() ^ tensors.keys())
         different += [n for n in own.keys() & tensors.keys() if own[n].shape != tensors[n].shape]
         if different:
-            raise TrainingError(f"it is of another network or config ({different[0]} differs)")
+            raise TrainingError(f"it belongs to another network or config ({different[0]} differs)")
         for name, value in own.items():
             value.copy_(tensors[name])
 

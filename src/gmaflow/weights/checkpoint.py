@@ -85,7 +85,7 @@ class ModelCard:
 
     def __post_init__(self) -> None:
         if self.iters is not None and (type(self.iters) is not int or self.iters < 1):
-            raise ValueError(f"iters is {self.iters!r}, not a whole number from 1 on")
+            raise ValueError(f"iters is {self.iters!r}, not a whole number of 1 or more")
         if self.warm_start not in (None, True, False):
             raise ValueError(f"warm_start is {self.warm_start!r}, not true or false")
 

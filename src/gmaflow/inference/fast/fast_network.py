@@ -180,7 +180,7 @@ class FastRefinement:
         return [self.operations.convolve(context, layer) for layer in self.share_context]
 
     def begin(self, hidden: Map, flow_init: Float[Tensor, "b 2 h w"] | None) -> State:
-        """Make the maps of a pair, and write the first guess to where iterations read it."""
+        """Make the maps of a pair, and write the initial flow to where iterations read it."""
         batch, height, width, channels = hidden.shape
         config = self.config
 

@@ -172,7 +172,7 @@ class RecordedNetwork:
         inputs: Tensors,
         options: MatchOptions,
     ) -> Prediction:
-        """Estimate from tensors; a first guess, if given, is one of them."""
+        """Estimate from tensors; an initial flow, if given, is one of them."""
         settings = {name: value for name, value in options.items() if name != "flow_init"}
         flow_init = options.get("flow_init")
         guess = () if flow_init is None else (flow_init,)
