@@ -175,27 +175,6 @@ def test_a_second_ctrl_c_ends_a_step_at_once(from_files: TrainConfig, tmp_path: 
     assert last_state(tmp_path / "run").step == 2
 
 
-def test_what_a_long_step_saves_are_the_weights_of_the_step_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread cannot use the network: it is in the middle of a step."""
-    saved: list[dict[str, torch.Tensor]] = []
-    given: list[dict[str, torch.Tensor]] = []
-    save = RunFolder.save
-
-    def spy(
-        self: RunFolder, state: TrainState, weights: dict[str, torch.Tensor], **how: bool
-    ) -> None:
-        saved.append(loop_module.weights_in(state))
-        given.append(weights)
-        save(self, state, weights, **how)
-
-    monkeypatch.setattr(RunFolder, "save", spy)
-    for ema in (0.9, 0.0):
-        train(replace(CONFIG, ema=ema, steps=2), options(tmp_path / f"{ema}"))
-        assert same(saved[-1], given[-1])
-
-
 def test_after_ctrl_c_nobody_waits_for_a_validation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

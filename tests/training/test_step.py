@@ -126,6 +126,15 @@ def test_the_optimizer_is_torchs_own() -> None:
     assert farthest(step.weights(), plain.state_dict()) < 1e-6
 
 
+@pytest.mark.parametrize("ema", [0.9, 0.0])
+def test_what_is_saved_are_the_weights_that_are_evaluated(ema: float) -> None:
+    step = tiny_step(ema=ema)
+    step(tiny_batch(), PLAN)
+    saved = step.weights()
+    with step.evaluating() as network:
+        assert same(saved, dict(network.state_dict()))
+
+
 def test_accumulation_is_the_bigger_batch() -> None:
     whole, parts = tiny_step(batch=4), tiny_step(batch=4, accumulate=2)
     slow = PLAN._replace(lr=1e-5)

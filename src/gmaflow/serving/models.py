@@ -7,7 +7,7 @@ from threading import Lock
 
 import torch
 
-from gmaflow.errors import FlowError, suggest
+from gmaflow.errors import FlowError, look_up
 from gmaflow.inference import Backend, FlowEstimator, Precision
 from gmaflow.runtime.device import as_bytes, pick_device
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, name_weights, shipped_weights
@@ -81,8 +81,7 @@ class ModelRegistry:
 
     def check(self, name: str) -> None:
         """Raise `FlowError` if there is no model of this name."""
-        if name not in self._checkpoints:
-            raise FlowError(f"unknown model {name!r}; {suggest(name, self._checkpoints)}")
+        look_up("model", name, self._checkpoints)
 
     def estimator(self, name: str) -> FlowEstimator:
         """Return the estimator of a model. It may be used from any thread."""

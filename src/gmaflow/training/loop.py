@@ -14,7 +14,6 @@ from types import FrameType
 from typing import NoReturn
 
 import torch
-from torch import Tensor
 
 from gmaflow.errors import INTERRUPTED, OutputError, TrainingError, counted, say
 from gmaflow.runtime.device import is_out_of_memory
@@ -157,13 +156,13 @@ def validate(run: TrainingRun, validation: Validation, step: int, reporter: Repo
     if error is not None and (run.best is None or error < run.best):
         run.best = error
         if reporter.record:
-            run.folder.save_best(state_of(run, step), run.step.weights())
+            run.folder.save_best(state_of(run, step))
 
 
 def save(run: TrainingRun, step: int, *, last: bool) -> None:
     """Write a checkpoint and the weights."""
     if run.world.is_first:
-        run.folder.save(state_of(run, step), run.step.weights(), last=last)
+        run.folder.save(state_of(run, step), last=last)
     run.world.barrier()
 
 
@@ -175,16 +174,6 @@ def state_of(run: TrainingRun, step: int) -> TrainState:
         best=run.best,
         random=random_states(),
     )
-
-
-def weights_in(state: TrainState) -> dict[str, Tensor]:
-    """Return the weights to save, as `TrainStep.weights`."""
-    names = (name for name in state.tensors if name.startswith("network."))
-    averages = {name: name.replace("network.", "average.", 1) for name in names}
-    return {
-        name.removeprefix("network."): state.tensors.get(average, state.tensors[name]).cpu()
-        for name, average in averages.items()
-    }
 
 
 def check_progress(run: TrainingRun, step: int) -> None:
@@ -204,7 +193,7 @@ def saving_on_error(run: TrainingRun, step: int) -> Iterator[None]:
         yield
     except Exception as err:
         if run.world.is_first:
-            run.folder.save(state_of(run, step), run.step.weights(), last=True)
+            run.folder.save(state_of(run, step), last=True)
         if is_out_of_memory(err):
             raise TrainingError(
                 f"a pair of {', '.join(run.config.validate_on)} does not fit into memory; validate "
@@ -324,7 +313,7 @@ class StopRequest:
             run, state = self._kept
             if state.step > run.start:
                 try:
-                    run.folder.save(state, weights_in(state), last=True)
+                    run.folder.save(state, last=True)
                 except OutputError as err:
                     end_process(f"gmaflow: {err}")
             end_process(

@@ -31,6 +31,7 @@ from gmaflow.io import atomic_write
 from gmaflow.io.paths import write_text
 from gmaflow.io.resumable import ResultRecord, lock_folder
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
+from gmaflow.training.step import weights_in
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
 from gmaflow.weights.checkpoint import load_tensors_only
 
@@ -241,7 +242,7 @@ class RunFolder:
                 continue
         return lines
 
-    def save(self, state: TrainState, weights: dict[str, Tensor], *, last: bool) -> None:
+    def save(self, state: TrainState, *, last: bool) -> None:
         """Write a checkpoint and the weights.
 
         On a full disk the run continues, and the previous checkpoint stays the newest.
@@ -251,20 +252,20 @@ class RunFolder:
         """
         try:
             self.checkpoints.save(state, keep=state.config.keep)
-            self.save_weights("weights.safetensors", state, weights)
+            self.save_weights("weights.safetensors", state)
         except OutputError as err:
             if last:
                 raise
             log.warning("%s; the run continues, and the previous checkpoint is kept", err)
 
-    def save_best(self, state: TrainState, weights: dict[str, Tensor]) -> None:
+    def save_best(self, state: TrainState) -> None:
         """Write the weights with the lowest error so far; on a full disk the run continues."""
         try:
-            self.save_weights("best.safetensors", state, weights)
+            self.save_weights("best.safetensors", state)
         except OutputError as err:
             log.warning("%s; the run continues without saving the best weights", err)
 
-    def save_weights(self, name: str, state: TrainState, weights: dict[str, Tensor]) -> None:
+    def save_weights(self, name: str, state: TrainState) -> None:
         """Write weights in half precision, for estimation or as initial weights."""
         config = state.config
         card = ModelCard(
@@ -273,5 +274,5 @@ class RunFolder:
             notes=f"without {', '.join(config.without)}" if config.without else "",
             figures={} if state.best is None else {config.validate_on[0]: state.best},
         )
-        checkpoint = Checkpoint(config=config.network, tensors=weights, card=card)
+        checkpoint = Checkpoint(config=config.network, tensors=weights_in(state.tensors), card=card)
         save_checkpoint(self.path / name, checkpoint, half=True)

@@ -5,7 +5,7 @@ can be recorded as a CUDA graph and replayed. Settings that change between steps
 are filled in place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -264,8 +264,13 @@ class TrainStep:
 
     def weights(self) -> dict[str, Tensor]:
         """Return a copy of the weights to save: the moving average if `ema` is on."""
-        with self.evaluating() as network:
-            return {n: value.detach().cpu().clone() for n, value in network.state_dict().items()}
+        return weights_in(self.state())
+
+
+def weights_in(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a copy of the weights to save, out of `TrainStep.state`."""
+    own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
+    return {n: state.get(f"average.{n}", v).detach().cpu().clone() for n, v in own.items()}
 
 
 def freeze_unused(network: FlowNetwork) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
-from gmaflow.evaluation.examples import published_padding
+from gmaflow.evaluation.examples import published_padding, spread
 from gmaflow.inference.images import Padding, PaddingKind
 from gmaflow.model import FlowNetwork
 from gmaflow.training.config import DataSource, TrainConfig
@@ -72,8 +72,7 @@ def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> V
     if not len(dataset) or any(pair.flow is None for pair in dataset):
         raise TrainingError(f"{source} has no ground truth; validate on another set")
     # Spread over the whole set, to include every sequence.
-    last, wanted = len(dataset) - 1, min(len(dataset), config.validate_pairs)
-    chosen = [round(index) for index in np.linspace(0, last, wanted).tolist()]
+    chosen = spread(len(dataset), config.validate_pairs)
 
     def read(number: int) -> Batch:
         sample = dataset.load(chosen[number])
@@ -84,4 +83,4 @@ def open_set(source: DataSource, config: TrainConfig, device: torch.device) -> V
         pair = Batch.from_arrays(images, sample.flow, sample.valid, occluded)
         return Batch(*(tensor[None] for tensor in pair))
 
-    return ValidationSet(str(source), wanted, read, published_padding(source.name))
+    return ValidationSet(str(source), len(chosen), read, published_padding(source.name))
