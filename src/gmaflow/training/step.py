@@ -5,6 +5,7 @@ can be recorded as a CUDA graph and replayed. Settings that change between steps
 are filled in place.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
@@ -17,11 +18,11 @@ from torch import Tensor, nn
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, Prediction, pixel_grid
+from gmaflow.model.continuation import Continuation
 from gmaflow.model.network import layout_of
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.distributed import ALONE, World
-from gmaflow.training.half_precision_copy import HalfPrecisionCopy
 from gmaflow.training.loss import (
     CONTINUATION_WEIGHT,
     MAX_FLOW,
@@ -304,6 +305,50 @@ def make_optimizer(groups: list[ParameterGroup], config: TrainConfig) -> torch.o
             "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
         }
     return optimizer
+
+
+class HalfPrecisionCopy:
+    """A half-precision copy that computes, while float32 weights are optimised; channels last.
+
+    Autocast would convert the weights again in each iteration of a step, forward and backward. The
+    copy is filled once a step, and its gradients accumulate in its own type.
+
+    Batch norm layers and the continuation are shared with the original: statistics, and sums of
+    positions and flow, need float32.
+
+    The weights of the float32 network become channels last, too.
+    """
+
+    def __init__(self, network: FlowNetwork, dtype: torch.dtype) -> None:
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        shared = {
+            id(part): part
+            for layer in network.modules()
+            if isinstance(layer, nn.BatchNorm2d | Continuation)
+            for part in layer.modules()
+        }
+        self.network = copy.deepcopy(network, memo=dict(shared))
+        for layer in self.network.modules():
+            if id(layer) not in shared:
+                for parameter in layer.parameters(recurse=False):
+                    parameter.data = parameter.data.to(dtype)
+        pairs = zip(network.parameters(), self.network.parameters(), strict=True)
+        copied = [(own, half) for own, half in pairs if own is not half]
+        self._own: list[Tensor] = [own for own, _ in copied]
+        self._half: list[Tensor] = [half for _, half in copied]
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Copy the current weights of the network and clear the gradients."""
+        torch._foreach_copy_(self._half, self._own)
+        for half in self._half:
+            half.grad = None
+
+    @torch.no_grad()
+    def hand_over_gradients(self) -> None:
+        """Copy the accumulated gradients to the network."""
+        for own, half in zip(self._own, self._half, strict=True):
+            own.grad = None if half.grad is None else half.grad.to(own.dtype)
 
 
 class LossScale:

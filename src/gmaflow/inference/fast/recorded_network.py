@@ -48,8 +48,8 @@ class SettlingCall:
     So it is recorded in three segments: up to the first check, from one check to the next, and the
     upsampling. The first makes a batch, the others change it in place.
 
-    `begin` is what comes before the first iteration. It takes `inputs` tensors; one more is a first
-    guess.
+    `begin` is what comes before the first iteration. It takes `inputs` tensors; one more is the
+    initial flow.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class RecordedNetwork:
         """Estimate from tensors; an initial flow, if given, is one of them."""
         settings = {name: value for name, value in options.items() if name != "flow_init"}
         flow_init = options.get("flow_init")
-        guess = () if flow_init is None else (flow_init,)
+        initial = () if flow_init is None else (flow_init,)
 
         def run(*tensors: Tensor) -> Tensors:
             given, start = tensors[: len(inputs)], tensors[len(inputs) :]
@@ -190,7 +190,7 @@ class RecordedNetwork:
             call = SettlingCall(self.network, begin, len(inputs), options)
             direct = direct or not call.fits
         kind = None if direct else (what, *sorted(settings.items()))
-        flow, low, ends, *used = self._call(call, (*inputs, *guess), kind)
+        flow, low, ends, *used = self._call(call, (*inputs, *initial), kind)
         iterations = tuple(used[0].tolist()) if used else ()
         return Prediction([flow], low, iterations=iterations, ends=ends)
 
