@@ -44,7 +44,7 @@ PAPER, ABLATED_ON, SEEN, OTHER_DATA = "paper", "C+T", "C+T+S/K", "other data"
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One network's line."""
 
     block: str
@@ -74,23 +74,23 @@ FINAL_COMPONENTS = ("alpha", "concatenate", "w/ residual")
 _FINAL_MODEL = (0.79, 3.14, 2.80, 1.30, 2.74)
 
 TABLE_2 = (
-    Row("C+T", "RAFT", "C+T", (1.43, 2.71, 5.04, 17.4)),
-    Row("C+T", "GMA (p only)", "C+T", (1.48, 2.88, 5.01, 16.9)),
-    Row("C+T", "GMA (+p)", "C+T", (1.33, 2.87, 4.83, 16.6)),
-    Row("C+T", "GMA", "C+T", (1.30, 2.74, 4.69, 17.1)),
-    Row(SEEN, "RAFT", SEEN, (0.76, 1.22, 0.63, 1.5)),
-    Row(SEEN, "GMA (p only)", SEEN, (0.64, 1.08, 0.56, 1.2)),
-    Row(SEEN, "GMA (+p)", SEEN, (0.65, 1.11, 0.58, 1.3)),
-    Row(SEEN, "GMA", SEEN, (0.62, 1.06, 0.57, 1.2)),
+    TableRow("C+T", "RAFT", "C+T", (1.43, 2.71, 5.04, 17.4)),
+    TableRow("C+T", "GMA (p only)", "C+T", (1.48, 2.88, 5.01, 16.9)),
+    TableRow("C+T", "GMA (+p)", "C+T", (1.33, 2.87, 4.83, 16.6)),
+    TableRow("C+T", "GMA", "C+T", (1.30, 2.74, 4.69, 17.1)),
+    TableRow(SEEN, "RAFT", SEEN, (0.76, 1.22, 0.63, 1.5)),
+    TableRow(SEEN, "GMA (p only)", SEEN, (0.64, 1.08, 0.56, 1.2)),
+    TableRow(SEEN, "GMA (+p)", SEEN, (0.65, 1.11, 0.58, 1.3)),
+    TableRow(SEEN, "GMA", SEEN, (0.62, 1.06, 0.57, 1.2)),
 )
 """Errors on Sintel clean, Sintel final and KITTI 2015, and Fl on KITTI 2015 in percent."""
 TABLE_3 = (
-    Row("scale", "1", ABLATED_ON, (0.82, 3.10, 2.78, 1.35, 2.82)),
-    Row("scale", "alpha", ABLATED_ON, _FINAL_MODEL),
-    Row("combination", "replace", ABLATED_ON, (0.88, 3.16, 2.94, 1.41, 2.79)),
-    Row("combination", "concatenate", ABLATED_ON, _FINAL_MODEL),
-    Row("residual", "w/o residual", ABLATED_ON, (0.88, 3.13, 2.83, 1.40, 2.75)),
-    Row("residual", "w/ residual", ABLATED_ON, _FINAL_MODEL),
+    TableRow("scale", "1", ABLATED_ON, (0.82, 3.10, 2.78, 1.35, 2.82)),
+    TableRow("scale", "alpha", ABLATED_ON, _FINAL_MODEL),
+    TableRow("combination", "replace", ABLATED_ON, (0.88, 3.16, 2.94, 1.41, 2.79)),
+    TableRow("combination", "concatenate", ABLATED_ON, _FINAL_MODEL),
+    TableRow("residual", "w/o residual", ABLATED_ON, (0.88, 3.13, 2.83, 1.40, 2.75)),
+    TableRow("residual", "w/ residual", ABLATED_ON, _FINAL_MODEL),
 )
 """Errors on Chairs, Things clean, Things final, Sintel clean and Sintel final."""
 
@@ -220,7 +220,7 @@ class PaperTable:
     labels: tuple[str, ...]
     """Titles of the columns before the figures."""
     columns: tuple[TableColumn, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     """Those of a block are consecutive."""
 
     @property
@@ -244,14 +244,14 @@ class PaperTable:
                 lines.append([*heads[-len(self.labels) :], *self.cells(row)])
             yield lines
 
-    def cells(self, row: Row) -> Iterator[TableCell]:
+    def cells(self, row: TableRow) -> Iterator[TableCell]:
         """Yield each figure, and whether it is the best of its block.
 
         Figures on data that the network was trained on are in parentheses. The paper's figures and
         measured ones are compared separately, and so are networks trained on different data.
         """
 
-        def rivals(of: Row) -> tuple[str, bool, str]:
+        def rivals(of: TableRow) -> tuple[str, bool, str]:
             return of.block, of.source == PAPER, of.training
 
         block = [other for other in self.rows if rivals(other) == rivals(row)]
@@ -291,7 +291,7 @@ def make_tables(
         rows = [replace(row, values=row.values + (None,) * len(extra)) for row in table.rows]
         for run in runs:
             rows += [
-                Row(
+                TableRow(
                     block,
                     label,
                     run.training,

@@ -24,8 +24,8 @@ from gmaflow.serving.jobs import (
     Footage,
     Job,
     JobRequest,
+    JobState,
     JobStatus,
-    State,
     Task,
     frame_name,
     iteration_name,
@@ -254,7 +254,7 @@ class JobQueue:
             return
         job.stop = why
         if self._waiting.remove(job):
-            job.state, job.error = State.CANCELLED, why
+            job.state, job.error = JobState.CANCELLED, why
             job.tracking = None
 
     def _work(self) -> None:
@@ -267,7 +267,7 @@ class JobQueue:
                         return
                     self._changed.wait(SWEEP_SECONDS)
                     continue
-                job.state, job.iteration = State.RUNNING, 0
+                job.state, job.iteration = JobState.RUNNING, 0
                 self._notify()
             self._run_next_task(job)
             if not len(self._waiting):
@@ -282,7 +282,7 @@ class JobQueue:
         """Run the next task of a job. An exception ends the job, never the worker."""
         task = job.todo[0]
         started = time.monotonic()
-        state, error = State.QUEUED, None
+        state, error = JobState.QUEUED, None
         try:
             estimator = self.models.estimator(job.request.models[task.model])
             job.deadline = time.monotonic() + self.limits.job_seconds
@@ -293,14 +293,17 @@ class JobQueue:
             if job.request.prepare_attention and estimator.config.aggregates:
                 self.attention.prepare(job, task, estimator)
         except StoppedError:
-            state, error = State.CANCELLED, job.stop
+            state, error = JobState.CANCELLED, job.stop
         except JobTimeoutError:
             limit = f"{self.limits.job_seconds:g} s"
             what = "pair" if job.request.reference is None else "frame"
-            state, error = State.FAILED, f"a {what} took longer than {limit}; send smaller images"
+            state, error = (
+                JobState.FAILED,
+                f"a {what} took longer than {limit}; send smaller images",
+            )
             job.failure = 504
         except Exception as err:
-            state, error = State.FAILED, str(err)
+            state, error = JobState.FAILED, str(err)
             if isinstance(err, OutputError) or not isinstance(err, FlowError):
                 # A full disk is no bug: one line, not a traceback for each job.
                 log.error("a job failed: %s", err, exc_info=not isinstance(err, OutputError))
@@ -318,18 +321,18 @@ class JobQueue:
         if disk_full or job.id not in self._jobs:
             job.footage.folder.delete()
 
-    def _settle(self, job: Job, task: Task, state: State, error: str | None) -> None:
+    def _settle(self, job: Job, task: Task, state: JobState, error: str | None) -> None:
         """Record the outcome of a task, and add the job to the queue again if it has more."""
         job.iteration = 0
-        if state is State.QUEUED:
+        if state is JobState.QUEUED:
             job.todo.remove(task)
             job.done.add(task)
             if job.stop is not None:
-                state, error = State.CANCELLED, job.stop
+                state, error = JobState.CANCELLED, job.stop
             elif not job.todo:
-                state = State.DONE
+                state = JobState.DONE
         job.error, job.state = error, state
-        if state is State.QUEUED:
+        if state is JobState.QUEUED:
             self._waiting.add(job)
         else:
             job.tracking = None

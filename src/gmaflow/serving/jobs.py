@@ -14,7 +14,7 @@ from gmaflow.serving.results import ResultFolder
 Kind = Literal["pair", "clip"]
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """State of a job."""
 
     QUEUED = "queued"
@@ -26,7 +26,7 @@ class State(StrEnum):
     @property
     def over(self) -> bool:
         """Whether the state is final."""
-        return self in (State.DONE, State.FAILED, State.CANCELLED)
+        return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Job:
     footage: Footage
     request: JobRequest
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     todo: list[Task] = field(init=False)
     tracking: Iterator[TrackedFrame] | None = None
     """The tracks, frame by frame, once they are begun. They keep the last frames in memory."""
@@ -216,7 +216,7 @@ class Job:
         """Return the status as clients see it."""
         footage, request = self.footage, self.request
         total = len(self.done) + len(self.todo)
-        running = self.state is State.RUNNING
+        running = self.state is JobState.RUNNING
         part = len(self.done) + (self.iteration / request.iters if running else 0)
         return JobStatus(
             id=self.id,
@@ -257,8 +257,8 @@ class Job:
     def _step(self) -> str:
         if self.request.reference is not None and self.done and not self.state.over:
             return f"tracking, {len(self.done)} of {self.footage.frames} frames"
-        if self.state is not State.RUNNING:
-            return {State.QUEUED: "waiting"}.get(self.state, self.state.value)
+        if self.state is not JobState.RUNNING:
+            return {JobState.QUEUED: "waiting"}.get(self.state, self.state.value)
         step = (
             f"refining, {self.iteration} of {self.request.iters}" if self.iteration else "encoding"
         )

@@ -26,7 +26,7 @@ from gmaflow.serving.dependencies import (
     unless_disconnected,
 )
 from gmaflow.serving.http_errors import ApiError
-from gmaflow.serving.jobs import Footage, Job, JobRequest, JobStatus, Kind, State, Task
+from gmaflow.serving.jobs import Footage, Job, JobRequest, JobState, JobStatus, Kind, Task
 from gmaflow.serving.models import Model
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.track_views import (
@@ -186,7 +186,7 @@ async def wait_for(request: Request, shared: Services, job: Job) -> None:
                 changed.clear()
 
     await unless_disconnected(request, wait)
-    if job.state is not State.DONE:
+    if job.state is not JobState.DONE:
         status = job.failure or (503 if shared.queue.closing else 400)
         raise ApiError(status, job.error or "the job was cancelled")
 
@@ -283,7 +283,7 @@ async def job_events(shared: Shared, job: FoundJob) -> AsyncIterator[JobStatus]:
             if status != sent:
                 yield status
                 sent = status
-            if State(status.state).over:
+            if JobState(status.state).over:
                 return
             await anyio.sleep(EVENT_SECONDS)
             await changed.wait()
@@ -561,4 +561,4 @@ def check_ready(view: ResultView) -> None:
 
 def caching(job: Job) -> dict[str, str]:
     """Return headers that let browsers cache the results of a finished job."""
-    return {"Cache-Control": "private, max-age=600" if job.state is State.DONE else "no-store"}
+    return {"Cache-Control": "private, max-age=600" if job.state is JobState.DONE else "no-store"}

@@ -31,7 +31,7 @@ from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 log = logging.getLogger(__name__)
 
-State = Mapping[str, Tensor]
+StateDict = Mapping[str, Tensor]
 """The tensors of a network by name."""
 
 METADATA_KEY = "gmaflow"
@@ -379,7 +379,7 @@ def blank_network(config: NetworkConfig) -> FlowNetwork:
         return FlowNetwork(config).float()
 
 
-def check_same_tensors(found: State, wanted: State) -> None:
+def check_same_tensors(found: StateDict, wanted: StateDict) -> None:
     """Refuse tensors that are not exactly the expected ones, and name those that differ."""
     odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
     if odd:

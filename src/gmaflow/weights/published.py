@@ -14,7 +14,7 @@ from torch import Tensor
 from gmaflow.errors import WeightsError
 from gmaflow.model import MAX_OFFSET, NetworkConfig
 from gmaflow.model.config import MOST_HEADS
-from gmaflow.weights.checkpoint import State, check_same_tensors, empty_state
+from gmaflow.weights.checkpoint import StateDict, check_same_tensors, empty_state
 
 HEAD_CHANNELS = 128
 MOST_WRAPPERS = 3
@@ -52,7 +52,7 @@ ENCODER_RENAMES = (
 RECURRENT = "update.passes."
 
 
-def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
+def from_published(theirs: StateDict, config: NetworkConfig) -> dict[str, Tensor]:
     """Rename and rearrange the authors' tensors into ours."""
     skeleton = empty_state(config)
     expected = to_published(skeleton, config)
@@ -71,7 +71,7 @@ def from_published(theirs: State, config: NetworkConfig) -> dict[str, Tensor]:
     return ours
 
 
-def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
+def to_published(ours: StateDict, config: NetworkConfig) -> dict[str, Tensor]:
     """Return our tensors as the authors name and arrange them."""
     if config.continues:
         raise WeightsError(
@@ -98,7 +98,7 @@ def to_published(ours: State, config: NetworkConfig) -> dict[str, Tensor]:
     return theirs
 
 
-def recognise(theirs: State, model: NetworkConfig | None = None) -> NetworkConfig:
+def recognise(theirs: StateDict, model: NetworkConfig | None = None) -> NetworkConfig:
     """Infer the network from the names and shapes of the authors' tensors.
 
     Networks that compare appearance, offset or both hold the same tensors; `model` says which one
@@ -185,7 +185,7 @@ def pass_suffixes(config: NetworkConfig) -> tuple[str, ...]:
 
 
 def join_pass(
-    theirs: State, config: NetworkConfig, *, number: int, suffix: str
+    theirs: StateDict, config: NetworkConfig, *, number: int, suffix: str
 ) -> dict[str, Tensor]:
     """Convert the authors' three convolutions into one recurrent pass."""
     hidden, context = config.hidden_channels, config.context_channels
@@ -207,7 +207,7 @@ def join_pass(
 
 
 def split_pass(
-    ours: State, config: NetworkConfig, *, number: int, suffix: str
+    ours: StateDict, config: NetworkConfig, *, number: int, suffix: str
 ) -> dict[str, Tensor]:
     """Undo `join_pass`."""
     hidden = config.hidden_channels

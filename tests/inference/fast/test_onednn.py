@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from gmaflow.inference.fast.convolution import (
     GroupedProducts,
     PackedConvolution,
-    Times,
+    PackedProduct,
     has_onednn,
 )
 from gmaflow.inference.fast.operations import OneDnnAttention
@@ -49,7 +49,7 @@ def test_grouped_products_are_products(outputs: int) -> None:
 def test_a_product(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows, others = torch.randn(30, 50).to(dtype), torch.randn(50, 8).to(dtype)
-    found = Times(others.T, rows=len(rows))(rows)
+    found = PackedProduct(others.T, rows=len(rows))(rows)
     assert found.dtype == dtype
     expected = rows.double() @ others.double()
     tolerance = 1e-5 if dtype == torch.float32 else 0.02

@@ -295,7 +295,7 @@ def has_onednn() -> bool:
         return False
 
 
-class Times:
+class PackedProduct:
     """Products of so many rows with a transposed matrix, by oneDNN where it can.
 
     oneDNN copies the matrix to the order that suits it best.

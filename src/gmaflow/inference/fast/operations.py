@@ -21,7 +21,7 @@ from torch import Tensor
 
 from gmaflow.inference.fast.convolution import (
     Convolution,
-    Times,
+    PackedProduct,
     Working,
     has_onednn,
 )
@@ -245,7 +245,7 @@ def attention_matrix(queries: Heads, keys: Heads, dtype: torch.dtype) -> Float[T
     rows = softmax_rows(queries.device, pixels)
     each_head = (x.flatten(0, 1) for x in (weights, queries, keys))
     for matrix, asking, asked in zip(*each_head, strict=True):
-        compare = Times(asked, rows=rows)
+        compare = PackedProduct(asked, rows=rows)
         for part, some in zip(matrix.split(rows), asking.split(rows), strict=True):
             scores = compare(some.contiguous())
             if dtype == scores.dtype:
@@ -266,7 +266,7 @@ class OneDnnAttention(StoredAttention):
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
-        found = [Times(part.mT, rows=len(weights))(weights) for weights, part in parts]
+        found = [PackedProduct(part.mT, rows=len(weights))(weights) for weights, part in parts]
         return torch.stack(found).view(values.shape)
 
 
@@ -354,7 +354,7 @@ class CachedLookup:
         rows2 = F.pad(rows2, (0, 0, 0, NOTHING))
         pairs = zip(rows1, rows2, strict=True)
         # A matrix [n, m] for each pair.
-        self.volumes = [Times(cells, rows=len(rows))(rows) for rows, cells in pairs]
+        self.volumes = [PackedProduct(cells, rows=len(rows))(rows) for rows, cells in pairs]
         height, width = features1.shape[1:3]
         level = torch.arange(num_levels, device=features1.device)
         self.scale = 2.0 ** -level.float()
