@@ -257,11 +257,9 @@ def write_image(
     with atomic_write(path) as file:
         try:
             Image.fromarray(np.ascontiguousarray(image)).save(file, encoder, **options)
-        except (ValueError, struct.error) as err:
-            raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
-        except OSError as err:
-            if err.errno is not None:  # an error of the disk, which atomic_write reports
-                raise
+        except (ValueError, struct.error, OSError) as err:
+            if isinstance(err, OSError) and err.errno is not None:
+                raise  # an error of the disk, which atomic_write reports
             raise OutputError(f"{path}: {encoder} cannot hold this picture: {err}") from err
 
 
