@@ -21,7 +21,8 @@ from gmaflow.inference import FlowEstimator
 from gmaflow.inference.scoring import score_motion
 from gmaflow.io import open_clip, read_image, write_image
 from tests.batch.conftest import SIZE, bytes_of
-from tests.io.clips import moving, write_clip
+from tests.io.clips import write_clip
+from tests.io.frames import moving
 
 
 @pytest.fixture

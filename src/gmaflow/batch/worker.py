@@ -33,7 +33,12 @@ from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
 from gmaflow.io.images import check_same_size
 from gmaflow.io.paths import NO_ROOM, find_clash
 from gmaflow.io.remote import explaining, is_remote, open_store
-from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
+from gmaflow.runtime.device import (
+    explaining_out_of_memory,
+    free_memory,
+    is_out_of_memory,
+    pick_device,
+)
 from gmaflow.weights import Checkpoint
 
 PIXELS_AT_ONCE = 32 * 256 * 344
@@ -101,7 +106,8 @@ class ClipWorker:
         torch.set_num_threads(1)
         limit: str | float | None = config.max_memory
         if limit is None and place.type == "cuda" and config.num_gpus < 1:
-            limit = config.num_gpus * free_memory(place)
+            with explaining_out_of_memory(place):  # the first call to a GPU takes some of it
+                limit = config.num_gpus * free_memory(place)
         self.estimator = FlowEstimator(
             checkpoint or config.weights,
             model=config.model,
