@@ -17,7 +17,7 @@ from gmaflow.batch import BatchConfig
 from gmaflow.io import write_image
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint, save_checkpoint
-from tests.io.clips import moving
+from tests.io.frames import moving
 
 SIZE = (32, 40)
 
@@ -43,10 +43,10 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def write_clip_frames(folder: Path, count: int, *, seed: int) -> None:
+def write_clip_frames(folder: Path, count: int, *, seed: int, size: tuple[int, int] = SIZE) -> None:
     """Write the frames of a clip as images."""
     folder.mkdir(parents=True)
-    for number, frame in enumerate(moving(count, seed=seed, size=SIZE)):
+    for number, frame in enumerate(moving(count, seed=seed, size=size)):
         write_image(folder / f"frame{number}.png", frame)
 
 

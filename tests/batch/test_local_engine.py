@@ -16,7 +16,7 @@ from gmaflow.batch.local_engine import WorkerPool, cpu_workers, devices_of
 from gmaflow.batch.manifest import Clip, ClipList
 from gmaflow.batch.worker import ClipResult, Tell
 from gmaflow.errors import FlowError
-from tests.batch.conftest import Command, bytes_of
+from tests.batch.conftest import Command, bytes_of, write_clip_frames
 from tests.full_disk import largest_file
 
 ITERS = 20
@@ -41,6 +41,39 @@ def test_two_workers_share_a_large_gpu(
     assert devices_of(BatchConfig(device="cuda", workers=3)) == ["cuda:0", "cuda:1", "cuda:0"]
     alone = ["cuda:1"] * (1 if memory < 16e9 else 2)
     assert devices_of(BatchConfig(device="cuda:1")) == alone
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_does_not_fit_on_a_gpu_gets_a_smaller_plan_and_then_a_row(tmp_path: Path) -> None:
+    for name, size in {"small": (256, 344), "large": (1088, 1920)}.items():
+        write_clip_frames(tmp_path / "clips" / name, 3, seed=0, size=size)
+    config = BatchConfig(device="cuda", workers=1, iters=2, max_memory="40GB")
+    held = fill_gpu(leave=2.2e9)
+    # Even an eighth of 40 GB is more than there is; a quarter of 8 GB is not.
+    first = run_batch(config, [str(tmp_path / "clips")], str(tmp_path / "out"))
+    smaller = replace(config, max_memory="8GB")
+    fitting = run_batch(smaller, [str(tmp_path / "clips" / "large")], str(tmp_path / "fitting"))
+    held.clear()
+    torch.cuda.empty_cache()
+    assert first.last_failure is not None
+    assert first.last_failure.clip.identifier == "large"
+    assert "not enough memory on cuda:0" in str(first.last_failure.error)
+    assert (first.done, first.failed) == (1, 1)
+    assert (fitting.done, fitting.failed) == (1, 0)
+    again = replace(config, retry_failed=True)
+    last = run_batch(again, [str(tmp_path / "clips")], str(tmp_path / "out"))
+    assert (last.done, last.failed, last.finished_before) == (1, 0, 1)
+    assert (tmp_path / "out" / "failures.jsonl").read_text() == ""
+
+
+def fill_gpu(*, leave: float) -> list[torch.Tensor]:
+    """Take the memory of the GPU but for so many bytes, until what it returns is deleted."""
+    held = []
+    for piece in (2**32, 2**30, 2**28, 2**26):
+        while torch.cuda.mem_get_info()[0] - piece > leave:
+            held.append(torch.empty(piece, dtype=torch.uint8, device="cuda"))
+    return held
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +12,12 @@ from typing import Any
 import pytest
 
 from gmaflow.batch import BatchConfig, BatchProgress, ray_engine, run_batch, worker
-from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of
+from gmaflow.batch.destination import Destination
+from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of, room_on
 from gmaflow.cli import batch as batch_command
 from gmaflow.cli import main
 from gmaflow.errors import FlowError
+from gmaflow.weights import Checkpoint
 from tests.batch.conftest import bytes_of
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is missing")
@@ -82,9 +86,67 @@ def test_a_killed_node_costs_nothing_but_time(
     assert_same(tmp_path / "ray", reference)
 
 
-def assert_same(folder: Path, reference: str) -> None:
-    from gmaflow.batch.destination import Destination
+class SharingWorker(RayWorker):
+    """An actor that notes which GPU it has, and computes on the CPU."""
 
+    def start(
+        self, config: BatchConfig, destination: Destination, device: str, checkpoint: Checkpoint
+    ) -> str:
+        import ray
+
+        told = [ray.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"], device, config.num_gpus]
+        notes = Path(destination.url).with_name("notes")
+        (notes / f"{os.getpid()}").write_text(json.dumps(told))
+        deadline = time.monotonic() + 60
+        while len(list(notes.iterdir())) < 2:  # both are there at the same time
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return super().start(config, destination, "cpu", checkpoint)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Ray
+def test_two_workers_share_a_gpu(
+    clips: Path, config: BatchConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that says it has a GPU: Ray gives the same one to both workers."""
+    from ray.cluster_utils import Cluster
+
+    (tmp_path / "notes").mkdir()
+    monkeypatch.setattr(ray_engine, "RayWorker", SharingWorker)
+    head = {"num_cpus": 4, "num_gpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    config = replace(config, engine="ray", address=cluster.address, num_gpus=0.5)
+    try:
+        progress = run_batch(config, [str(clips / "00"), str(clips / "01")], str(tmp_path / "out"))
+    finally:
+        cluster.shutdown()  # type: ignore[no-untyped-call]
+    assert (progress.done, progress.failed) == (2, 0)
+    notes = [json.loads(path.read_text()) for path in (tmp_path / "notes").iterdir()]
+    assert notes == [[[0], "0", "cuda", 0.5]] * 2
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "num_gpus", "room"),
+    [
+        (4, 0, 0.0, 4),
+        (16, 2, 1.0, 2),
+        (16, 2, 0.5, 4),
+        (16, 2, 0.4, 4),  # not five: the rest of two GPUs is no GPU
+        (64, 3, 0.1, 30),
+        (16, 8, 3.0, 2),
+        (3, 8, 1.0, 3),
+        (16, 0, 1.0, 0),
+    ],
+)
+def test_workers_are_as_many_as_a_node_has_room_for(
+    cores: int, gpus: int, num_gpus: float, room: int
+) -> None:
+    assert room_on({"CPU": float(cores), "GPU": float(gpus)}, num_gpus) == room
+
+
+def assert_same(folder: Path, reference: str) -> None:
     stored = Destination(reference)
     wanted = {name: stored.read(name) for name in stored.names("")}
     assert {name: (folder / name).read_bytes() for name in wanted} == wanted

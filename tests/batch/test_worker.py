@@ -10,18 +10,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gmaflow import read_flow
 from gmaflow.batch import BatchConfig, Clip, ClipProgress, ClipWorker
 from gmaflow.batch import worker as worker_module
 from gmaflow.batch.clip_outputs import FLOW_FORMATS, ROWS
 from gmaflow.batch.destination import Destination, record_name
+from gmaflow.batch.worker import memory_limit
 from gmaflow.errors import FlowError
 from gmaflow.inference import FlowEstimator
 from gmaflow.inference.scoring import score_motion
 from gmaflow.io import open_clip, read_image, write_image
+from gmaflow.runtime import device as device_module
+from gmaflow.runtime.device import memory_budget
 from tests.batch.conftest import SIZE, bytes_of
-from tests.io.clips import moving, write_clip
+from tests.io.clips import write_clip
+from tests.io.frames import moving
 
 
 @pytest.fixture
@@ -222,6 +227,18 @@ def test_a_clip_that_runs_out_of_memory_gets_a_smaller_plan(
     enough = 100
     assert worker.run(Clip("01", str(clips / "01"))).error == "not enough memory"
     assert len(budgets) == 4
+
+
+def test_workers_of_one_gpu_plan_with_their_shares_of_it(
+    config: BatchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_module, "free_memory", lambda _: 10e9)
+    gpu = torch.device("cuda:0")
+    whole = memory_budget(gpu)
+    assert memory_limit(config, gpu) is None  # what is free when it plans
+    assert memory_limit(replace(config, num_gpus=0.5), gpu) == pytest.approx(whole / 2)
+    assert memory_limit(replace(config, num_gpus=0.5, max_memory="1GB"), gpu) == "1GB"
+    assert memory_limit(replace(config, num_gpus=0.5), torch.device("cpu")) is None
 
 
 def test_a_place_that_cannot_be_written_to_is_fatal(

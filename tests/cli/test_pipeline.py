@@ -16,7 +16,8 @@ from gmaflow.cli.pipeline import (
 )
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import VideoReader, write_image
-from tests.io.clips import moving, write_clip
+from tests.io.clips import write_clip
+from tests.io.frames import moving
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ from gmaflow.io.video_reader import upright
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint
 from tests.cli.conftest import Run, write_frames
-from tests.io.clips import moving, write_coded
+from tests.io.clips import write_coded
+from tests.io.frames import moving
 
 Call = list[str | Path]
 VERBS = ("flow", "video")

@@ -10,7 +10,8 @@ import pytest
 from gmaflow.inference import FlowEstimator, score_motion
 from gmaflow.io import VideoReader, scale_image, write_image
 from tests.cli.conftest import Run
-from tests.io.clips import SIZE, moving, write_clip
+from tests.io.clips import write_clip
+from tests.io.frames import SIZE, moving
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from gmaflow.cli import track as verb
 from gmaflow.inference import read_tracks
 from gmaflow.io import VideoReader, read_image, write_image
 from tests.cli.conftest import Run
-from tests.io.clips import frame_times, moving, write_clip
+from tests.io.clips import frame_times, write_clip
+from tests.io.frames import moving
 
 
 @pytest.fixture(scope="module")

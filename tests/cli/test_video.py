@@ -27,7 +27,8 @@ from gmaflow.io import (
 )
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Run
-from tests.io.clips import SIZE, cut_short, frame_times, images, moving, sound_of, turn, write_clip
+from tests.io.clips import cut_short, frame_times, images, sound_of, turn, write_clip
+from tests.io.frames import SIZE, moving
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, es
 from gmaflow.inference.sequence import _is_cut, estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, VideoReader
 from tests.inference.test_estimator import checkpoint
-from tests.io.clips import moving
+from tests.io.frames import moving
 
 TIMES = [Fraction(n, 10) for n in (0, 1, 3, 4, 8, 9)]
 

@@ -17,7 +17,7 @@ from gmaflow.inference.tracking import OLDEST, Points, Tracker, find_points
 from gmaflow.io import write_image
 from tests.inference.fast.test_recorded_network import Tape
 from tests.inference.test_estimator import checkpoint
-from tests.io.clips import moving
+from tests.io.frames import moving
 
 SIZE = (48, 64)
 

@@ -8,7 +8,8 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.io import MaskReader, VideoReader, read_mask, write_image
-from tests.io.clips import SIZE, moving, write_clip
+from tests.io.clips import write_clip
+from tests.io.frames import SIZE, moving
 
 COUNT = 6
 

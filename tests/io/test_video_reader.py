@@ -26,12 +26,12 @@ from tests.io import bombs
 from tests.io.clips import (
     cut_short,
     images,
-    moving,
     turn,
     write_clip,
     write_coded,
     write_lying_clip,
 )
+from tests.io.frames import moving
 
 UNEVEN = [Fraction(n, 1000) for n in (0, 50, 200, 250, 700, 750, 800, 1500)]
 TICK = Fraction(1, 15360)

@@ -14,7 +14,8 @@ from gmaflow.io import (
     probe_video,
 )
 from tests.full_disk import largest_file
-from tests.io.clips import frame_times, images, moving, sound_of, write_clip
+from tests.io.clips import frame_times, images, sound_of, write_clip
+from tests.io.frames import moving
 
 pytest.importorskip("av")
 

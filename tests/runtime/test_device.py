@@ -14,6 +14,7 @@ from gmaflow.runtime.device import (
     free_memory,
     give_back_freed,
     has_bfloat16,
+    is_out_of_memory,
     memory_budget,
     memory_text,
     pick_device,
@@ -174,8 +175,29 @@ def test_running_out_of_memory_says_what_to_do() -> None:
     assert "device" not in str(told.value)
     with pytest.raises(FlowError, match="use the device cpu"), explaining_out_of_memory(gpu, shape):
         raise torch.OutOfMemoryError
+    with (
+        pytest.raises(FlowError, match="cuda has no memory left for the network; free some"),
+        explaining_out_of_memory(gpu),
+    ):
+        raise torch.OutOfMemoryError
     with pytest.raises(RuntimeError, match="a bug"), explaining_out_of_memory(cpu, shape):
         raise RuntimeError("a bug")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions.",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    ],
+)
+def test_libraries_run_out_of_memory_in_their_own_words(told: str) -> None:
+    assert is_out_of_memory(RuntimeError(told))
+    assert not is_out_of_memory(ValueError(told))
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

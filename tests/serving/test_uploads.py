@@ -11,7 +11,8 @@ from gmaflow.serving.jobs import Size
 from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
 from gmaflow.serving.uploads import Deadline, read_video, working_size
-from tests.io.clips import cut_short, moving, write_clip
+from tests.io.clips import cut_short, write_clip
+from tests.io.frames import moving
 
 sides = st.integers(16, 8000)
 

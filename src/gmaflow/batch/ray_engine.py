@@ -171,6 +171,17 @@ def device_type_on(resources: dict[str, float], config: BatchConfig) -> str:
     return "cuda"
 
 
+def room_on(node: dict[str, float], num_gpus: float) -> int:
+    """Return how many workers with so many GPUs, and a core each, a node has room for.
+
+    Ray takes a fraction from a single GPU: three workers with 0.4 need two.
+    """
+    room, gpus = int(node.get("CPU", 0.0)), int(node.get("GPU", 0.0))
+    if not num_gpus:
+        return room
+    return min(room, gpus * int(1 / num_gpus) if num_gpus <= 1 else int(gpus / num_gpus))
+
+
 def run_on_ray(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
 ) -> Generator[ClipResult | ClipProgress]:
@@ -214,16 +225,15 @@ class ActorPool:
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
         """Ask Ray for actors."""
-        there = self._ray.cluster_resources()
-        gpus, cores = there.get("GPU", 0.0), there.get("CPU", 0.0)
-        device = device_type_on(there, self._config)
-        on_gpu = device == "cuda"
-        fitting = int(gpus / self._config.num_gpus) if on_gpu else int(cores)
+        device = device_type_on(self._ray.cluster_resources(), self._config)
+        share = self._config.num_gpus if device == "cuda" else 0.0
+        nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
+        fitting = sum(room_on(node, share) for node in nodes)
         self._at_once = clips_at_once(device)
         # A thread of its own answers how far the clips are.
         make = self._ray.remote(concurrency_groups={"progress": 1})(RayWorker).options(
             num_cpus=1,
-            num_gpus=self._config.num_gpus if on_gpu else 0,
+            num_gpus=share,
             max_restarts=-1,
             max_task_retries=0,  # the driver gives clips of a lost actor to others
             max_concurrency=self._at_once,

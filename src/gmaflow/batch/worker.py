@@ -33,7 +33,12 @@ from gmaflow.io import TimedFrame, VideoReader, list_images, scale_image
 from gmaflow.io.images import check_same_size
 from gmaflow.io.paths import NO_ROOM, find_clash
 from gmaflow.io.remote import explaining, is_remote, open_store
-from gmaflow.runtime.device import free_memory, is_out_of_memory, pick_device
+from gmaflow.runtime.device import (
+    explaining_out_of_memory,
+    is_out_of_memory,
+    memory_budget,
+    pick_device,
+)
 from gmaflow.weights import Checkpoint
 
 PIXELS_AT_ONCE = 32 * 256 * 344
@@ -99,9 +104,6 @@ class ClipWorker:
         # Rounding on a CPU depends on the number of threads: with one, the bytes are the same on
         # every machine with such cores, and a process for each core is faster than many threads.
         torch.set_num_threads(1)
-        limit: str | float | None = config.max_memory
-        if limit is None and place.type == "cuda" and config.num_gpus < 1:
-            limit = config.num_gpus * free_memory(place)
         self.estimator = FlowEstimator(
             checkpoint or config.weights,
             model=config.model,
@@ -109,7 +111,7 @@ class ClipWorker:
             device=place,
             precision=as_precision(config.precision),
             backend=as_backend(config.backend),
-            max_memory=limit,
+            max_memory=memory_limit(config, place),
         )
 
     def run(self, clip: Clip, tell: Tell = lambda progress: None) -> ClipResult:
@@ -202,6 +204,14 @@ class ClipWorker:
             batch=lambda height, width: min(MOST_PAIRS, PIXELS_AT_ONCE // (height * width)),
             cut_threshold=threshold,
         )
+
+
+def memory_limit(config: BatchConfig, place: torch.device) -> str | float | None:
+    """Return how much memory a worker plans with: its share, if others are on the same GPU."""
+    if config.max_memory is not None or place.type != "cuda" or config.num_gpus >= 1:
+        return config.max_memory
+    with explaining_out_of_memory(place):  # the first call to a GPU takes some of it
+        return config.num_gpus * memory_budget(place)
 
 
 class ClipFrames:

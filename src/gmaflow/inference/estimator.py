@@ -161,9 +161,10 @@ class FlowEstimator:
             raise WeightsError(f"the checkpoint holds {describe(weights.config)}, not {model}")
         self.card = weights.card
         iters = self.card.iters or DEFAULT_ITERS if iters is None else iters
-        self.network = weights.build().to(self.device)
         self.backend: Backend = backend
-        runner = make_runner(self.network, self.dtype, backend)
+        with explaining_out_of_memory(self.device):
+            self.network = weights.build().to(self.device)
+            runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
         most, settled = check_iters(iters)
         self._engine = Engine(

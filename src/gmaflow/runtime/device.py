@@ -31,6 +31,9 @@ not foresee."""
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
+_NO_MEMORY = re.compile("allocate memory|out of memory|ALLOC(ATION)?_FAILED")
+"""What torch on a CPU, the CUDA driver, Triton, cuBLAS and cuDNN say if there is none left."""
+
 _benchmarking = threading.Lock()
 _before: list[bool] = []
 """What cuDNN's setting was when each of those within `cudnn_benchmark` came."""
@@ -266,13 +269,18 @@ def give_back_freed() -> None:
 
 
 @contextmanager
-def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...]) -> Iterator[None]:
-    """Turn running out of memory on a batch of images into an error that says what to do."""
+def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...] = ()) -> Iterator[None]:
+    """Turn running out of memory into an error that says what to do.
+
+    `shape` is that of the batch of images, or empty while the network is loaded.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as err:
         if not is_out_of_memory(err):
             raise
+        if not shape:
+            raise FlowError(f"{device} has no memory left for the network; free some") from err
         batch, _, height, width = shape
         other = "free some memory" if device.type == "cpu" else "use the device cpu"
         raise FlowError(
@@ -282,7 +290,7 @@ def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...]) -> It
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error means out of memory; on a CPU torch has no class for that."""
+    """Tell whether an error means out of memory; torch has a class for its own GPU memory only."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None

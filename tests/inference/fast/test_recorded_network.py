@@ -246,15 +246,23 @@ class Crowded(FastNetwork):
     """A network that has no memory for more than one pair beside recordings."""
 
     tape = Tape()
+    error: RuntimeError
 
     def __call__(self, image1: Tensor, image2: Tensor, **how: Unpack[MatchOptions]) -> Prediction:
         if len(image1) > 1 and self.tape.held:
-            raise torch.OutOfMemoryError("recordings have it")
+            raise self.error
         return super().__call__(image1, image2, **how)
 
 
-def test_recordings_give_way_to_a_call_that_needs_their_memory(make_network: Make) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("recordings have it"), RuntimeError("Triton Error: out of memory")],
+)
+def test_recordings_give_way_to_a_call_that_needs_their_memory(
+    make_network: Make, error: RuntimeError
+) -> None:
     network = Crowded(make_network("raft-small"))
+    network.error = error
     recorded = RecordedNetwork(network, network.tape.record)
     one, two = random_images(1, 32, 40), random_images(2, 32, 40)
     expected = network(*two, iters=1).flow

@@ -19,7 +19,7 @@ from gmaflow.inference.fast.fast_network import FastNetwork, Refining
 from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
-from gmaflow.runtime.device import cudnn_benchmark
+from gmaflow.runtime.device import cudnn_benchmark, is_out_of_memory
 from gmaflow.runtime.kernels import rehearsing
 
 log = logging.getLogger(__name__)
@@ -201,8 +201,8 @@ class RecordedNetwork:
         with self._lock, cudnn_benchmark():
             try:
                 return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
-            except torch.OutOfMemoryError:
-                if not self._calls:
+            except RuntimeError as err:
+                if not self._calls or not is_out_of_memory(err):
                     raise
                 log.info("out of memory: recordings are dropped, and the call runs directly")
                 self._calls.clear()
