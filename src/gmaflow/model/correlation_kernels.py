@@ -25,7 +25,7 @@ from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
 """Farther than any frame; keeps the conversion to integers defined."""
-PIXELS = 4
+PIXELS = 2
 """Pixels of one program that looks up."""
 BLOCK = 8
 """The side of a block of pixels whose windows are streamed together."""
@@ -76,9 +76,9 @@ def _lookup(
     corner_x, corner_y = tl.floor(x), tl.floor(y)
     lane = tl.arange(0, LANES)[None, :]
     wanted = there & (lane < side * side)
-    # x is the slow channel index, as in `Window.around`.
-    left = corner_x.to(tl.int32) - RADIUS + lane // side
-    top = corner_y.to(tl.int32) - RADIUS + lane % side
+    # Neighbours in a row of the level are neighbours in memory: threads side by side read them.
+    i, j = lane % side, lane // side
+    left, top = corner_x.to(tl.int32) - RADIUS + i, corner_y.to(tl.int32) - RADIUS + j
     row = volume + pixel * num_cells + before
     a = _read(row, left, top, rows, columns, wanted)
     b = _read(row, left + 1, top, rows, columns, wanted)
@@ -86,7 +86,8 @@ def _lookup(
     d = _read(row, left + 1, top + 1, rows, columns, wanted)
     upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
     value = upper + (y - corner_y) * (lower - upper)
-    target = out + pixel * out_step + level * side * side + lane
+    # x is the slow channel index, as in `Window.around`.
+    target = out + pixel * out_step + level * side * side + i * side + j
     tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
 
 
@@ -112,7 +113,7 @@ def _lookup_backward(
     right, down = x - corner_x, y - corner_y
     lane = tl.arange(0, LANES)
     wanted = lane < reach * reach
-    i, j = lane // reach, lane % reach
+    i, j = lane % reach, lane // reach
     source = gradient + (pixel.to(tl.int64) * LEVELS + level) * side * side
     # Up to four outputs read a cell: those that begin at it, left of it, above it, or both.
     value = (1 - right) * (1 - down) * _output_gradient(source, i, j, wanted, side)
@@ -148,7 +149,7 @@ def lookup(
         volume, coords.contiguous(), out, count, height * width, volume.shape[2], height, width,
         out.stride(2),
         RADIUS=radius, LEVELS=num_levels, LANES=triton.next_power_of_2(side**2), PIXELS=PIXELS,
-        num_warps=4,
+        num_warps=2,
     )  # fmt: skip
     return out
 
