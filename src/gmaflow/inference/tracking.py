@@ -1,7 +1,7 @@
 """Tracking: flow from one frame to every other frame of a shot.
 
-Every frame is reached over a long gap, from the reference if that can still be matched and else
-from a later frame. The flow of the gap is estimated both ways: a point is visible where the way
+Every frame is reached over a long gap, from the reference if that finds enough and else from the
+frame that finds most. The flow of the gap is estimated both ways: a point is visible where the way
 back leads home. So a point that was hidden comes back as soon as it is in sight.
 
 Where many points are not found like that, they are hidden, or too much has changed. Then a third
@@ -57,8 +57,8 @@ asked: what begins elsewhere adds the errors of two gaps."""
 STEPS = 0.5
 """Share of the frames that are reached by a step too, at most: 2.5 flows for each frame."""
 FAR = 3.0
-"""If the way back ends this far from the start, it moves a point by half as much as if it were
-near; see `find_points`. In pixels, as below."""
+"""Where the way back ends this far from the start, it counts half in a point's position; farther
+off, less. In pixels of small frames, as below."""
 PIXELS = 256
 """Up to so many rows or columns, a disagreement of 1 px halves the evidence; then more."""
 OLDEST = 16
