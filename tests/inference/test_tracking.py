@@ -13,7 +13,7 @@ from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator, Frame, Tracks, grid_points, read_tracks, st_map
 from gmaflow.inference.engine import BatchEstimate, Refinement, Watcher
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
-from gmaflow.inference.tracking import OLDEST, Points, Tracker, find_points
+from gmaflow.inference.tracking import FAR, OLDEST, Points, Tracker, find_points
 from gmaflow.io import write_image
 from tests.inference.fast.test_recorded_network import Tape
 from tests.inference.test_estimator import checkpoint
@@ -121,7 +121,7 @@ def test_points_are_judged_by_the_way_back_and_by_a_step() -> None:
     back[..., 8:] = 3.0
     found = find_points(points, points, ahead, back)
     assert found.visible.tolist() == [True, False]
-    assert found.position.tolist() == [[4.0, 5.0], [9.0, 5.0]]
+    assert found.position[0].tolist() == [4.0, 5.0]
     assert found.confidence[0] == 1
     assert found.confidence[1] < 0.5
     # Evidence that is given for nothing lets a doubtful point pass, and never an agreement fail.
@@ -139,6 +139,40 @@ def test_points_are_judged_by_the_way_back_and_by_a_step() -> None:
     assert (found.confidence < 1).all()
     # Without a step it is lost: a gap from a guess finds nothing.
     assert not find_points(hidden, points, ahead, back).visible.any()
+
+
+def test_a_point_is_halfway_between_both_ways_unless_they_are_far_apart() -> None:
+    points = Points(torch.tensor([[8.0, 4.0]]), torch.ones(1) > 0, torch.ones(1))
+    nothing = torch.zeros(1, 2, 8, 16)
+
+    def moved(ahead: float, back: float) -> float:
+        found = find_points(points, points, nothing + ahead, nothing + back)
+        return float(found.position[0, 0]) - 8
+
+    assert moved(2.0, -2.0) == 2
+    # One way goes too far, and the other not far enough: the truth is between them.
+    assert moved(2.2, -1.8) == pytest.approx(2, abs=0.01)
+    assert moved(1.8, -2.2) == pytest.approx(2, abs=0.01)
+    # A way back that follows something else hardly moves the point.
+    for wrong in (3.0, 5.0, 40.0):
+        assert abs(moved(2.0, wrong) - 2) <= FAR / 4
+    assert moved(2.0, 40.0) == pytest.approx(2, abs=0.1)
+
+
+def test_the_reference_is_left_only_where_it_finds_too_little() -> None:
+    points = np.array([[3.0, 3.0], [24.0, 9.0]], np.float32)
+    # Within 12 frames less than a fifth of the backdrop drifts out.
+    world = World(0, 0)
+    frames = [world.encode(image) for image in numbered(13)]
+    tracker = Tracker(world, frames[0], points, steps=0.0)
+    for frame in frames[1:]:
+        tracker.advance(frame)
+    assert {a for a, _ in world.asked} == {0}
+    # Beyond its reach it finds nothing, and is still asked again from time to time.
+    world = World(0, 0, reach=12)
+    follow(world, 60, points)
+    late = [a for a, b in world.asked if b > 20]
+    assert 0 < late.count(0) < len(late) / 4
 
 
 def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:

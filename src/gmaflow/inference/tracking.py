@@ -1,7 +1,7 @@
 """Tracking: flow from one frame to every other frame of a shot.
 
-Every frame is reached over a long gap, from the reference if that can still be matched and else
-from a later frame. The flow of the gap is estimated both ways: a point is visible where the way
+Every frame is reached over a long gap, from the reference if that finds enough and else from the
+frame that finds most. The flow of the gap is estimated both ways: a point is visible where the way
 back leads home. So a point that was hidden comes back as soon as it is in sight.
 
 Where many points are not found like that, they are hidden, or too much has changed. Then a third
@@ -51,8 +51,14 @@ does from the place that the step finds; and that both places agree."""
 MOST, DOUBT = 0.9, 0.15
 """Where a gap found this share of the pixels the last time, no step is needed, and doubtful points
 are more likely visible than hidden: they get this much evidence for nothing."""
+ENOUGH = 0.8
+"""Where a gap from the reference found this share of the pixels the last time, no other frame is
+asked: what begins elsewhere adds the errors of two gaps."""
 STEPS = 0.5
 """Share of the frames that are reached by a step too, at most: 2.5 flows for each frame."""
+FAR = 3.0
+"""Where the way back ends this far from the start, it counts half in a point's position; farther
+off, less. In pixels of small frames, as below."""
 PIXELS = 256
 """Up to so many rows or columns, a disagreement of 1 px halves the evidence; then more."""
 OLDEST = 16
@@ -65,7 +71,6 @@ Ignored = Mask | Callable[[int], Mask]
 _CHUNK = 2**20  # points that are followed at once, to bound memory
 _LEAST = 0.5  # confidence of a visible point
 _STEP = 0.9  # confidence that is left after a step that nothing judges
-_LATER = 0.6  # what counts of the points that a gap from another frame than the reference finds
 _RETRY = 1.05  # by how much an unused gap is trusted more after each frame
 _LEAST_TRUST = 0.1
 _SAMPLED = 8  # every so many pixels show how much of a frame a gap finds
@@ -153,14 +158,10 @@ class Tracker:
         return self.points
 
     def _choose_source(self, age: int) -> Moment:
-        """The frame from which most points are likely to be found."""
-        reference, *later = self._moments
-        best, most = reference, self._expect(reference, age)
-        for moment in later:
-            expected = _LATER * self._expect(moment, age)
-            if expected > most:
-                best, most = moment, expected
-        return best
+        """The reference as long as it finds enough, else where most points come from."""
+        if self._trust.get(0, 1.0) >= ENOUGH:
+            return self._moments[0]
+        return max(self._moments, key=lambda moment: self._expect(moment, age))
 
     def _expect(self, source: Moment, age: int) -> float:
         """How many points a gap is likely to find, after what it found the last time."""
@@ -242,13 +243,19 @@ def find_points(
     def agreement(one: Float[Tensor, "k 2"], other: Float[Tensor, "k 2"]) -> Float[Tensor, " k"]:
         return 1 / (1 + (one - other).norm(dim=1) / unit)
 
-    position = source.position + _sample(ahead, source.position)
-    evidence = agreement(position + _sample(back, position), source.position)
+    straight = source.position + _sample(ahead, source.position)
+    missed = straight + _sample(back, straight) - source.position
+    away = missed.norm(dim=1, keepdim=True) / unit
+    evidence = 1 / (1 + away[:, 0])
+    # Where both ways nearly agree, each is as likely to be wrong: the point is halfway between
+    # where the one leads and where the other comes from. Where they do not, one of them follows
+    # something else, and halfway is nothing.
+    position = straight - missed / (2 * (1 + (away / FAR) ** 2))
     stepped = position
     if step is not None:
         stepped = last.position + _sample(step, last.position)
         of_step = agreement(stepped + _sample(back, stepped), source.position)
-        parts = (evidence, of_step, agreement(position, stepped))
+        parts = (evidence, of_step, agreement(straight, stepped))
         better = of_step > evidence
         evidence = torch.stack([w * part for w, part in zip(EVIDENCE, parts, strict=True)]).sum(0)
         position = torch.where(better[:, None], stepped, position)
