@@ -22,7 +22,9 @@ from gmaflow.runtime.kernels import kernel
 ROWS = 32
 LANES = 64
 STEPS = 256
-PIECES = 1024
+PIECES = 512
+MEASURED_ROWS = 64
+MEASURED_LANES = 32
 MERGED_LANES = 8
 WIDE = 8192
 """Columns that eight warps hold."""
@@ -154,12 +156,12 @@ def _advance(
 
 
 @triton.jit
-def _near_mean(source, begin, end, lane, channels, ROWS: tl.constexpr):
-    """Return the mean of the first rows, to which deviations are measured: few digits get lost."""
-    row = begin + tl.arange(0, ROWS)[:, None]
+def _rows_from(source, first, end, lane, channels, ROWS: tl.constexpr):
+    """Return some rows of a map in float32, and which of their values there are."""
+    row = first + tl.arange(0, ROWS)[:, None]
     wanted = (row < end) & (lane < channels)[None, :]
     value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
-    return tl.sum(value.to(tl.float32), 0) / tl.minimum(end - begin, ROWS).to(tl.float32)
+    return value.to(tl.float32), wanted
 
 
 @kernel
@@ -173,24 +175,24 @@ def _measure(
     begin = piece * rows_of_piece
     end = tl.minimum(begin + rows_of_piece, pixels)
     source += item.to(tl.int64) * pixels * channels
-    near = _near_mean(source, begin, end, lane, channels, ROWS)
+    value, wanted = _rows_from(source, begin, end, lane, channels, ROWS)
+    # Deviations are measured to the mean of the first rows: few digits get lost.
+    near = tl.sum(value, 0) / tl.minimum(end - begin, ROWS).to(tl.float32)
     # Each thread sums for itself: exchanging sums in every step would take most of the time.
-    sums = tl.zeros((ROWS, LANES), tl.float32)
-    squares = tl.zeros((ROWS, LANES), tl.float32)
-    for first in range(begin, end, ROWS):
-        row = first + tl.arange(0, ROWS)[:, None]
-        wanted = (row < end) & (lane < channels)[None, :]
-        value = tl.load(source + row * channels + lane[None, :], mask=wanted, other=0.0)
-        away = tl.where(wanted, value.to(tl.float32) - near[None, :], 0.0)
+    sums = tl.where(wanted, value - near[None, :], 0.0)
+    squares = sums * sums
+    for first in range(begin + ROWS, end, ROWS):
+        value, wanted = _rows_from(source, first, end, lane, channels, ROWS)
+        away = tl.where(wanted, value - near[None, :], 0.0)
         sums += away
         squares += away * away
     count = (end - begin).to(tl.float32)
     total = tl.sum(sums, 0)
     mean = near + total / count
-    squares = tl.sum(squares, 0) - total * total / count
+    deviation = tl.sum(squares, 0) - total * total / count
     at = found + ((item * PIECES + piece) * 2) * channels + lane
     tl.store(at, mean, mask=lane < channels)
-    tl.store(at + channels, squares, mask=lane < channels)
+    tl.store(at + channels, deviation, mask=lane < channels)
 
 
 @kernel
@@ -368,17 +370,18 @@ def instance_norm(x: Tensor, *, relu: bool, shortcut: Tensor | None, epsilon: fl
     pixels = height * width
     found = torch.empty(items, PIECES, 2, channels, device=x.device, dtype=torch.float32)
     merged = torch.empty(items, 2, channels, device=x.device, dtype=torch.float32)
-    rows_of_piece = triton.cdiv(triton.cdiv(pixels, PIECES), ROWS) * ROWS
-    blocks = triton.cdiv(channels, LANES)
+    rows_of_piece = triton.cdiv(triton.cdiv(pixels, PIECES), MEASURED_ROWS) * MEASURED_ROWS
     pieces = triton.cdiv(pixels, rows_of_piece)
-    _measure[(pieces, blocks, items)](
-        x, found, pixels, channels, rows_of_piece, PIECES=PIECES, ROWS=ROWS, LANES=LANES
-    )
+    # Two warps: larger programs wait for each other when they exchange their sums.
+    _measure[(pieces, triton.cdiv(channels, MEASURED_LANES), items)](
+        x, found, pixels, channels, rows_of_piece,
+        PIECES=PIECES, ROWS=MEASURED_ROWS, LANES=MEASURED_LANES, num_warps=2,
+    )  # fmt: skip
     _merge[(triton.cdiv(channels, MERGED_LANES), items)](
         found, merged, pixels, channels, rows_of_piece, epsilon,
         PIECES=PIECES, LANES=MERGED_LANES, num_warps=8,
     )  # fmt: skip
-    _apply[(triton.cdiv(pixels, ROWS), blocks, items)](
+    _apply[(triton.cdiv(pixels, ROWS), triton.cdiv(channels, LANES), items)](
         x, merged, x if shortcut is None else shortcut, pixels, channels,
         RELU=relu, JOIN=shortcut is not None, ROWS=ROWS, LANES=LANES,
     )  # fmt: skip
