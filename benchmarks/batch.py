@@ -15,6 +15,7 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -162,16 +163,16 @@ def measure_cluster(options: argparse.Namespace) -> None:
 
 
 def measure_overhead(options: argparse.Namespace) -> None:
-    """Measure what an engine adds to the time of the clips, one worker each, without its start.
+    """Measure how much longer clips take with Ray, one worker each, without its start.
 
-    It is the share of the time between the first result and the last in which the worker does no
-    clip. On a busy machine both are stretched alike, unlike the times of two runs.
+    The time of a clip is that between two results. Other programs disturb it: run it on an idle
+    machine, with several turns.
     """
     with workplace() as folder:
         write_frames(folder / "clips", options.clips, options.frames, (128, 160))
+        taken: dict[str, list[float]] = {"local": [], "ray": []}
         for turn in range(options.turns):
-            added = {}
-            for engine in ("local", "ray"):
+            for engine, seconds in taken.items():
                 _, events, _ = run(
                     f"inputs={folder / 'clips'}",
                     f"output={folder / f'{engine}{turn}'}",
@@ -181,13 +182,14 @@ def measure_overhead(options: argparse.Namespace) -> None:
                 )
                 whole = events[-1]["time"] - events[0]["time"]
                 clips = sum(event["seconds"] for event in events[1:])
-                added[engine] = whole / clips - 1
+                seconds.append(whole / (len(events) - 1))
                 print(
-                    f"{engine}: {whole / (len(events) - 1):.3f} s for each clip, of which the "
-                    f"engine {100 * added[engine]:.2f} %",
+                    f"{engine}: {seconds[-1]:.3f} s for each clip, of which "
+                    f"{100 - 100 * clips / whole:.2f} % between clips",
                     flush=True,
                 )
-            print(f"Ray over local: {100 * (added['ray'] - added['local']):+.2f} %", flush=True)
+        local, ray = (statistics.mean(seconds) for seconds in taken.values())
+        print(f"Ray over local: {100 * (ray / local - 1):+.1f} %", flush=True)
 
 
 def measure_resume(options: argparse.Namespace) -> None:

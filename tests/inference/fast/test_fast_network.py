@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from gmaflow.inference.fast import FastNetwork
+from gmaflow.inference.fast import FastNetwork, fast_network
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
 from tests.conftest import random_images
 
@@ -69,6 +69,19 @@ def test_frames_that_are_encoded_already_serve_as_well(make_network: Make) -> No
     first, second = fast.encode_frame(image1), fast.encode_frame(image2)
     for _ in range(2):  # the second time finds them as they were
         assert torch.equal(fast.match(first, second.features, iters=2).flow, whole)
+
+
+def test_only_large_images_give_memory_back(
+    make_network: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(fast_network, "give_back_freed", lambda: given_back.append(1))
+    fast, images = FastNetwork(make_network("gma")), random_images(1, 40, 48)
+    fast(*images, iters=1)
+    assert not given_back
+    monkeypatch.setattr(fast_network, "MANY_CELLS", 30)
+    fast(*images, iters=1)
+    assert given_back
 
 
 def test_a_network_keeps_its_weights(make_network: Make) -> None:

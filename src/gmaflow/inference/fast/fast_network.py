@@ -43,6 +43,10 @@ from gmaflow.runtime.device import give_back_freed
 TOGETHER_PIXELS = 2**20
 """Images of up to this many pixels are encoded two at a time; larger ones one by one, to save
 memory."""
+MANY_CELLS = 4096
+"""From this many cells of the 1/8 grid on, a CPU gives freed memory back to the system during a
+call. The maps of smaller images are small, and giving them back takes longer than computing some of
+them."""
 
 
 @dataclass(frozen=True)
@@ -448,8 +452,8 @@ class FastNetwork:
     ) -> Refining:
         """Do the same for images that are encoded already."""
         plan = options.get("plan", STORE_ALL)
-        on_cpu = features2.device.type == "cpu"
-        if on_cpu:
+        large = features2.device.type == "cpu" and features2[:, 0].numel() >= MANY_CELLS
+        if large:
             give_back_freed()  # the encoders' maps, before the largest tensor is made
         look_up = self.operations.correlate(
             channels_last(first.features),
@@ -461,7 +465,7 @@ class FastNetwork:
         attention = self._attend(first.context, store=plan.store_attention)
         prepared = self.refine.prepare(channels_last(first.context))
         state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
-        if on_cpu:
+        if large:
             give_back_freed()  # the encoders' maps, small pieces of which are still in use
         before = torch.empty_like(state.flow)
         return Refining(state, before, look_up, attention, prepared, first.context, plan)
