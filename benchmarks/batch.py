@@ -1,7 +1,7 @@
 """Measure `gmaflow batch`: a cluster whose nodes die, the engine's overhead, resuming, memory.
 
 PYTHONPATH=src python benchmarks/batch.py cluster        # two nodes, killed twice, 200 clips
-PYTHONPATH=src python benchmarks/batch.py overhead       # Ray against local, clips of 2 s
+PYTHONPATH=src python benchmarks/batch.py overhead       # Ray against local, 12 clips
 PYTHONPATH=src python benchmarks/batch.py resume         # 10,000 finished clips
 PYTHONPATH=src python benchmarks/batch.py memory         # 1,000,000 rows
 PYTHONPATH=src python benchmarks/batch.py workers        # workers and threads on a CPU
@@ -359,7 +359,7 @@ def main() -> None:
     options = parser.parse_args()
     usual = {
         "cluster": (200, 4),
-        "overhead": (8, 12),
+        "overhead": (12, 33),
         "resume": (10_000, 2),
         "memory": (1, 2),
         "workers": (8, 9),

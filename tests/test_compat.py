@@ -17,7 +17,7 @@ from gmaflow.compat import (
     Gma_Weights,
     Raft_Large_Weights,
     bgr_to_rgb,
-    check_first_guess,
+    check_initial_flow,
     check_normalised,
     gma,
     make,
@@ -191,7 +191,7 @@ def test_a_program_for_opencv_runs(dense: DenseOpticalFlow) -> None:
     dense.collectGarbage()
 
 
-def test_a_flow_is_a_first_guess_and_takes_the_result(dense: DenseOpticalFlow) -> None:
+def test_a_flow_is_an_initial_flow_and_takes_the_result(dense: DenseOpticalFlow) -> None:
     first, second = (frame[..., ::-1] for frame in textured(90, 124))
     once = DenseOpticalFlow(dense.estimator.with_iters(1))
     truth = np.full((90, 124, 2), (3, 0), np.float32)
@@ -217,4 +217,4 @@ def test_bad_frames_are_one_sentence(dense: DenseOpticalFlow) -> None:
     with pytest.raises(FlowError, match="it is NoneType; give a uint8 array, as cv2"):
         bgr_to_rgb.__wrapped__(None, "it")  # type: ignore[attr-defined]
     with pytest.raises(FlowError, match="the flow is float64"):
-        check_first_guess(flow.astype(np.float64), frame.shape)
+        check_initial_flow(flow.astype(np.float64), frame.shape)

@@ -150,7 +150,7 @@ class DenseOpticalFlow:
         first, second = bgr_to_rgb(I0, "the first frame"), bgr_to_rgb(I1, "the second frame")
         if flow is None:
             return self.estimator(first, second).array
-        check_first_guess(flow, I0.shape)
+        check_initial_flow(flow, I0.shape)
         if first.shape != second.shape:
             raise ImageError(f"the frames differ in shape: {first.shape} and {second.shape}")
         padding = Padding.of_kind(self.estimator.padding, *flow.shape[:2])
@@ -217,7 +217,7 @@ def bgr_to_rgb(frame: np.ndarray, name: str) -> np.ndarray:
     return np.ascontiguousarray(frame[..., ::-1])
 
 
-def check_first_guess(flow: np.ndarray, shape: tuple[int, ...]) -> None:
+def check_initial_flow(flow: np.ndarray, shape: tuple[int, ...]) -> None:
     """Refuse a flow that cannot be written to, or is of another size than the frames."""
     wanted = (*shape[:2], 2)
     if not isinstance(flow, np.ndarray) or flow.dtype != np.float32 or flow.shape != wanted:

@@ -102,7 +102,7 @@ def test_the_callers_autocast_changes_nothing(backend: Backend) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_first_guess_that_is_not_finite_is_not_the_weights_fault() -> None:
+def test_an_initial_flow_that_is_not_finite_is_not_the_weights_fault() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     with pytest.raises(FlowError, match="initial flow"):
         estimator.batch(*random_images(1, 32, 40), start=torch.full((1, 2, 4, 5), torch.nan))

@@ -271,7 +271,7 @@ def test_batches_that_are_no_images_are_refused(
         check_tensors.__wrapped__(first, second)  # type: ignore[attr-defined]
 
 
-def test_a_first_guess_is_of_the_coarse_flows_shape() -> None:
+def test_an_initial_flow_is_of_the_coarse_flows_shape() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     pair = random_images(1, 33, 40)
     coarse = estimator.batch(*pair).coarse

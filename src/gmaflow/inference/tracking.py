@@ -57,8 +57,8 @@ asked: what begins elsewhere adds the errors of two gaps."""
 STEPS = 0.5
 """Share of the frames that are reached by a step too, at most: 2.5 flows for each frame."""
 FAR = 3.0
-"""Where the way back ends this far from the start, it counts half in a point's position; farther
-off, less. In pixels of small frames, as below."""
+"""Where the way back ends this far from the start, it counts half as much in a point's position as
+where it ends near it; farther off, less. In pixels of small frames, as below."""
 PIXELS = 256
 """Up to so many rows or columns, a disagreement of 1 px halves the evidence; then more."""
 OLDEST = 16

@@ -181,7 +181,7 @@ def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
     assert (tape.tried, tape.replayed) == (1, 0)
 
 
-def test_a_first_guess_is_read_anew_in_every_replay(network: FastNetwork) -> None:
+def test_an_initial_flow_is_read_anew_in_every_replay(network: FastNetwork) -> None:
     tape = Tape()
     recorded = RecordedNetwork(network, tape.record)
     first, second = (network.encode_frame(image) for image in random_images(1, 32, 40))

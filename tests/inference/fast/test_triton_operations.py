@@ -144,6 +144,21 @@ def test_instance_norm(
     close(found, PLAIN.convolve_norm(x, conv, relu=relu, shortcut=shortcut))
 
 
+@pytest.mark.parametrize("pixels", [13, 64, 65, 3 * 128 + 2, 4 * 128])
+def test_instance_norm_of_many_rows(
+    kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch, pixels: int
+) -> None:
+    """Four pieces: of more rows than are read at once, and the last perhaps of few."""
+    from gmaflow.inference.fast import map_kernels
+
+    monkeypatch.setattr(map_kernels, "PIECES", 4)
+    x = 5 + 3 * randn(2, 1, pixels, 40)
+    found = x.clone()
+    map_kernels.instance_norm(found, relu=False, shortcut=None, epsilon=1e-5)
+    exact = torch.nn.functional.instance_norm(x.permute(0, 3, 1, 2), eps=1e-5)
+    close(found, exact.permute(0, 2, 3, 1))
+
+
 def test_instance_norm_of_values_far_from_zero(kernels: "TritonOperations") -> None:
     """The naive way, mean of squares less square of mean, would lose every digit here."""
     x = 1000 + randn(1, 8, 40, 4)
