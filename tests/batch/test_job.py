@@ -274,6 +274,7 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"side": 8}, "give 16 to 8192"),
         ({"side": 256, "scale": 0.5}, "not both"),
         ({"num_gpus": 0.0}, "out of range"),
+        ({"num_gpus": 1.5, "engine": "ray"}, "Ray cannot give a worker 1.5 GPUs"),
     ],
 )
 def test_options_that_cannot_be_used_get_a_sentence(options: dict[str, object], told: str) -> None:

@@ -97,6 +97,8 @@ class BatchConfig(DeviceOptions):
             raise FlowError("give a scale or a side, not both")
         if not 0 < self.num_gpus <= 64:
             raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
+        if self.engine == "ray" and self.num_gpus > 1 and self.num_gpus % 1:
+            raise FlowError(f"Ray cannot give a worker {self.num_gpus:g} GPUs; give a whole number")
         if self.max_length is not None and not 0 < self.max_length < float("inf"):
             raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
         check_bound(self.bound)
