@@ -18,6 +18,7 @@ from gmaflow.training.step import (
     disturb,
     erase_boxes,
     exchange_halves,
+    weights_in,
 )
 from tests.training.conftest import (
     assert_same_training,
@@ -124,14 +125,14 @@ def test_the_optimizer_is_torchs_own() -> None:
         for name, parameter in plain.named_parameters():
             parameter.grad = step.learned[name].grad
         optimizer.step()
-    assert farthest(step.weights(), plain.state_dict()) < 1e-6
+    assert farthest(weights_in(step.state()), plain.state_dict()) < 1e-6
 
 
 @pytest.mark.parametrize("ema", [0.9, 0.0])
 def test_what_is_saved_are_the_weights_that_are_evaluated(ema: float) -> None:
     step = tiny_step(ema=ema)
     step(tiny_batch(), PLAN)
-    saved = step.weights()
+    saved = weights_in(step.state())
     with step.evaluating() as network:
         assert same(saved, dict(network.state_dict()))
 
@@ -182,7 +183,7 @@ def test_the_running_mean_follows_its_law() -> None:
         for name, value in step.network.named_parameters():
             expected[name] = 0.75 * expected[name] + 0.25 * value.detach()
     own = {name: value.detach().clone() for name, value in step.network.named_parameters()}
-    assert farthest(step.weights(), expected) < 1e-6
+    assert farthest(weights_in(step.state()), expected) < 1e-6
     with step.evaluating() as network:
         assert not network.training
         assert farthest(dict(network.named_parameters()), expected) < 1e-6

@@ -263,13 +263,9 @@ class TrainStep:
         for name, value in own.items():
             value.copy_(tensors[name])
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return a copy of the weights to save: the moving average if `ema` is on."""
-        return weights_in(self.state())
-
 
 def weights_in(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of the weights to save, out of `TrainStep.state`."""
+    """Return a copy of the weights to save, out of `TrainStep.state`: averages if there are any."""
     own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
     return {n: state.get(f"average.{n}", v).detach().cpu().clone() for n, v in own.items()}
 
