@@ -12,7 +12,7 @@ from gmaflow.inference.fast.convolution import (
     PackedProduct,
     has_onednn,
 )
-from gmaflow.inference.fast.operations import OneDnnAttention
+from gmaflow.inference.fast.operations import BlockedAttention
 from gmaflow.model.aggregation import StoredAttention
 
 needs_operators = pytest.mark.skipif(not has_onednn(), reason="needs oneDNN on x86")
@@ -62,11 +62,12 @@ def test_several_heads_take_as_long_as_one_each() -> None:
     pixels, channels = 400, 64
     weights = torch.randn(1, 2, pixels, pixels).softmax(-1)
     both = torch.randn(1, pixels, 2, channels).transpose(1, 2)  # as a convolution leaves them
-    one, two = OneDnnAttention(weights[:, :1]), OneDnnAttention(weights)
+    blocks = [list(matrix.split(150)) for matrix in weights[0]]
+    one, two = BlockedAttention(blocks[:1], 1), BlockedAttention(blocks, 2)
     found = two.aggregate(both)
     torch.testing.assert_close(found, StoredAttention(weights).aggregate(both))
 
-    def seconds(attention: OneDnnAttention, values: torch.Tensor) -> float:
+    def seconds(attention: BlockedAttention, values: torch.Tensor) -> float:
         start = time.process_time()
         for _ in range(5):
             attention.aggregate(values)

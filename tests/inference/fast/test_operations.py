@@ -8,9 +8,11 @@ from gmaflow.inference.fast.operations import (
     EPSILON,
     SUMMED_ROWS,
     CachedLookup,
-    attention_matrix,
+    MixedOperations,
+    Operations,
     measure,
     normalize,
+    squash,
 )
 from gmaflow.model.correlation import correlate
 
@@ -38,17 +40,34 @@ def test_rows_are_normalized_as_by_instance_norm() -> None:
     torch.testing.assert_close(rows.double(), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-3)])
-def test_the_attention_matrix_is_a_softmax_of_products(
-    dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("steps", "dtype", "tolerance"),
+    [(Operations(), torch.float32, 1e-6), (MixedOperations(), torch.bfloat16, 4e-3)],
+    ids=["float32", "bfloat16"],
+)
+def test_stored_attention_is_a_softmax_of_products(
+    steps: Operations, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     queries, keys = torch.randn(2, 2, 3, 30, 8)
     expected = (queries.double() @ keys.double().mT).softmax(dim=-1)
     monkeypatch.setitem(operations.SOFTMAX_BYTES, "cpu", 30 * 4 * 7)  # seven rows at once
-    found = attention_matrix(queries, keys, dtype)
+    attention = steps.attend(queries, keys, store=True)
+    some = torch.tensor([29, 0, 6, 7, 13])
+    found = attention.rows(some)
     assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(found.double(), expected[:, :, some], rtol=0, atol=tolerance)
+    values = torch.randn(2, 30, 3, 5).transpose(1, 2).to(dtype)
+    means = attention.aggregate(values).double()
+    torch.testing.assert_close(means, expected @ values.double(), rtol=0, atol=10 * tolerance)
+
+
+@pytest.mark.parametrize("largest", [0.1, 1.0, 30.0])
+def test_squash_is_tanh(largest: float) -> None:
+    x = torch.linspace(-largest, largest, 1001)
+    expected = x.double().tanh()
+    squash(x)
+    torch.testing.assert_close(x.double(), expected, rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 17), (12, 9)])

@@ -52,6 +52,7 @@ TAP_CHANNELS = 64
 SHARES = 32
 """Columns of shares: two for each of nine taps, and some that stay 0."""
 ONEDNN_MACHINES = ("x86_64", "amd64")
+ONEDNN_TYPES = (torch.float32, torch.bfloat16)
 TYPICAL_SIZE = (64, 128)
 """Height and width that weights are packed for. Other sizes work as well, perhaps more slowly."""
 GROUP_CHANNELS = 128
@@ -304,7 +305,7 @@ class PackedProduct:
     def __init__(self, matrix: Float[Tensor, "q i"], *, rows: int) -> None:
         self.matrix = matrix
         self.packed: Tensor | None = None
-        if matrix.device.type == "cpu" and has_onednn():
+        if matrix.device.type == "cpu" and matrix.dtype in ONEDNN_TYPES and has_onednn():
             self.packed = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), rows)
 
     def __call__(self, rows: Float[Tensor, "p i"]) -> Float[Tensor, "p q"]:
@@ -378,7 +379,7 @@ def faster_way(
     plain = stride == (1, 1) and weight.shape[2] * weight.shape[3] > 1
     if working == PLAIN_CPU and plain and len(weight) <= NARROW:
         return Narrow(weight.to(working.dtype))
-    if working.dtype not in (torch.float32, torch.bfloat16) or not has_onednn():
+    if working.dtype not in ONEDNN_TYPES or not has_onednn():
         return None
     return PackedConvolution(weight.to(working.dtype), stride=stride, padding=padding)
 

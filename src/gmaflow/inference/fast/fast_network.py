@@ -14,6 +14,7 @@ h w = H / 8, W / 8.
 """
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Unpack, cast
 
@@ -21,7 +22,13 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from gmaflow.inference.fast.convolution import PLAIN_CPU, Convolution, Working
+from gmaflow.inference.fast.convolution import (
+    PLAIN_CPU,
+    TYPICAL_SIZE,
+    Convolution,
+    PackedProduct,
+    Working,
+)
 from gmaflow.inference.fast.operations import Lookup, Map, MixedOperations, Operations, Targets
 from gmaflow.model import (
     EncodedFrame,
@@ -160,9 +167,10 @@ class FastRefinement:
         self.config = network.config
         self.working = working
         self.operations = operations
-        self.mixing = None
+        self.mix: PackedProduct | None = None
         if network.aggregate is not None:
-            self.mixing = mixing_matrix(network.aggregate).to(working.dtype)
+            mixing = mixing_matrix(network.aggregate).to(working.dtype)
+            self.mix = PackedProduct(mixing, rows=math.prod(TYPICAL_SIZE))
 
         self.see_correlation = _convolutions(network.motion.correlation, working)
         self.see_flow = _convolutions(network.motion.flow, working)
@@ -266,11 +274,11 @@ class FastRefinement:
 
     def _borrow_motion(self, state: State, attention: AttentionWeights | None) -> None:
         """Carry motion along the attention."""
-        if attention is None or self.mixing is None:
+        if attention is None or self.mix is None:
             return
         motion = state.motion[0]
         batch, height, width, channels = motion.shape
-        values = (motion.flatten(0, 2) @ self.mixing).view(batch, height * width, -1, channels)
+        values = self.mix(motion.flatten(0, 2)).view(batch, height * width, -1, channels)
         borrowed = attention.aggregate(values.transpose(1, 2))
         borrowed = borrowed[:, 0] if self.config.num_heads == 1 else borrowed.sum(dim=1)
         borrowed = borrowed.unflatten(1, (height, width))
@@ -330,7 +338,7 @@ class Refining:
         return Refined(*(x.permute(0, 3, 1, 2) for x in maps))
 
 
-def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
+def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "ac c"]:
     """Return the matrix from motion features to the values that attention averages, head by head.
 
     Attention is a weighted mean over pixels, which commutes with linear maps of each pixel. So the
@@ -345,7 +353,7 @@ def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
     mixed = project @ values
     if aggregate.alpha is not None:
         mixed = mixed * aggregate.alpha.detach().double()
-    return mixed.flatten(0, 1).T.contiguous()
+    return mixed.flatten(0, 1).contiguous()
 
 
 def _convolutions(layers: nn.Sequential, working: Working) -> list[Convolution]:
@@ -453,8 +461,10 @@ class FastNetwork:
         """Do the same for images that are encoded already."""
         plan = options.get("plan", STORE_ALL)
         large = features2.device.type == "cpu" and features2[:, 0].numel() >= MANY_CELLS
+        # First: its blocks take the memory of the encoders' maps.
+        attention = self._attend(first.context, store=plan.store_attention)
         if large:
-            give_back_freed()  # the encoders' maps, before the largest tensor is made
+            give_back_freed()  # what is left of them, before the largest tensor is made
         look_up = self.operations.correlate(
             channels_last(first.features),
             channels_last(features2),
@@ -462,7 +472,6 @@ class FastNetwork:
             radius=self.config.correlation_radius,
             store=plan.store_correlation,
         )
-        attention = self._attend(first.context, store=plan.store_attention)
         prepared = self.refine.prepare(channels_last(first.context))
         state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
         if large:

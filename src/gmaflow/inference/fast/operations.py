@@ -16,14 +16,13 @@ from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from gmaflow.inference.fast.convolution import (
     Convolution,
     PackedProduct,
     Working,
-    has_onednn,
 )
 from gmaflow.model.aggregation import (
     AttentionWeights,
@@ -48,7 +47,7 @@ SUMMED_ROWS = 1024
 NORMALIZED_ROWS = 2048
 """Rows that each thread normalises at once."""
 SOFTMAX_BYTES = {"cpu": 4 * 2**20, "other": 32 * 2**20}
-"""Softmax works on this much at once, so that there is never a second attention matrix; the caches
+"""Softmax works on this much at once, so that there is never a second attention matrix. The caches
 of a CPU hold it."""
 EPSILON = 1e-5
 """The default of torch's instance norm."""
@@ -128,7 +127,7 @@ class Operations:
     def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
         """Move the state towards the candidate, in place and in `dense`."""
         channels = hidden.shape[-1]
-        raw.add_(prepared[..., 2 * channels :]).tanh_()
+        squash(raw.add_(prepared[..., 2 * channels :]))
         hidden.lerp_(raw, gates[..., :channels])
         dense.copy_(hidden)
 
@@ -177,7 +176,12 @@ class Operations:
         """Return the attention of scaled queries and keys."""
         if not store:
             return StreamedAttention(queries, keys)
-        return stored(attention_matrix(queries, keys, queries.dtype))
+        return self._attend_stored(queries, keys, queries.dtype)
+
+    def _attend_stored(self, queries: Heads, keys: Heads, dtype: torch.dtype) -> "BlockedAttention":
+        each_head = zip(queries.flatten(0, 1), keys.flatten(0, 1), strict=True)
+        blocks = [softmax_blocks(asking, asked, dtype) for asking, asked in each_head]
+        return BlockedAttention(blocks, queries.shape[1])
 
     def attend_near(
         self, queries: Heads, keys: Heads, bias: DistanceBias, *, store: bool
@@ -195,7 +199,9 @@ class Operations:
         everything = torch.arange(pixels, device=queries.device).split(rows)
         for part, some in zip(weights.split(rows, dim=2), everything, strict=True):
             part.copy_(streamed.rows(some))
-        return stored(weights)
+        if weights.device.type != "cpu":
+            return StoredAttention(weights)
+        return BlockedAttention([[matrix] for matrix in weights.flatten(0, 1)], heads)
 
     def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
         """Return the flow at full size, by the `logits` of convex upsampling."""
@@ -213,7 +219,8 @@ class MixedOperations(Operations):
     def renew(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
         """Move the state towards the candidate, in `dense`, and round it to `hidden`."""
         channels = hidden.shape[-1]
-        candidate = torch.add(raw, prepared[..., 2 * channels :]).tanh_().float()
+        candidate = torch.add(raw, prepared[..., 2 * channels :]).float()
+        squash(candidate)
         dense.lerp_(candidate, gates[..., :channels].float())
         hidden.copy_(dense)
 
@@ -228,7 +235,7 @@ class MixedOperations(Operations):
         """Return the attention of scaled queries and keys; only its weights are bfloat16."""
         if not store:
             return ExactAttention(queries, keys)
-        return stored(attention_matrix(queries, keys, torch.bfloat16))
+        return self._attend_stored(queries, keys, torch.bfloat16)
 
 
 class ExactAttention(StreamedAttention):
@@ -238,21 +245,14 @@ class ExactAttention(StreamedAttention):
         return super().aggregate(values.float()).to(values.dtype)
 
 
-def attention_matrix(queries: Heads, keys: Heads, dtype: torch.dtype) -> Float[Tensor, "b a p p"]:
-    """Return the softmax of all products, a few rows at a time: there is no second matrix."""
-    batch, heads, pixels, _ = queries.shape
-    weights = queries.new_empty(batch, heads, pixels, pixels, dtype=dtype)
-    rows = softmax_rows(queries.device, pixels)
-    each_head = (x.flatten(0, 1) for x in (weights, queries, keys))
-    for matrix, asking, asked in zip(*each_head, strict=True):
-        compare = PackedProduct(asked, rows=rows)
-        for part, some in zip(matrix.split(rows), asking.split(rows), strict=True):
-            scores = compare(some.contiguous())
-            if dtype == scores.dtype:
-                torch.softmax(scores, dim=-1, out=part)
-            else:
-                part.copy_(scores.softmax(dim=-1))
-    return weights
+def softmax_blocks(
+    queries: Float[Tensor, "p e"], keys: Float[Tensor, "p e"], dtype: torch.dtype
+) -> list[Float[Tensor, "q p"]]:
+    """Return the softmax of all products of one head, in blocks of a few rows."""
+    rows = softmax_rows(queries.device, len(keys))
+    compare = PackedProduct(keys, rows=rows)
+    parts = queries.split(rows)
+    return [compare(some.contiguous()).softmax(dim=-1).to(dtype) for some in parts]
 
 
 def softmax_rows(device: torch.device, columns: int) -> int:
@@ -261,19 +261,32 @@ def softmax_rows(device: torch.device, columns: int) -> int:
     return max(1, limit // (columns * 4))
 
 
-class OneDnnAttention(StoredAttention):
-    """Stored attention whose products oneDNN computes."""
+class BlockedAttention:
+    """A stored attention matrix in blocks of rows, whose products oneDNN computes on a CPU.
+
+    Blocks fit where the C library keeps the memory that the encoders have freed. A whole matrix
+    would be new memory, whose pages take the system as long as a product.
+    """
+
+    def __init__(self, blocks: list[list[Float[Tensor, "q p"]]], num_heads: int) -> None:
+        self.blocks = blocks
+        """Of each head of each pair; all but the last of as many rows."""
+        self.num_heads = num_heads
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        size = len(self.blocks[0][0])
+        places = [divmod(query, size) for query in queries.tolist()]
+        found = [torch.stack([parts[i][j] for i, j in places]) for parts in self.blocks]
+        return torch.stack(found).unflatten(0, (-1, self.num_heads))
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        parts = zip(self.weights.flatten(0, 1), values.flatten(0, 1), strict=True)
-        found = [PackedProduct(part.mT, rows=len(weights))(weights) for weights, part in parts]
-        return torch.stack(found).view(values.shape)
-
-
-def stored(weights: Float[Tensor, "b a p p"]) -> StoredAttention:
-    """Return attention with the products that are fastest on its device."""
-    fast = weights.device.type == "cpu" and has_onednn()
-    return OneDnnAttention(weights) if fast else StoredAttention(weights)
+        out = torch.empty_like(values, memory_format=torch.contiguous_format)
+        each_head = (x.flatten(0, 1) for x in (values, out))
+        for blocks, seen, found in zip(self.blocks, *each_head, strict=True):
+            product = PackedProduct(seen.mT, rows=len(blocks[0]))
+            for block, part in zip(blocks, found.split(len(blocks[0])), strict=True):
+                part.copy_(product(block))
+        return out
 
 
 def raw_convolution(
@@ -328,6 +341,11 @@ def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[
     mean = shares @ means
     variance = shares @ (variances + (means - mean).square())
     return mean.float(), variance.float()
+
+
+def squash(x: Float32[Tensor, "..."]) -> None:
+    """Replace values by their tanh, from the sigmoid: torch's tanh takes several times as long."""
+    x.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
 def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
