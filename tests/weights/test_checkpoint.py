@@ -4,6 +4,7 @@ import os
 import pickle
 import struct
 import zipfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,6 +183,15 @@ def test_a_built_network_is_a_copy() -> None:
     network = checkpoint.build()
     torch.nn.init.zeros_(network.features.conv_in.weight)
     assert checkpoint.tensors["features.conv_in.weight"].abs().sum() > 0
+
+
+def test_building_draws_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = make_checkpoint()
+    monkeypatch.setattr(torch.random, "fork_rng", lambda **_options: nullcontext())
+    before = torch.get_rng_state()
+    built = checkpoint.build().state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(built[name], value) for name, value in checkpoint.tensors.items())
 
 
 def test_building_leaves_the_random_state_alone() -> None:

@@ -13,7 +13,7 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from gmaflow.errors import WeightsError, suggest
 from gmaflow.io import atomic_write
@@ -347,7 +348,7 @@ def fit_to(checkpoint: Checkpoint, wanted: NetworkConfig | None) -> Checkpoint:
         return checkpoint
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = blank_network(wanted)
+        network = new_network(wanted)
     network.load_state_dict(checkpoint.tensors, strict=False)
     assert network.attention is not None
     assert network.continuation is not None
@@ -370,13 +371,39 @@ def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
 
 
 def blank_network(config: NetworkConfig) -> FlowNetwork:
-    """Return a network to load weights into, without changing the random state.
+    """Return a network to load weights into, whose own are undefined.
 
-    In float32 on the CPU, whatever torch's defaults are. Not on the meta device, where torch's
-    initialisers load its compiler, which takes two seconds.
+    Not on the meta device, where torch's initialisers load its compiler, which takes two seconds.
+    """
+    with Uninitialised():
+        return new_network(config)
+
+
+def new_network(config: NetworkConfig) -> FlowNetwork:
+    """Return a network with initial weights, without changing the random state.
+
+    In float32 on the CPU, whatever torch's defaults are.
     """
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         return FlowNetwork(config).float()
+
+
+class Uninitialised(TorchFunctionMode):
+    """Leaves parameters as they are allocated: drawing them takes longer than loading others."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        named = kwargs or {}
+        # torch asks about some initialisers themselves, and about the methods that others call.
+        initialises = getattr(func, "__module__", None) == torch.nn.init.__name__
+        if initialises or func in (Tensor.normal_, Tensor.uniform_):
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
 
 
 def check_same_tensors(found: StateDict, wanted: StateDict) -> None:
