@@ -247,7 +247,7 @@ class ExactAttention(StreamedAttention):
 
 def softmax_blocks(
     queries: Float[Tensor, "p e"], keys: Float[Tensor, "p e"], dtype: torch.dtype
-) -> list[Float[Tensor, "q p"]]:
+) -> list[Float[Tensor, "_ p"]]:
     """Return the softmax of all products of one head, in blocks of a few rows."""
     rows = softmax_rows(queries.device, len(keys))
     compare = PackedProduct(keys, rows=rows)
@@ -268,7 +268,7 @@ class BlockedAttention:
     would be new memory, whose pages take the system as long as a product.
     """
 
-    def __init__(self, blocks: list[list[Float[Tensor, "q p"]]], num_heads: int) -> None:
+    def __init__(self, blocks: list[list[Float[Tensor, "_ p"]]], num_heads: int) -> None:
         self.blocks = blocks
         """Of each head of each pair; all but the last of as many rows."""
         self.num_heads = num_heads
