@@ -323,7 +323,7 @@ def draw_picture(options: argparse.Namespace) -> None:
 
         def watch(progress: BatchProgress) -> None:
             if progress.done == 2 * options.clips // 3:
-                console = Console(record=True, width=92, file=io.StringIO())
+                console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
                 failure = progress.last_failure
                 if failure is not None and failure.error is not None:
                     told = failure.error.replace(f"{folder}/clips/", "videos/")
