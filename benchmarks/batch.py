@@ -160,6 +160,8 @@ def measure_cluster(options: argparse.Namespace) -> None:
         cluster.shutdown()
         if not same or code or len(clips) != len(set(clips)) or events:
             raise SystemExit("not as promised")
+        if kills < options.kills:
+            raise SystemExit(f"only {kills} of {options.kills} kills; give more --clips")
 
 
 def measure_overhead(options: argparse.Namespace) -> None:
