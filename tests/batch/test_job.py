@@ -108,6 +108,19 @@ def test_the_time_left_counts_parts_of_clips() -> None:
     assert progress.seconds_left == pytest.approx(200, rel=1e-3)
 
 
+def test_the_time_left_is_at_least_that_of_the_longest_clip() -> None:
+    progress = BatchProgress("/out", total=10)
+    progress.started -= 90
+    for number in range(9):
+        progress.add(ClipResult(Clip(f"{number}", f"/{number}.mp4"), pairs=3))
+    film = Clip("film", "/film.mp4")
+    progress.note(ClipProgress(film, 100, 1000, seconds=80.0))
+    assert progress.seconds_left == pytest.approx(720)
+    # Of a clip that says nothing about its length, nothing is known.
+    progress.note(ClipProgress(film, 100, None, seconds=80.0))
+    assert progress.seconds_left == pytest.approx(10, rel=1e-3)
+
+
 def test_shards_give_the_same_bytes_as_one_run(
     config: BatchConfig, clips: Path, memory: str
 ) -> None:
@@ -275,6 +288,11 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"side": 256, "scale": 0.5}, "not both"),
         ({"num_gpus": 0.0}, "out of range"),
         ({"num_gpus": 1.5, "engine": "ray"}, "Ray cannot give a worker 1.5 GPUs"),
+        # Before a destination is claimed with settings that no worker takes.
+        ({"iters": 0}, "iters is 0; use a whole number"),
+        ({"backend": "slow"}, "back end 'slow' is not known"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+        ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
     ],
 )
 def test_options_that_cannot_be_used_get_a_sentence(options: dict[str, object], told: str) -> None:

@@ -80,6 +80,7 @@ class BatchConfig(DeviceOptions):
     def __post_init__(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS
 
+        self._check_estimator()
         for kind in sorted(self.kinds):
             check_known("output", kind, KINDS)
         check_known("flow format", self.format, FLOW_FORMATS)
@@ -103,6 +104,19 @@ class BatchConfig(DeviceOptions):
             raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
         check_bound(self.bound)
         self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
+
+    def _check_estimator(self) -> None:
+        """Refuse what workers would refuse, before it is recorded as a new job's settings."""
+        from gmaflow.inference import as_backend, as_precision
+        from gmaflow.inference.engine import check_iters
+        from gmaflow.runtime.device import as_bytes
+
+        as_precision(self.precision)
+        as_backend(self.backend)
+        if self.iters is not None:
+            check_iters(self.iters)
+        if self.max_memory is not None:
+            as_bytes(self.max_memory)
 
     @property
     def shard_numbers(self) -> tuple[int, int]:

@@ -92,14 +92,17 @@ class BatchProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate from the clips so far, parts of clips included; None before any."""
-        parts = sum(
-            min(1.0, clip.pairs / clip.expected)
-            for clip in tuple(self.under_way.values())
-            if clip.expected
-        )
+        """An estimate from the clips so far, parts of clips included; None before any.
+
+        At least what the clip under way that takes longest still needs.
+        """
+        under_way = tuple(self.under_way.values())
+        parts = sum(min(1.0, clip.pairs / clip.expected) for clip in under_way if clip.expected)
         tried = self.done + self.failed + parts
-        return self.seconds / tried * (self.left - parts) if tried else None
+        if not tried:
+            return None
+        longest = max((clip.seconds_left for clip in under_way), default=0.0)
+        return max(self.seconds / tried * (self.left - parts), longest)
 
     def add(self, result: ClipResult) -> None:
         """Count a result."""
@@ -268,7 +271,10 @@ class BatchJob:
             self.progress.note(result)
             return
         if result.fatal:
-            raise OutputError(f"{result.error}; finished clips are kept")
+            raise OutputError(
+                f"{result.error}; finished clips are kept, and the same command continues when "
+                "this is solved"
+            )
         self._check_visible(result)
         self.progress.add(result)
         if result.error is None:
