@@ -362,7 +362,8 @@ def claim(
         text = destination.read(RECORD)  # another shard may have been faster
         if text is None:
             raise OutputError(
-                f"{destination.url} holds files that no batch job wrote; choose another destination"
+                f"{destination.url} has files that gmaflow batch did not write; choose another "
+                "destination"
             )
     if text is None:
         destination.write(RECORD, record_text(settings).encode())
@@ -380,6 +381,6 @@ def claim(
         )
     if difference := find_difference(before, settings):
         raise OutputError(
-            f"{destination.url} is another job's, started {difference}; use the same options, or "
-            "choose another destination"
+            f"{destination.url} belongs to another job, started {difference}; use the same "
+            "options, or choose another destination"
         )
