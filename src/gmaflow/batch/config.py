@@ -7,7 +7,7 @@ from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
 from gmaflow.io import USUAL_BOUND
 from gmaflow.io.xy_jpeg import check_bound
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
