@@ -36,26 +36,18 @@ class PerBackwardPass(Generic[Contributions]):
         self._start = start
         self._of_pass: dict[int, Contributions] = {}
 
-    @property
-    def is_held(self) -> bool:
-        """Whether contributions of any pass are held."""
-        return bool(self._of_pass)
-
     def current(self) -> Contributions:
         """Return the contributions of the running backward pass, to add to."""
         number = torch._C._current_graph_task_id()
         if number not in self._of_pass:
             self._of_pass[number] = self._start()
             engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(partial(self._end, number))
+            engine.queue_callback(partial(self._of_pass.pop, number, None))
         return self._of_pass[number]
 
     def take(self) -> Contributions | None:
         """Return the contributions of the running backward pass, if any, and forget them."""
         return self._of_pass.pop(torch._C._current_graph_task_id(), None)
-
-    def _end(self, number: int) -> None:
-        self._of_pass.pop(number, None)
 
 
 @dataclass
