@@ -193,12 +193,14 @@ def test_who_has_sound(clip: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.mp4", "a.webm"])
 def test_damaged_sound_does_not_stop_the_pictures(tmp_path: Path, name: str) -> None:
     clip = write_clip(tmp_path / "clip.mkv", moving(40), sound="aac")
-    raw = bytearray(clip.read_bytes())
-    for place in range(len(raw) // 3, len(raw) * 2 // 3, 50):
-        raw[place] ^= 0xFF
-    clip.write_bytes(raw)
-    carry_over(clip, tmp_path / name, count=40)
-    assert len(list(VideoReader(tmp_path / name))) == 40
+    whole = clip.read_bytes()
+    for spacing in range(37, 61):  # some give packets whose times go back
+        raw = bytearray(whole)
+        for place in range(len(raw) // 3, len(raw) * 2 // 3, spacing):
+            raw[place] ^= 0xFF
+        clip.write_bytes(raw)
+        carry_over(clip, tmp_path / name, count=40)
+        assert len(list(VideoReader(tmp_path / name))) == 40
 
 
 def test_what_players_do_not_play_is_encoded_anew(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ class Sound:
         self._target: Any = None
         self._resampler: Any = None
         self._begin = Fraction(0)
+        self._last: int | None = None
 
     def __enter__(self) -> "Sound":
         container, pictures = self._opened.__enter__()
@@ -158,9 +159,12 @@ class Sound:
                     yield packet
 
     def _copy(self, packet: "Packet") -> None:
-        shift = round(self._begin / self._unit)
-        packet.pts = (packet.pts or 0) - shift
-        packet.dts = packet.pts if packet.dts is None else packet.dts - shift
+        # Sound is decoded in the order in which it is heard. Times that go back, as in damaged
+        # packets, are refused by containers.
+        time = (packet.pts or 0) - round(self._begin / self._unit)
+        if self._last is not None and time <= self._last:
+            return
+        packet.pts = packet.dts = self._last = time
         packet.stream = self._target
         self._container.mux(packet)
 
@@ -309,7 +313,7 @@ class VideoWriter:
         except self._av.FFmpegError as err:
             raise self._failure(err) from err
 
-    def _failure(self, err: OSError) -> OutputError:
+    def _failure(self, err: "av.FFmpegError") -> OutputError:
         if err.errno in NO_ROOM:
             return OutputError(f"{self.path} cannot be written: {(err.strerror or '').lower()}")
         return OutputError(f"{self.path}: the video cannot be encoded ({err.strerror})")
