@@ -4,7 +4,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -253,7 +253,9 @@ def as_padding_kind(text: str) -> PaddingKind:
     return cast("PaddingKind", text)
 
 
-def as_points(points: ArrayLike, height: int, width: int) -> Float32[np.ndarray, "k 2"]:
+def as_points(
+    points: ArrayLike | Sequence[tuple[float, float]], height: int, width: int
+) -> Float32[np.ndarray, "k 2"]:
     """Return points (x, y) of an image as an array.
 
     Raises:

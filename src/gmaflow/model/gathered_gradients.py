@@ -42,12 +42,15 @@ class PerBackwardPass(Generic[Contributions]):
         if number not in self._of_pass:
             self._of_pass[number] = self._start()
             engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(partial(self._of_pass.pop, number, None))
+            engine.queue_callback(partial(self._end, number))
         return self._of_pass[number]
 
     def take(self) -> Contributions | None:
         """Return the contributions of the running backward pass, if any, and forget them."""
         return self._of_pass.pop(torch._C._current_graph_task_id(), None)
+
+    def _end(self, number: int) -> None:
+        self._of_pass.pop(number, None)
 
 
 @dataclass
