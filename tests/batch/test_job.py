@@ -214,9 +214,9 @@ def test_another_jobs_destination_is_refused(
     config: BatchConfig, clips: Path, memory: str, tmp_path: Path
 ) -> None:
     run(config, clips / "00", memory)
-    with pytest.raises(OutputError, match="another job's, started with iters 1, not 2"):
+    with pytest.raises(OutputError, match="another job, started with iters 1, not 2"):
         run(replace(config, iters=2), clips / "00", memory)
-    with pytest.raises(OutputError, match="another job's, started with format flo, not npz"):
+    with pytest.raises(OutputError, match="another job, started with format flo, not npz"):
         run(replace(config, format="npz"), clips / "00", memory)
     # The same name from another folder is another clip.
     shutil.copytree(clips / "00", tmp_path / "other" / "00")
@@ -225,7 +225,7 @@ def test_another_jobs_destination_is_refused(
     # More clips of the same job are welcome.
     assert run(config, clips, memory).finished_before == 1
     Destination(f"{memory}-x").write("mine.txt", b"")
-    with pytest.raises(OutputError, match="holds files that no batch job wrote"):
+    with pytest.raises(OutputError, match="has files that gmaflow batch did not write"):
         run(config, clips, f"{memory}-x")
 
 

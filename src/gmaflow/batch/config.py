@@ -7,7 +7,7 @@ from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
 from gmaflow.io import USUAL_BOUND
 from gmaflow.io.xy_jpeg import check_bound
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
@@ -87,9 +87,9 @@ class BatchConfig(DeviceOptions):
         check_known("table format", self.table, TABLES)
         check_known("engine", self.engine, ENGINES)
         if self.workers is not None and self.workers < 1:
-            raise FlowError(f"{self.workers} workers cannot do anything; give at least 1")
+            raise FlowError(f"workers is {self.workers}; give at least 1")
         if self.every < 1:
-            raise FlowError(f"cannot take every {self.every} frames; give at least 1")
+            raise FlowError(f"every is {self.every}; give at least 1")
         if not 0 < self.scale <= 8:
             raise FlowError(f"a scale of {self.scale:g} is out of range; give 0.5 for half size")
         if self.side is not None and not 16 <= self.side <= 8192:

@@ -312,7 +312,7 @@ def _table_rows(delimiter: str) -> Reader:
         names = list(reader.fieldnames or [])
         if names and columns.path not in names:
             raise FlowError(
-                f"{name} has no column {columns.path!r} but {', '.join(map(repr, names[:8]))}; "
+                f"{name} has no column {columns.path!r}, only {', '.join(map(repr, names[:8]))}; "
                 "name the column of the files with --path-column"
             )
         yield from reader
@@ -361,7 +361,7 @@ def clip_of_row(row: Row, columns: Columns, folder: str, where: str) -> Clip:
     path, second = text_of(columns.path), text_of(columns.second)
     if path is None:
         raise FlowError(
-            f"{where} has no file in the column {columns.path!r}; add it, or delete the row"
+            f"{where} has no file in the column {columns.path!r}; fill it in, or delete the row"
         )
     given = text_of(columns.identifier)
     identifier = check_identifier(given or identifier_of(path), where)
