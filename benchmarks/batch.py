@@ -160,6 +160,8 @@ def measure_cluster(options: argparse.Namespace) -> None:
         cluster.shutdown()
         if not same or code or len(clips) != len(set(clips)) or events:
             raise SystemExit("not as promised")
+        if kills < options.kills:
+            raise SystemExit(f"only {kills} of {options.kills} kills; give more --clips")
 
 
 def measure_overhead(options: argparse.Namespace) -> None:
@@ -323,7 +325,7 @@ def draw_picture(options: argparse.Namespace) -> None:
 
         def watch(progress: BatchProgress) -> None:
             if progress.done == 2 * options.clips // 3:
-                console = Console(record=True, width=92, file=io.StringIO())
+                console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
                 failure = progress.last_failure
                 if failure is not None and failure.error is not None:
                     told = failure.error.replace(f"{folder}/clips/", "videos/")

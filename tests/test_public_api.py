@@ -128,7 +128,7 @@ MISTAKES = {
     "gmaflow.FlowEstimator(checkpoint, iters=True)": "iters is True",
     "gmaflow.FlowEstimator(checkpoint, max_memory=1)": "1 means bytes",
     "gmaflow.FlowEstimator(checkpoint, plan='x')": "the plan is of type str; use a MemoryPlan",
-    "gmaflow.FlowEstimator(model=5)": "no model is called 5",
+    "gmaflow.FlowEstimator(model=5)": "unknown model 5",
     "gmaflow.FlowEstimator.from_pretrained(None)": "a path of type NoneType",
     "network(255 * images, images)": "values from 0 to 2",
     "network(2 * images - 1, images)": "values from -1 to 1; scale them to 0..1",

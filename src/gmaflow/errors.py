@@ -71,7 +71,7 @@ def look_up(
 ) -> Known:
     """Return what has a name, or raise an error that suggests similar names."""
     if name not in known:
-        raise error(f"unknown {what} {name!r}; {suggest(name, known)}")
+        raise error(f"unknown {what} {name!r}; {suggest(str(name), known)}")
     return known[name]
 
 

@@ -108,6 +108,19 @@ def test_the_time_left_counts_parts_of_clips() -> None:
     assert progress.seconds_left == pytest.approx(200, rel=1e-3)
 
 
+def test_the_time_left_is_at_least_that_of_the_longest_clip() -> None:
+    progress = BatchProgress("/out", total=10)
+    progress.started -= 90
+    for number in range(9):
+        progress.add(ClipResult(Clip(f"{number}", f"/{number}.mp4"), pairs=3))
+    film = Clip("film", "/film.mp4")
+    progress.note(ClipProgress(film, 100, 1000, seconds=80.0))
+    assert progress.seconds_left == pytest.approx(720)
+    # Of a clip that says nothing about its length, nothing is known.
+    progress.note(ClipProgress(film, 100, None, seconds=80.0))
+    assert progress.seconds_left == pytest.approx(10, rel=1e-3)
+
+
 def test_shards_give_the_same_bytes_as_one_run(
     config: BatchConfig, clips: Path, memory: str
 ) -> None:
@@ -201,9 +214,9 @@ def test_another_jobs_destination_is_refused(
     config: BatchConfig, clips: Path, memory: str, tmp_path: Path
 ) -> None:
     run(config, clips / "00", memory)
-    with pytest.raises(OutputError, match="another job's, started with iters 1, not 2"):
+    with pytest.raises(OutputError, match="another job, started with iters 1, not 2"):
         run(replace(config, iters=2), clips / "00", memory)
-    with pytest.raises(OutputError, match="another job's, started with format flo, not npz"):
+    with pytest.raises(OutputError, match="another job, started with format flo, not npz"):
         run(replace(config, format="npz"), clips / "00", memory)
     # The same name from another folder is another clip.
     shutil.copytree(clips / "00", tmp_path / "other" / "00")
@@ -212,7 +225,7 @@ def test_another_jobs_destination_is_refused(
     # More clips of the same job are welcome.
     assert run(config, clips, memory).finished_before == 1
     Destination(f"{memory}-x").write("mine.txt", b"")
-    with pytest.raises(OutputError, match="holds files that no batch job wrote"):
+    with pytest.raises(OutputError, match="has files that gmaflow batch did not write"):
         run(config, clips, f"{memory}-x")
 
 
@@ -275,6 +288,11 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"side": 256, "scale": 0.5}, "not both"),
         ({"num_gpus": 0.0}, "out of range"),
         ({"num_gpus": 1.5, "engine": "ray"}, "Ray cannot give a worker 1.5 GPUs"),
+        # Before a destination is claimed with settings that no worker takes.
+        ({"iters": 0}, "iters is 0; use a whole number"),
+        ({"backend": "slow"}, "back end 'slow' is not known"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+        ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
     ],
 )
 def test_options_that_cannot_be_used_get_a_sentence(options: dict[str, object], told: str) -> None:

@@ -140,7 +140,7 @@ def test_a_full_disk_is_one_sentence(
     clips: Path, config: BatchConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_engine, "serve", serve_on_a_full_disk)
-    with pytest.raises(FlowError, match="cannot be written: file too large; finished clips are"):
+    with pytest.raises(FlowError, match="file too large; finished clips are kept, and the same"):
         run_batch(replace(config, workers=1), [str(clips)], str(tmp_path / "out"))
     assert not list((tmp_path / "out").rglob("*.flo"))
 

@@ -94,6 +94,20 @@ def test_manifests_say_the_same_in_every_format(tmp_path: Path) -> None:
     ]
 
 
+def test_paths_of_a_remote_manifest_are_relative_to_it() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    rows = b"path\na.mp4\n../videos/b.mp4\n./c//d.mp4\n/data/e.mp4\nfile:///data/g.mp4\n"
+    fsspec.filesystem("memory").pipe("/bucket/lists/m.csv", rows)
+    found = {clip.identifier: clip.source for clip in ClipList(["memory://bucket/lists/m.csv"])}
+    assert found == {
+        "a": "memory://bucket/lists/a.mp4",
+        "videos/b": "memory://bucket/videos/b.mp4",
+        "c/d": "memory://bucket/lists/c/d.mp4",
+        "data/e": "/data/e.mp4",
+        "data/g": "/data/g.mp4",
+    }
+
+
 def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
     path = tmp_path / "kinetics.csv"
     path.write_text("video,youtube_id,start,end\nv/a.mp4,abc,1.5,11.5\nv/a.mp4,abd,,\n")
@@ -109,7 +123,7 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("m.csv", "file\na.mp4\n", "has no column 'path' but 'file'; name the column"),
+        ("m.csv", "file\na.mp4\n", "has no column 'path', only 'file'; name the column"),
         ("m.csv", "path,id\na.mp4,1\n,2\n", "row 2 of .*m.csv has no file in the column 'path'"),
         ("m.csv", "path,id\n", "has no rows"),
         ("m.csv", "", "has no rows"),
@@ -124,6 +138,10 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
         ("m.csv", "path,id\na.mp4,batch.json\n", "cannot be the name of a file"),
         ("m.csv", f"path,id\na.mp4,{'x' * 300}\n", "longer than 200 bytes"),
         ("m.csv", "path,start\na.mp4,soon\n", "'soon' in the column 'start'; give seconds"),
+        ("m.jsonl", '{"path": ["a.mp4"]}', r"row 1 .* has \['a.mp4'\] in the column 'path'; give"),
+        ("m.jsonl", '{"path": "a.mp4", "id": {}}', "row 1 of .* has {} in the column 'id'; give a"),
+        ("m.json", '[{"path": "a.mp4"}]', "m.json is not a manifest; give a .csv, .tsv, .jsonl"),
+        ("m.parquet", "PAR1", "m.parquet is not a manifest; give a .csv, .tsv, .jsonl or .txt"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_gets_a_sentence(

@@ -86,7 +86,7 @@ def test_a_sweep_doubles_the_pixels() -> None:
         ({"sizes": ("8x8",)}, "8x8 is too small; give at least 16x16"),
         ({"sizes": ("99999x440",)}, "99999x440 is too large; give at most 16384x16384"),
         ({"sizes": ()}, "nothing to measure"),
-        ({"models": ("gam",)}, "no model is called 'gam'"),
+        ({"models": ("gam",)}, "unknown model 'gam'"),
         ({"against": "torchvision"}, "unknown value 'torchvision' for against; give published"),
         ({"precision": "int8"}, "precision 'int8' is not known"),
         ({"backend": "quick"}, "back end 'quick' is not known"),

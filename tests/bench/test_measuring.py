@@ -100,7 +100,7 @@ def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
 
 
 def test_what_fails_in_the_other_process_is_told() -> None:
-    with pytest.raises(FlowError, match="no model is called 'raft-tiny'"):
+    with pytest.raises(FlowError, match="unknown model 'raft-tiny'"):
         peak_of(Case(model="raft-tiny", device="cpu"))
 
 

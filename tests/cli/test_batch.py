@@ -60,6 +60,7 @@ def test_it_reports_and_tells_what_failed(
         (("x", "-o", "out", "--write", "flow,x"), "output 'x' is not known"),
         (("x", "-o", "out", "--formt", "flo"), "did you mean --format"),
         (("x", "-o", "out", "--workers", "two"), "two is not a whole number"),
+        (("x", "-o", "out", "--iters", "0"), "iters is 0; use a whole number, 1 or more"),
     ],
 )
 def test_bad_options_get_one_sentence(
@@ -139,6 +140,8 @@ def test_the_display_shows_the_figures() -> None:
     text = console.export_text()
     assert "5,029 of 20,000 clips" in text
     assert "29 pairs/s" in text
+    assert "0:01:40 elapsed" in text
+    assert "5,000 already there" in text
     assert "2 failed" in text
     assert "node-3" in text
     assert "and 2 more" in text

@@ -196,7 +196,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "there is no input": [],
         "iters is 0": [good, good, "--iters", "0"],
         "--iters abc is not a whole number or auto": [good, good, "--iters", "abc"],
-        "no model is called 'pwc'": [good, good, "--model", "pwc"],
+        "unknown model 'pwc'": [good, good, "--model", "pwc"],
         "did you mean raft-small?": [good, good, "--model", "raft_small"],
         "1 means bytes; give a unit, such as 1GB": [good, good, "--max-memory", "1"],
         "device 'tpu'; use auto": [good, good, "--device", "tpu"],

@@ -321,7 +321,7 @@ def test_gaps_are_told(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 5)[2].unlink()
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
     assert outcome.code == 0
-    assert "1 of 3 pairs are not neighbours by name, the first frame1.png -> frame3.png" in (
+    assert "1 of 3 pairs are not consecutive by name, the first frame1.png -> frame3.png" in (
         outcome.err
     )
 

@@ -133,6 +133,7 @@ def test_an_interrupt_says_what_is_kept() -> None:
         (("flow", "a.png", "b.png", "-o"), "-o/--output needs a value; see gmaflow flow --help"),
         (("video", "a.mp4", "b.mp4", "-o", "c.mp4"), "'b.mp4' is one argument too many; see "),
         (("serve", "extra"), "'extra' is one argument too many; see gmaflow serve --help"),
+        (("train", "chairs", "--crop", "128", "160"), "'128' is not a size; give height x width"),
         (
             ("flow", "a.png", "b.png", "-o", "x.png", "--json=1"),
             "--json takes no value; leave out ",

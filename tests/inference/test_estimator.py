@@ -166,7 +166,7 @@ def test_attention_maps_are_where_the_image_is() -> None:
 @pytest.mark.parametrize("point", [(60.0, 0.0), (-1.0, 3.0), (0.0, 45.0)])
 def test_points_outside_the_image_are_refused(point: tuple[float, float]) -> None:
     estimator = FlowEstimator(checkpoint("gma"), device="cpu")
-    with pytest.raises(FlowError, match="outside the image; x goes to 59, y to 44"):
+    with pytest.raises(FlowError, match="outside the frame of 45x60; x runs from 0 to 59, y"):
         estimator.attention(arrays(45, 60)[0], [point])
 
 

@@ -216,7 +216,7 @@ def test_what_is_no_flow_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.exr"
     write(path, {"Z": RIGHT, "A": UP})
     with pytest.raises(
-        FlowFileError, match=r"holds no flow, but A, Z; its channels must be called"
+        FlowFileError, match=r"holds no flow, only A, Z; its channels must be called"
     ):
         read_flow_arrays(path)
     thin = OpenEXR.Channel("forward.u", np.zeros((4, 6), np.float32), 2, 2)
@@ -450,10 +450,10 @@ def test_beside_other_pictures_they_are_no_frames(tmp_path: Path) -> None:
 
 
 def test_what_has_no_colours_is_refused() -> None:
-    with pytest.raises(ImageError, match=r"a\.exr holds no colours, but Z; give"):
+    with pytest.raises(ImageError, match=r"a\.exr holds no colours, only Z; give"):
         decode(pack({"Z": rgb()["R"]}))
     thin = OpenEXR.Channel("Y", rgb()["R"], 2, 2)
-    with pytest.raises(ImageError, match=r"holds no colours, but A, Y; give"):
+    with pytest.raises(ImageError, match=r"holds no colours, only A, Y; give"):
         decode(pack({"A": rgb()["R"], "Y": thin}))
 
 

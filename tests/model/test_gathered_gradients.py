@@ -52,7 +52,7 @@ def test_nothing_is_left_of_a_pass_that_did_not_need_the_matrix() -> None:
     values = torch.randn(1, 4, 2, dtype=torch.float64, requires_grad=True)
     product = factor.times(values)
     torch.autograd.grad(product.sum(), values, retain_graph=True)
-    assert not factor.gathered.is_held
+    assert not factor.gathered._of_pass
 
 
 def test_a_matrix_that_is_not_multiplied_has_no_gradient() -> None:

@@ -108,7 +108,7 @@ def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_model_lists_the_known_ones() -> None:
-    with pytest.raises(WeightsError, match="no model is called 'pwc'; there are gma"):
+    with pytest.raises(WeightsError, match="unknown model 'pwc'; there are gma"):
         find_checkpoint(model="pwc")
 
 

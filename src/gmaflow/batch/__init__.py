@@ -5,7 +5,8 @@
 - `clip_outputs`: which files a clip becomes.
 - `worker`: reads a clip, estimates its flow, writes its files.
 - `local_engine`, `ray_engine`: workers in processes of this machine, or on a Ray cluster.
-- `job`: the run: what is left to do, failures, the table, progress.
+- `job`: the run: what is left to do, and progress.
+- `clip_lists`: the table of finished clips, and the list of failures.
 """
 
 from gmaflow.batch.config import BatchConfig

@@ -7,7 +7,7 @@ from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
 from gmaflow.io import USUAL_BOUND
 from gmaflow.io.xy_jpeg import check_bound
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 
 ENGINES = ("local", "ray")
 TABLES = ("csv", "parquet")
@@ -80,15 +80,16 @@ class BatchConfig(DeviceOptions):
     def __post_init__(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS
 
+        self._check_estimator()
         for kind in sorted(self.kinds):
             check_known("output", kind, KINDS)
         check_known("flow format", self.format, FLOW_FORMATS)
         check_known("table format", self.table, TABLES)
         check_known("engine", self.engine, ENGINES)
         if self.workers is not None and self.workers < 1:
-            raise FlowError(f"{self.workers} workers cannot do anything; give at least 1")
+            raise FlowError(f"workers is {self.workers}; give at least 1")
         if self.every < 1:
-            raise FlowError(f"cannot take every {self.every} frames; give at least 1")
+            raise FlowError(f"every is {self.every}; give at least 1")
         if not 0 < self.scale <= 8:
             raise FlowError(f"a scale of {self.scale:g} is out of range; give 0.5 for half size")
         if self.side is not None and not 16 <= self.side <= 8192:
@@ -103,6 +104,19 @@ class BatchConfig(DeviceOptions):
             raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
         check_bound(self.bound)
         self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
+
+    def _check_estimator(self) -> None:
+        """Refuse what workers would refuse, before it is recorded as a new job's settings."""
+        from gmaflow.inference import as_backend, as_precision
+        from gmaflow.inference.engine import check_iters
+        from gmaflow.runtime.device import as_bytes
+
+        as_precision(self.precision)
+        as_backend(self.backend)
+        if self.iters is not None:
+            check_iters(self.iters)
+        if self.max_memory is not None:
+            as_bytes(self.max_memory)
 
     @property
     def shard_numbers(self) -> tuple[int, int]:

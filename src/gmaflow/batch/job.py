@@ -1,6 +1,5 @@
 """A batch job: what is left to do, doing it, failures, the table, and progress."""
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -9,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gmaflow.batch.clip_lists import FailureLog, require_table, table_row, table_writer
 from gmaflow.batch.clip_outputs import ROWS, require_format
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import (
@@ -19,9 +19,7 @@ from gmaflow.batch.destination import (
     hash_of,
     record_name,
 )
-from gmaflow.batch.failures import FailureLog
 from gmaflow.batch.manifest import Clip, ClipList, check_identifier
-from gmaflow.batch.tables import CLIP_COLUMNS, require_table, table_writer
 from gmaflow.batch.worker import ClipProgress, ClipResult
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.io.resumable import find_difference, parse_record, record_text
@@ -92,14 +90,17 @@ class BatchProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate from the clips so far, parts of clips included; None before any."""
-        parts = sum(
-            min(1.0, clip.pairs / clip.expected)
-            for clip in tuple(self.under_way.values())
-            if clip.expected
-        )
+        """An estimate from the clips so far, parts of clips included; None before any.
+
+        At least what the clip under way that takes longest still needs.
+        """
+        under_way = tuple(self.under_way.values())
+        parts = sum(min(1.0, clip.pairs / clip.expected) for clip in under_way if clip.expected)
         tried = self.done + self.failed + parts
-        return self.seconds / tried * (self.left - parts) if tried else None
+        if not tried:
+            return None
+        longest = max((clip.seconds_left for clip in under_way), default=0.0)
+        return max(self.seconds / tried * (self.left - parts), longest)
 
     def add(self, result: ClipResult) -> None:
         """Count a result."""
@@ -268,7 +269,10 @@ class BatchJob:
             self.progress.note(result)
             return
         if result.fatal:
-            raise OutputError(f"{result.error}; finished clips are kept")
+            raise OutputError(
+                f"{result.error}; finished clips are kept, and the same command continues when "
+                "this is solved"
+            )
         self._check_visible(result)
         self.progress.add(result)
         if result.error is None:
@@ -299,15 +303,6 @@ class BatchJob:
                     add([table_row(data) for data in self.destination.read_many(some)])
             self.destination.put(path, self._table)
         self.destination.remove_unfinished()
-
-
-def table_row(data: bytes) -> dict[str, Any]:
-    """Return the row of a clip's record."""
-    record = json.loads(data)
-    row = {name: record.get(name) for name in CLIP_COLUMNS}
-    for kind in ROWS:
-        row |= record.get(kind) or {}
-    return row | {"cuts": len(record["cuts"])}
 
 
 def check_identifiers(clips: Iterable[Clip]) -> None:
@@ -362,7 +357,8 @@ def claim(
         text = destination.read(RECORD)  # another shard may have been faster
         if text is None:
             raise OutputError(
-                f"{destination.url} holds files that no batch job wrote; choose another destination"
+                f"{destination.url} has files that gmaflow batch did not write; choose another "
+                "destination"
             )
     if text is None:
         destination.write(RECORD, record_text(settings).encode())
@@ -380,6 +376,6 @@ def claim(
         )
     if difference := find_difference(before, settings):
         raise OutputError(
-            f"{destination.url} is another job's, started {difference}; use the same options, or "
-            "choose another destination"
+            f"{destination.url} belongs to another job, started {difference}; use the same "
+            "options, or choose another destination"
         )

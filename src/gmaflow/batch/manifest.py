@@ -8,15 +8,16 @@ import csv
 import glob
 import json
 import os
+import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 from gmaflow.errors import FlowError
 from gmaflow.io.folders import natural_key
@@ -29,6 +30,8 @@ VIDEO_SUFFIXES = frozenset(
 """Files of a folder that are taken as clips."""
 FRAME_SUFFIXES = IMAGE_SUFFIXES - {".gif"}
 MANIFESTS = frozenset((".csv", ".tsv", ".jsonl", ".ndjson", ".txt"))
+OTHER_TABLES = frozenset((".json", ".parquet", ".xlsx", ".xls", ".yaml", ".yml"))
+"""Files that are lists of clips, perhaps, but certainly not videos."""
 RESERVED = (
     *("_clips", "_shards", "_partial"),
     *("batch.json", "failures.jsonl", "clips.csv", "clips.parquet"),
@@ -123,6 +126,8 @@ class ClipList:
             yield from match_pattern(text, self.leave_out)
         elif suffix in MANIFESTS:
             yield from read_manifest(text, self.columns)
+        elif suffix in OTHER_TABLES and not is_folder(text):
+            raise FlowError(f"{text} is not a manifest; give a .csv, .tsv, .jsonl or .txt file")
         elif suffix in VIDEO_SUFFIXES:
             if not remote and not Path(text).is_file():
                 raise FlowError(f"{text} does not exist; give a video, a folder or a manifest")
@@ -276,7 +281,7 @@ def read_manifest(text: str, columns: Columns) -> Iterator[Clip]:
                 f"the manifest {text} cannot be read (row {number + 1}: {reason}); correct that row"
             ) from err
     if not number:
-        raise FlowError(f"the manifest {text} has no rows")
+        raise FlowError(f"the manifest {text} has no rows; add one for each clip")
 
 
 @contextmanager
@@ -297,13 +302,17 @@ def open_text(text: str) -> Iterator[TextIO]:
         raise FlowError(f"the manifest {text} cannot be read: {reason}") from err
 
 
-def _table_rows(delimiter: str) -> Callable[[TextIO, str, Columns], Iterator[Row]]:
-    def rows(file: TextIO, name: str, columns: Columns) -> Iterator[Row]:
-        reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+Reader: TypeAlias = Callable[[Iterable[str], str, Columns], Iterator[Row]]
+"""Yields the rows of a manifest from its lines."""
+
+
+def _table_rows(delimiter: str) -> Reader:
+    def rows(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Row]:
+        reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
         names = list(reader.fieldnames or [])
         if names and columns.path not in names:
             raise FlowError(
-                f"{name} has no column {columns.path!r} but {', '.join(map(repr, names[:8]))}; "
+                f"{name} has no column {columns.path!r}, only {', '.join(map(repr, names[:8]))}; "
                 "name the column of the files with --path-column"
             )
         yield from reader
@@ -311,8 +320,8 @@ def _table_rows(delimiter: str) -> Callable[[TextIO, str, Columns], Iterator[Row
     return rows
 
 
-def _json_rows(file: TextIO, name: str, columns: Columns) -> Iterator[Row]:
-    for number, line in enumerate(file, 1):
+def _json_rows(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
         if line.strip():
             row = json.loads(line)
             if not isinstance(row, dict):
@@ -323,15 +332,15 @@ def _json_rows(file: TextIO, name: str, columns: Columns) -> Iterator[Row]:
             yield row
 
 
-def _text_rows(file: TextIO, name: str, columns: Columns) -> Iterator[Row]:
+def _text_rows(lines: Iterable[str], name: str, columns: Columns) -> Iterator[Row]:
     del name
-    for line in file:
+    for line in lines:
         if line.strip():
             first, *second = line.strip("\r\n").split("\t")
             yield {columns.path: first, columns.second: second[0] if second else None}
 
 
-_READERS: dict[str, Callable[[TextIO, str, Columns], Iterator[Row]]] = {
+_READERS: dict[str, Reader] = {
     ".csv": _table_rows(","),
     ".tsv": _table_rows("\t"),
     ".jsonl": _json_rows,
@@ -345,11 +354,15 @@ def clip_of_row(row: Row, columns: Columns, folder: str, where: str) -> Clip:
 
     def text_of(column: str) -> str | None:
         value = row.get(column)
+        if isinstance(value, list | dict | bool):  # of JSON
+            raise FlowError(f"{where} has {value!r} in the column {column!r}; give a text")
         return None if value is None or str(value).strip() == "" else str(value).strip()
 
     path, second = text_of(columns.path), text_of(columns.second)
     if path is None:
-        raise FlowError(f"{where} has no file in the column {columns.path!r}; add it, or delete it")
+        raise FlowError(
+            f"{where} has no file in the column {columns.path!r}; fill it in, or delete the row"
+        )
     given = text_of(columns.identifier)
     identifier = check_identifier(given or identifier_of(path), where)
     moments = [_seconds(text_of(column), column, where) for column in (columns.start, columns.end)]
@@ -363,7 +376,16 @@ def clip_of_row(row: Row, columns: Columns, folder: str, where: str) -> Clip:
 
 def located(path: str, folder: str) -> str:
     """Return a path of a manifest in full; relative ones are relative to the manifest's folder."""
-    return absolute(path if is_remote(path) or os.path.isabs(path) else folder + path)  # noqa: PTH117
+    path = path.removeprefix("file://")
+    if is_remote(path) or os.path.isabs(path):  # noqa: PTH117
+        return absolute(path)
+    if not is_remote(folder):
+        return absolute(folder + path)
+    if not {".", ".."} & set(path.split("/")):
+        return folder + path
+    # A store would take them for names of folders.
+    scheme, _, within = folder.partition("://")
+    return f"{scheme}://{posixpath.normpath(within + path)}"
 
 
 def identifier_of(path: str) -> str:

@@ -165,8 +165,8 @@ def device_type_on(resources: dict[str, float], config: BatchConfig) -> str:
         return "cuda" if config.device == "auto" and gpus > 0 else "cpu"
     if not gpus and config.workers is None:
         raise FlowError(
-            "the Ray cluster has no GPU; use --device cpu, or name a number of --workers that it "
-            "shall grow to"
+            "the Ray cluster has no GPU; use --device cpu, or set --workers if "
+            "it adds nodes on demand"
         )
     return "cuda"
 

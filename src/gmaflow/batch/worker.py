@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 
@@ -81,6 +81,14 @@ class ClipProgress:
     """The machine that does it."""
     worker: str = ""
     """The process that does it."""
+    seconds: float = field(default=0.0, compare=False)
+    """Since it began."""
+
+    @property
+    def seconds_left(self) -> float:
+        """An estimate for this clip; 0 if its file does not say how long it is."""
+        left = max(0, (self.expected or 0) - self.pairs)
+        return self.seconds / self.pairs * left if self.pairs else 0.0
 
 
 Tell = Callable[[ClipProgress], None]
@@ -159,7 +167,7 @@ class ClipWorker:
         footage = ClipFrames(local, config)
         pairs, size = 0, (0, 0)
         cuts: list[str] = []
-        told = time.monotonic()
+        began = told = time.monotonic()
         with closing(self._pairs(footage, estimator)) as estimated:
             for pair in estimated:
                 name = footage.names[pair.first.number]
@@ -172,7 +180,8 @@ class ClipWorker:
                     output.add(ClipPair(pair.first.number, name, pair.flow, pair.both))
                 if time.monotonic() - told >= TELL_EVERY:
                     told = time.monotonic()
-                    tell(ClipProgress(clip, pairs, footage.expected_pairs, self.node, self.name))
+                    expected, seconds = footage.expected_pairs, told - began
+                    tell(ClipProgress(clip, pairs, expected, self.node, self.name, seconds))
         footage.check()
         height, width = size
         record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}

@@ -18,7 +18,7 @@ from gmaflow.inference.images import Padding
 from gmaflow.io.images import check_smallest, read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork
 from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint, find_config
 

@@ -102,13 +102,13 @@ def draw(progress: BatchProgress) -> RenderableType:
         [
             Text(f"{progress.pairs_per_second:,.3g} pairs/s", style="cyan"),
             Text(f"{progress.pairs + progress.pairs_under_way:,} pairs"),
-            Text(f"{duration(progress.seconds)} gone"),
+            Text(f"{duration(progress.seconds)} elapsed"),
             Text(f"{duration(progress.seconds_left)} left", style="green"),
         ]
     )
     failed = progress.failed + progress.failed_before
     if progress.finished_before:
-        figures.append(f"  {progress.finished_before:,} were there")
+        figures.append(f"  {progress.finished_before:,} already there")
     figures.append(f"  {failed:,} failed", style="red" if failed else "dim")
     lines: list[RenderableType] = [bar, figures]
     if progress.nodes:

@@ -21,7 +21,7 @@ import tyro
 
 from gmaflow.cli.app import pick
 from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, printable, say, suggest
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -426,21 +426,31 @@ def parse(
     except SystemExit as end:
         if not end.code:
             raise
-        refused: BaseException | None = end
-        while refused is not None:
-            if isinstance(refused, NotANumberError):
-                value = str(refused).partition(" is not ")[0]
-                flags = [flag for flag, given in named if given == value and flag[0] == "-"]
-                raise FlowError(" ".join([*flags[:1], str(refused)])) from None
-            if isinstance(refused, FlowError):
-                raise refused from None
-            refused = refused.__context__
-    refuse_unknown_option(read, args, verb)
+        raise_own_error(end, named)
+    refuse_unknown_option(read, args, verb, named)
     refuse_misused_option(boxed.getvalue(), verb)
     return cast(Options, read(args))  # again, to show the error of tyro itself
 
 
-def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) -> None:
+def raise_own_error(end: SystemExit, named: list[tuple[str, str]]) -> None:
+    """Raise the error of our options that made tyro exit, if that was the reason.
+
+    `named` are the arguments, each with the next one.
+    """
+    refused: BaseException | None = end
+    while refused is not None:
+        if isinstance(refused, NotANumberError):
+            value = str(refused).partition(" is not ")[0]
+            flags = [flag for flag, given in named if given == value and flag[0] == "-"]
+            raise FlowError(" ".join([*flags[:1], str(refused)])) from None
+        if isinstance(refused, FlowError):
+            raise refused from None
+        refused = refused.__context__
+
+
+def refuse_unknown_option(
+    read: Callable[..., Any], args: list[str], verb: str, named: list[tuple[str, str]]
+) -> None:
     """Refuse an option that the verb does not have; tyro would also blame what follows it."""
     shown = StringIO()
     with redirect_stderr(StringIO()), redirect_stdout(shown):
@@ -448,7 +458,8 @@ def refuse_unknown_option(read: Callable[..., Any], args: list[str], verb: str) 
             read(["--help"])
         try:
             _, unknown = read(args, return_unknown_args=True)
-        except SystemExit:  # something else is wrong too
+        except SystemExit as end:  # something else is wrong too
+            raise_own_error(end, named)
             return
     for arg in unknown:
         if re.match("--?[A-Za-z]", arg):

@@ -268,8 +268,8 @@ def warn_about_breaks(frames: Sequence[Path]) -> None:
     if breaks := find_breaks(frames):
         first, second = breaks[0]
         say(
-            f"gmaflow: {len(breaks)} of {len(frames) - 1} pairs are not neighbours by name, the "
-            f"first {first.name} -> {second.name}; give one shot without gaps, unless this is meant"
+            f"gmaflow: {len(breaks)} of {len(frames) - 1} pairs are not consecutive by name, the "
+            f"first {first.name} -> {second.name}; if that is a mistake, give one shot without gaps"
         )
 
 

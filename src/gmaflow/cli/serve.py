@@ -8,7 +8,7 @@ import tyro
 
 from gmaflow.cli.options import parse
 from gmaflow.errors import FlowError
-from gmaflow.runtime.options import DeviceOptions
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.serving import MIB, Limits, work_pixels_of
 
 DEFAULTS = Limits()

@@ -142,7 +142,7 @@ class TrackOptions(Reporting):
         if self.trail < 1:
             raise FlowError(f"--trail {self.trail} is too short; give 1 or more frames")
         if (self.points or self.points_file) and (self.grid or self.mask):
-            raise FlowError("--points chooses points, --grid and --mask all in an area; drop one")
+            raise FlowError("--points cannot be combined with --grid or --mask; drop one of them")
         if self.folder is not None and (len(self.targets) > 1 or self.picks_points):
             raise OutputError(
                 f"{self.folder}: a folder gets STMaps of every pixel; give it as the only output, "

@@ -31,6 +31,7 @@ from gmaflow.inference.images import (
     ImageArray,
     Padding,
     PaddingKind,
+    as_points,
     check_values,
     to_tensor,
 )
@@ -423,22 +424,10 @@ class FrameAttention:
 
         Heads are averaged.
         """
-        try:
-            array = np.asarray(points, dtype=np.float64).reshape(len(points), 2)
-        except (ValueError, TypeError):
-            raise FlowError(
-                f"the points are {points!r}; give x and y of each, such as [(120, 80)]"
-            ) from None
-        for x, y in array:
-            if not (0 <= x <= self.width - 1 and 0 <= y <= self.height - 1):
-                raise FlowError(
-                    f"point {x:g},{y:g} is outside the image; x goes to {self.width - 1}, y to "
-                    f"{self.height - 1}"
-                )
         columns = (self.padding.left + self.width + self.padding.right) // STRIDE
         flat = [
             int(y + self.padding.top) // STRIDE * columns + int(x + self.padding.left) // STRIDE
-            for x, y in array
+            for x, y in as_points(points, self.height, self.width)
         ]
         with computing(self.device, (1, 3, self.height, self.width)):
             rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))

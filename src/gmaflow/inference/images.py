@@ -4,7 +4,7 @@ Legend: b batch, c channels, H W rows and columns of padded images.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -14,9 +14,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Float32, UInt8
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from gmaflow.errors import ImageError, check_known
+from gmaflow.errors import FlowError, ImageError, check_known
 from gmaflow.io import image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
@@ -250,3 +251,29 @@ def as_padding_kind(text: str) -> PaddingKind:
     """Return a text as a kind of padding, or raise a `FlowError`."""
     check_known("padding", text, get_args(PaddingKind))
     return cast("PaddingKind", text)
+
+
+def as_points(
+    points: ArrayLike | Sequence[tuple[float, float]], height: int, width: int
+) -> Float32[np.ndarray, "k 2"]:
+    """Return points (x, y) of an image as an array.
+
+    Raises:
+        FlowError: They are not points, or one lies outside the image.
+    """
+    try:
+        array = np.asarray(points, dtype=np.float32)
+    except (ValueError, TypeError) as err:
+        raise FlowError(f"the points are not numbers ({err}); give x and y of each point") from None
+    if array.size == 0:
+        return array.reshape(0, 2)
+    if array.ndim != 2 or array.shape[1] != 2:
+        raise FlowError(f"the points have the shape {array.shape}; give x and y of each point")
+    inside = ((array >= -0.5) & (array < (width - 0.5, height - 0.5))).all(axis=1)
+    if not inside.all():
+        x, y = array[~inside][0]
+        raise FlowError(
+            f"the point {x:g},{y:g} lies outside the frame of {height}x{width}; x runs from 0 to "
+            f"{width - 1}, y from 0 to {height - 1}"
+        )
+    return array

@@ -35,6 +35,7 @@ from gmaflow.inference.images import (
     Frames,
     ImageArray,
     ImageLike,
+    as_points,
     each_image,
     load_image,
 )
@@ -404,21 +405,9 @@ def check_points(points: ArrayLike | None, image: ImageArray) -> Float[np.ndarra
     height, width = image.shape[:2]
     if points is None:
         return grid_points(height, width, 1)
-    try:
-        array = np.asarray(points, dtype=np.float32)
-    except (ValueError, TypeError) as err:
-        raise FlowError(f"the points are not numbers ({err}); give x and y of each point") from None
-    if array.size == 0:
+    array = as_points(points, height, width)
+    if not len(array):
         raise FlowError("there are no points to track; give at least one")
-    if array.ndim != 2 or array.shape[1] != 2:
-        raise FlowError(f"the points have the shape {array.shape}; give x and y of each point")
-    inside = ((array >= -0.5) & (array < (width - 0.5, height - 0.5))).all(axis=1)
-    if not inside.all():
-        x, y = array[~inside][0]
-        raise FlowError(
-            f"the point {x:g},{y:g} lies outside the frame of {height}x{width}; x runs from 0 to "
-            f"{width - 1}, y from 0 to {height - 1}"
-        )
     return array
 
 

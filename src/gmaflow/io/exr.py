@@ -218,7 +218,7 @@ def _find_flow(path: Path, parts: list[ExrPart]) -> tuple[ExrPart, tuple[str, st
                 return part, (by_name[right], by_name[up])
     found = ", ".join([name for part in parts for name in part.channels][:8])
     raise FlowFileError(
-        f"{path}: holds no flow, but {found or 'nothing'}; its channels must be called "
+        f"{path}: holds no flow, only {found or 'nothing'}; its channels must be called "
         "forward.u and forward.v, backward.u and backward.v, motion.x and motion.y, or R and G"
     )
 
@@ -281,7 +281,7 @@ def _find_colors(parts: list[ExrPart], name: str) -> tuple[ExrPart, tuple[str, .
     found = [channel for part in parts for channel in part.channels + part.thinned]
     listed = ", ".join(found[:8]) + (" ..." if len(found) > 8 else "")
     raise ImageError(
-        f"{name} holds no colours, but {listed or 'nothing'}; give a file with the channels R, G "
+        f"{name} holds no colours, only {listed or 'nothing'}; give a file with the channels R, G "
         "and B, of any layer, or Y"
     )
 

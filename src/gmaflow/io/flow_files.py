@@ -416,7 +416,7 @@ def _halved(array: np.ndarray) -> np.ndarray:
 def _zip_member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     if name not in archive.namelist():
         found = ", ".join(archive.namelist()[:8]) or "nothing"
-        raise FlowFileError(f"{path}: holds no array called {name[:-4]!r}, but {found}")
+        raise FlowFileError(f"{path} has no array {name[:-4]!r}; it has {found}")
     info = archive.getinfo(name)
     # Other methods compress without bound, so a claimed size could not be checked.
     if info.compress_type not in _ZIP_METHODS:

@@ -122,7 +122,7 @@ class VideoReader:
         self.path = as_path(path, ImageError)
         self.problem: str | None = None
         if every < 1:
-            raise ImageError(f"cannot take every {every} frames; give at least 1")
+            raise ImageError(f"every is {every}; give at least 1")
         if not 0 < scale <= LARGEST_SCALE:
             raise ImageError(f"a scale of {scale:g} is out of range; give 0.5 for half the size")
         self.info = probe_video(path, fps=fps, max_pixels=max_pixels)

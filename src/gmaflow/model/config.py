@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gmaflow.errors import FlowError, suggest
+from gmaflow.errors import FlowError, look_up
 
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
@@ -130,6 +130,4 @@ def model_config(name: str) -> NetworkConfig:
     Raises:
         FlowError: There is no model of that name.
     """
-    if name not in MODELS:
-        raise FlowError(f"no model is called {name!r}; {suggest(str(name), MODELS)}")
-    return MODELS[name]
+    return look_up("model", name, MODELS)

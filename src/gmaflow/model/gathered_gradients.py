@@ -36,11 +36,6 @@ class PerBackwardPass(Generic[Contributions]):
         self._start = start
         self._of_pass: dict[int, Contributions] = {}
 
-    @property
-    def is_held(self) -> bool:
-        """Whether contributions of any pass are held."""
-        return bool(self._of_pass)
-
     def current(self) -> Contributions:
         """Return the contributions of the running backward pass, to add to."""
         number = torch._C._current_graph_task_id()

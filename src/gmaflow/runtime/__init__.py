@@ -1,6 +1,6 @@
 """What every layer asks of the machine.
 
 - `device`: where to compute, in which precision, and with how much memory.
-- `options`: the options of commands that choose it.
+- `device_options`: the options of commands that choose it.
 - `cuda_graphs`: recording GPU work once and replaying it.
 """

@@ -194,6 +194,15 @@ _MIXES = {
         "drive": 0.05,
         "fast-drive": 0.15,
     },
+    "slow-mix": {
+        "chairs": 0.15,
+        "things": 0.15,
+        "film": 0.35,
+        "chase": 0.05,
+        "deep-film": 0.05,
+        "drive": 0.1,
+        "fast-drive": 0.15,
+    },
 }
 
 
@@ -217,6 +226,7 @@ PRESET_INFO = {
     ),
     "deep-mix": _of_mix("deep-mix", "for learning hidden motion", (368, 768)),
     "wide-mix": _of_mix("wide-mix", "for long runs", (368, 768)),
+    "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""

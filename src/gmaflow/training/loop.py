@@ -75,7 +75,7 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
     """
     if not config.data:
         raise TrainingError(
-            "no training data is given; give a folder of frames, each with a flow file of the "
+            "there is no training data; give a folder of frames, each with a flow file of the "
             "same stem (--data folder:my/frames, in Python data=), or scenes:mix"
         )
     options = start_or_resume(options)

@@ -22,7 +22,7 @@ from gmaflow.model.continuation import Continuation
 from gmaflow.model.network import layout_of
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import StepPlan, TrainConfig
-from gmaflow.training.distributed import ALONE, World
+from gmaflow.training.distributed import ALONE, SharedGradients, World
 from gmaflow.training.loss import (
     CONTINUATION_WEIGHT,
     MAX_FLOW,
@@ -31,7 +31,6 @@ from gmaflow.training.loss import (
     loss_weights,
     sequence_loss,
 )
-from gmaflow.training.shared_gradients import SharedGradients
 
 ADAM_EPSILON = 1e-8
 FIRST_SCALE = 2.0**16
