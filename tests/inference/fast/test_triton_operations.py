@@ -243,28 +243,6 @@ def test_attention(kernels: "TritonOperations", pixels: int) -> None:
     torch.testing.assert_close(flash.float(), expected, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NaN, in the interpreter
-@pytest.mark.parametrize("pixels", [16, 37])
-def test_attention_of_many_pixels(
-    kernels: "TritonOperations", pixels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gmaflow.inference.fast import map_kernels, triton_operations
-
-    queries, keys = (3 * randn(2, 2, 2, 16, pixels)).mT.half()  # as a convolution leaves them
-    expected = (queries.double() @ keys.double().mT).softmax(dim=-1)
-    everything = torch.arange(pixels, device=DEVICE)
-    scores = kernels.attend(queries, keys, store=True).rows(everything)  # rounded to half
-    monkeypatch.setattr(triton_operations, "MANY_PIXELS", pixels)
-    monkeypatch.setattr(map_kernels, "COMPARED", 16)
-    found = kernels.attend(queries, keys, store=True).rows(everything)
-    assert found.shape == expected.shape
-    torch.testing.assert_close(found.double(), expected, atol=5e-4, rtol=1e-3)
-    assert (found.double() - expected).abs().max() < (scores.double() - expected).abs().max()
-    queries[0, 0, 3, 5] = float("nan")
-    found = kernels.attend(queries, keys, store=True).rows(everything)
-    assert found[0, 0, 3].isnan().all()
-
-
 def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:
     from gmaflow.inference.fast import map_kernels
 

@@ -30,10 +30,6 @@ WIDE = 8192
 """Columns that eight warps hold."""
 LONGEST = 32768
 """Longer rows are read twice, WIDE columns at a time."""
-COMPARED = 128
-"""Queries, and keys, that a program compares at once."""
-LOG2_E = tl.constexpr(1.4426950408889634)
-"""The exponential is a power of two in hardware."""
 
 
 @triton.jit
@@ -292,58 +288,6 @@ def _softmax_of_long_rows(scores, columns, LANES: tl.constexpr):
         tl.store(row + first + lane, weight.to(scores.dtype.element_ty), mask=wanted)
 
 
-@triton.jit
-def _rows_of_head(source, first, pixels, CHANNELS: tl.constexpr, COMPARED: tl.constexpr):
-    row = first + tl.arange(0, COMPARED)[:, None]
-    at = source + row.to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
-    return tl.load(at, mask=row < pixels, other=0.0)
-
-
-@triton.jit
-def _scores(asking, keys, first, pixels, CHANNELS: tl.constexpr, COMPARED: tl.constexpr):
-    """Return the scores of some keys, times log2(e); there is no attention beyond the last."""
-    asked = _rows_of_head(keys, first, pixels, CHANNELS, COMPARED)
-    score = tl.dot(asking, tl.trans(asked)) * LOG2_E
-    known = first + tl.arange(0, COMPARED) < pixels
-    return tl.where(known[None, :], score, -float("inf"))
-
-
-@kernel
-@triton.jit
-def _sum_of_powers(
-    queries, keys, sums, pixels, CHANNELS: tl.constexpr, COMPARED: tl.constexpr
-):  # fmt: skip
-    head = tl.program_id(1).to(tl.int64) * pixels
-    keys += head * CHANNELS
-    begin = tl.program_id(0) * COMPARED
-    asking = _rows_of_head(queries + head * CHANNELS, begin, pixels, CHANNELS, COMPARED)
-    highest = tl.full((COMPARED,), -float("inf"), tl.float32)
-    total = tl.zeros((COMPARED,), tl.float32)
-    for first in range(0, pixels, COMPARED):
-        score = _scores(asking, keys, first, pixels, CHANNELS, COMPARED)
-        higher = tl.maximum(highest, tl.max(score, 1))
-        total = total * tl.exp2(highest - higher) + tl.sum(tl.exp2(score - higher[:, None]), 1)
-        highest = higher
-    row = begin + tl.arange(0, COMPARED)
-    tl.store(sums + head + row, highest + tl.log2(total), mask=row < pixels)
-
-
-@kernel
-@triton.jit
-def _softmax_of_products(
-    queries, keys, sums, weights, pixels, CHANNELS: tl.constexpr, COMPARED: tl.constexpr
-):  # fmt: skip
-    head = tl.program_id(2).to(tl.int64) * pixels
-    begin, first = tl.program_id(1) * COMPARED, tl.program_id(0) * COMPARED
-    asking = _rows_of_head(queries + head * CHANNELS, begin, pixels, CHANNELS, COMPARED)
-    score = _scores(asking, keys + head * CHANNELS, first, pixels, CHANNELS, COMPARED)
-    row, column = begin + tl.arange(0, COMPARED), first + tl.arange(0, COMPARED)
-    total = tl.load(sums + head + row, mask=row < pixels, other=0.0)
-    weight = tl.exp2(score - total[:, None]).to(weights.dtype.element_ty)
-    at = weights + (head + row)[:, None] * pixels + column[None, :]
-    tl.store(at, weight, mask=(row < pixels)[:, None] & (column < pixels)[None, :])
-
-
 def _grid(rows: int, channels: int) -> tuple[int, int]:
     return triton.cdiv(rows, ROWS), triton.cdiv(channels, LANES)
 
@@ -462,20 +406,3 @@ def softmax(scores: Tensor) -> None:
         _softmax[(rows,)](scores, columns, LANES=lanes, num_warps=16 if lanes > WIDE else 8)
     else:
         _softmax_of_long_rows[(rows,)](scores, columns, LANES=WIDE, num_warps=8)
-
-
-def softmax_of_products(queries: Tensor, keys: Tensor) -> Tensor:
-    """Return the softmax of all products of dense queries and keys `[b, a, p, e]`.
-
-    Scores are computed twice and never stored: first for the sum of each row, then for its weights.
-    """
-    batch, heads, pixels, channels = queries.shape
-    sums = torch.empty(batch, heads, pixels, device=queries.device, dtype=torch.float32)
-    weights = queries.new_empty(batch, heads, pixels, pixels)
-    blocks = triton.cdiv(pixels, COMPARED)
-    sizes = {"CHANNELS": channels, "COMPARED": COMPARED, "num_warps": 8}
-    _sum_of_powers[(blocks, batch * heads)](queries, keys, sums, pixels, **sizes)
-    _softmax_of_products[(blocks, blocks, batch * heads)](
-        queries, keys, sums, weights, pixels, **sizes
-    )
-    return weights

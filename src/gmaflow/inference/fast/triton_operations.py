@@ -30,11 +30,6 @@ from gmaflow.model.upsample import SHARPNESS
 
 FLASH_CHANNELS = 256
 """The largest heads that flash attention accepts."""
-COMPARED_CHANNELS = (16, 32, 64, 128)
-"""The heads that our kernel compares."""
-MANY_PIXELS = 16384
-"""From this many on, comparing pixels twice takes less time than storing scores and reading them
-again. Fewer do not fill the GPU."""
 
 
 class TritonOperations(Operations):
@@ -150,10 +145,6 @@ class TritonOperations(Operations):
         return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
     def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
-        comparable = queries.dtype != torch.float32 and queries.shape[-1] in COMPARED_CHANNELS
-        if store and comparable and queries.shape[2] >= MANY_PIXELS:
-            both = queries.contiguous(), keys.contiguous()
-            return StoredAttention(map_kernels.softmax_of_products(*both))
         if store:
             scores = queries @ keys.transpose(2, 3)
             map_kernels.softmax(scores)
