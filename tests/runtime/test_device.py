@@ -1,6 +1,4 @@
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,6 @@ from gmaflow.runtime.device import (
     pick_device,
     pick_dtype,
     pick_fast_dtype,
-    start_early,
 )
 
 
@@ -219,21 +216,3 @@ def resident() -> float:
         if line.startswith("VmRSS:"):
             return 1024.0 * int(line.split()[1])
     raise AssertionError("no VmRSS")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda_starts_while_the_program_goes_on() -> None:
-    program = (
-        "import threading, torch; from gmaflow.runtime.device import start_early; "
-        "start_early(torch.device('cuda'), torch.float16); "
-        "[t.join() for t in threading.enumerate() if t.name == 'gmaflow-start']; "
-        "print(torch.cuda.is_initialized(), torch.cuda.memory_allocated())"
-    )
-    told = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert told.split() == ["True", "0"]
-
-
-def test_a_cpu_needs_no_start() -> None:
-    start_early(torch.device("cpu"), torch.float32)
-    assert "gmaflow-start" not in [thread.name for thread in threading.enumerate()]

@@ -60,7 +60,6 @@ from gmaflow.runtime.device import (
     memory_budget,
     pick_device,
     pick_fast_dtype,
-    start_early,
 )
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
@@ -156,7 +155,6 @@ class FlowEstimator:
         self.device = pick_device(device)
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
-        start_early(self.device, self.dtype)
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:

@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from numbers import Real
 from pathlib import Path, PurePosixPath
@@ -63,20 +63,6 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     if not there[picked.type]:
         raise FlowError(f"this machine has no device {str(device)!r}; use cpu or auto")
     return picked
-
-
-def start_early(device: torch.device, dtype: torch.dtype) -> None:
-    """Let CUDA and cuDNN start on a thread, while this one loads the network."""
-    if device.type != "cuda" or torch.cuda.is_initialized():
-        return
-
-    def start() -> None:
-        # Where this fails, the first step on the device fails too, and its error is explained.
-        with suppress(RuntimeError), torch.inference_mode():
-            x = torch.ones(1, 8, 8, 8, device=device, dtype=dtype)
-            torch.nn.functional.conv2d(x, x)  # no product: cuBLAS keeps memory for each thread
-
-    threading.Thread(target=start, name="gmaflow-start", daemon=True).start()
 
 
 def as_precision(text: str) -> Precision:

@@ -16,6 +16,7 @@ h w = H / 8, W / 8.
 import copy
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Unpack, cast
 
 import torch
@@ -170,7 +171,7 @@ class FastRefinement:
         self.mix: PackedProduct | None = None
         if network.aggregate is not None:
             mixing = mixing_matrix(network.aggregate).to(working.dtype)
-            self.mix = PackedProduct(mixing, rows=math.prod(TYPICAL_SIZE))
+            self.mix = PackedProduct(mixing.T, rows=math.prod(TYPICAL_SIZE))
 
         self.see_correlation = _convolutions(network.motion.correlation, working)
         self.see_flow = _convolutions(network.motion.flow, working)
@@ -338,7 +339,7 @@ class Refining:
         return Refined(*(x.permute(0, 3, 1, 2) for x in maps))
 
 
-def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "ac c"]:
+def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "c ac"]:
     """Return the matrix from motion features to the values that attention averages, head by head.
 
     Attention is a weighted mean over pixels, which commutes with linear maps of each pixel. So the
@@ -353,7 +354,7 @@ def mixing_matrix(aggregate: Aggregator) -> Float[Tensor, "ac c"]:
     mixed = project @ values
     if aggregate.alpha is not None:
         mixed = mixed * aggregate.alpha.detach().double()
-    return mixed.flatten(0, 1).contiguous()
+    return mixed.flatten(0, 1).T.contiguous()
 
 
 def _convolutions(layers: nn.Sequential, working: Working) -> list[Convolution]:
@@ -460,9 +461,11 @@ class FastNetwork:
     ) -> Refining:
         """Do the same for images that are encoded already."""
         plan = options.get("plan", STORE_ALL)
-        large = features2.device.type == "cpu" and features2[:, 0].numel() >= MANY_CELLS
-        # First: its blocks take the memory of the encoders' maps.
-        attention = self._attend(first.context, store=plan.store_attention)
+        on_cpu = features2.device.type == "cpu"
+        large = on_cpu and features2[:, 0].numel() >= MANY_CELLS
+        attend = partial(self._attend, first.context, store=plan.store_attention)
+        # On a CPU first: its blocks take the memory of the encoders' maps.
+        attention = attend() if on_cpu else None
         if large:
             give_back_freed()  # what is left of them, before the largest tensor is made
         look_up = self.operations.correlate(
@@ -472,6 +475,8 @@ class FastNetwork:
             radius=self.config.correlation_radius,
             store=plan.store_correlation,
         )
+        if not on_cpu:
+            attention = attend()
         prepared = self.refine.prepare(channels_last(first.context))
         state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
         if large:
