@@ -178,21 +178,25 @@ class Winograd:
         self, strip: Float[Tensor, "r s i"], rows: int, columns: int, out: Float[Tensor, "h w o"]
     ) -> None:
         """Convolve some rows of tiles. What it makes is free before the next rows."""
-        values = self._values(strip, rows, columns).flatten(0, 1).flatten(1, 2)
+        values = self._values(strip, rows, columns)
         begin = 0
-        for products in self.products(values):
+        for products in self.products(values.flatten(0, 1).flatten(1, 2)):
             end = begin + products.shape[-1]
-            found = self._outputs(products).unflatten(0, (rows, columns))
-            put_tiles(found, out[..., begin:end])
+            found = self._outputs(products).unflatten(0, values.shape[:2])
+            put_tiles(found[:, :columns], out[..., begin:end])
             begin = end
 
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
-        """Return zeros for the inputs of some rows of tiles."""
-        height, width = (
-            count * tile + seen - tile
-            for count, tile, seen in zip((rows, columns), self.tile, self.seen, strict=True)
-        )
-        return like.new_zeros(height, width, like.shape[-1])
+        """Return zeros for the inputs of some rows of tiles.
+
+        Each row has room for one tile more, so that all tiles of all rows are equally far apart.
+        """
+        (high, wide), (seen, _) = self.tile, self.seen
+        height, width = (rows - 1) * high + seen, columns * wide
+        if wide == 1:
+            return like.new_zeros(height, width, like.shape[-1])
+        beyond = like.new_zeros(height + 1, width + wide, like.shape[-1])  # read by the last tile
+        return beyond[:height]
 
     def _fill(
         self, strip: Float[Tensor, "r s i"], image: Float[Tensor, "h w i"], first: int
@@ -207,17 +211,20 @@ class Winograd:
 
     def _values(
         self, strip: Float[Tensor, "r s i"], rows: int, columns: int
-    ) -> Float[Tensor, "rows columns n m i"]:
-        """Evaluate the tiles: first along their columns, then along their rows."""
+    ) -> Float[Tensor, "rows tiles n m i"]:
+        """Evaluate the tiles: first along their columns, then along their rows.
+
+        Without the second step, there is one tile more in each row, which means nothing.
+        """
         (down, across), (high, wide) = self.input, self.seen
         if wide > 1:
-            row, column, _ = strip.stride()
-            height = rows * self.tile[0] + high - self.tile[0]
-            evaluated = strip.new_empty(height, columns, wide, strip.shape[-1])
-            every = across.expand(columns, -1, -1)
-            shape, steps = evaluated.shape[1:], (column * self.tile[1], column, 1)
-            for i in range(height):
-                torch.bmm(every, strip.as_strided(shape, steps, i * row), out=evaluated[i])
+            _, column, _ = strip.stride()
+            height = (rows - 1) * self.tile[0] + high
+            tiles = strip.as_strided(
+                (height * (columns + 1), wide, strip.shape[-1]), (column * self.tile[1], column, 1)
+            )
+            evaluated = torch.bmm(across.expand(len(tiles), -1, -1), tiles)
+            evaluated = evaluated.unflatten(0, (height, columns + 1))
             if high == 1:
                 return evaluated[:, :, None]
             strip = evaluated.flatten(2)
