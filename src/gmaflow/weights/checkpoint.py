@@ -399,7 +399,7 @@ class Uninitialised(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         named = kwargs or {}
-        # torch asks about some initialisers themselves, and about the methods that others call.
+        # Some initialisers arrive here themselves, others only as the methods that they call.
         initialises = getattr(func, "__module__", None) == torch.nn.init.__name__
         if initialises or func in (Tensor.normal_, Tensor.uniform_):
             return args[0] if args else named["tensor"]

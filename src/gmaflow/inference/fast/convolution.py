@@ -189,7 +189,8 @@ class Winograd:
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
         """Return zeros for the inputs of some rows of tiles.
 
-        Each row has room for one tile more, so that all tiles of all rows are equally far apart.
+        Each row has room for one tile more, so that all tiles of all rows are equally far apart,
+        and because the last one sees that far: a tile sees at most twice its own width.
         """
         (high, wide), (seen, _) = self.tile, self.seen
         height, width = (rows - 1) * high + seen, columns * wide
@@ -214,7 +215,7 @@ class Winograd:
     ) -> Float[Tensor, "rows tiles n m i"]:
         """Evaluate the tiles: first along their columns, then along their rows.
 
-        Without the second step, there is one tile more in each row, which means nothing.
+        Without the second step, each row has one extra tile, which the caller drops.
         """
         (down, across), (high, wide) = self.input, self.seen
         if wide > 1:

@@ -343,9 +343,16 @@ def measure(rows: Float[Tensor, "p c"]) -> tuple[Float32[Tensor, " c"], Float32[
     return mean.float(), variance.float()
 
 
-def squash(x: Float32[Tensor, "..."]) -> None:
-    """Replace values by their tanh, from the sigmoid: torch's tanh takes several times as long."""
-    x.mul_(2).sigmoid_().mul_(2).sub_(1)
+def squash(x: Float[Tensor, "..."]) -> None:
+    """Replace values by their tanh.
+
+    On a CPU torch's own takes several times as long as the sigmoid. Half precision, which only
+    GPUs compute in here, would lose digits near 0.
+    """
+    if x.device.type == "cpu":
+        x.mul_(2).sigmoid_().mul_(2).sub_(1)
+    else:
+        x.tanh_()
 
 
 def _copy(values: Tensor, targets: Sequence[Tensor]) -> None:
