@@ -57,10 +57,12 @@ from gmaflow.runtime.device import (
     Precision,
     as_bytes,
     explaining_out_of_memory,
+    has_kernels,
     memory_budget,
     pick_device,
     pick_fast_dtype,
 )
+from gmaflow.runtime.kernels import waking_triton
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -153,6 +155,8 @@ class FlowEstimator:
         if plan is not None and not isinstance(plan, MemoryPlan):
             raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
         self.device = pick_device(device)
+        if has_kernels(self.device):
+            waking_triton()
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
