@@ -1,6 +1,7 @@
 """Gradients averaged over processes, against one process with the whole batch."""
 
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,13 +56,23 @@ def test_two_processes_do_what_one_does_with_the_whole_batch(tmp_path: Path) -> 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_two_processes_on_one_gpu_learn_by_recorded_steps(tmp_path: Path) -> None:
+def test_two_processes_on_one_gpu_learn_by_recorded_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums on a GPU have no fixed order: one process alone differs from itself by 2 %.
+
+    In TF32 it would be 9 %.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     found = train_in_two_processes(tmp_path, "cuda")
     expected = train_alone("cuda").state()
-    for name, value in expected.items():
-        if name.startswith("adam.exp_avg.") and not name.endswith(".bias"):
-            distance = (value.cpu() - found[name].cpu()).norm() / value.norm().cpu()
-            assert distance < 0.05, name
+    distances = {
+        name: float((value.cpu() - found[name].cpu()).norm() / value.norm().cpu())
+        for name, value in expected.items()
+        if name.startswith("adam.exp_avg.") and not name.endswith(".bias")
+    }
+    assert max(distances.values()) < 0.1
+    assert statistics.median(distances.values()) < 0.005
 
 
 def train_in_two_processes(folder: Path, device: str) -> dict[str, torch.Tensor]:
@@ -101,6 +112,7 @@ def whole_batch(number: int, device: str) -> Batch:
 
 def run_one_of_two(folder: Path, device: str, rank: int) -> None:
     """Train as one of two processes on half of each batch, and save what came of it."""
+    torch.backends.cudnn.allow_tf32 = False
     place = f"file://{folder / 'processes'}"
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
     world = World(dist.get_rank(), dist.get_world_size())
