@@ -1,4 +1,4 @@
-"""Consecutive frames: one loop over their pairs, for sequences, folders and videos.
+"""Consecutive frames: one loop over their pairs, for sequences, folders, videos, benchmarks.
 
 Every frame is encoded once, though it is part of two pairs. With a warm start each pair starts from
 the flow of the previous pair. No flow is estimated across a cut between two shots.
