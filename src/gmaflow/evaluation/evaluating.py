@@ -229,8 +229,8 @@ def estimate_sequence(
             if number not in done:
                 sample = load()
                 if number == 0 or number - 1 in done:
-                    yield SequenceFrame(number, estimator.load(sample.image1))
-                yield SequenceFrame(number + 1, estimator.load(sample.image2))
+                    yield SequenceFrame(number, estimator.load_frame(sample.image1))
+                yield SequenceFrame(number + 1, estimator.load_frame(sample.image2))
 
     for pair in estimate_pairs(estimator, frames(), warm_start=True, done=done):
         assert pair.flow is not None  # there are neither cuts nor errors

@@ -107,7 +107,8 @@ def estimate_pairs(
 
     Args:
         estimator: The estimator.
-        frames: Frames in order. Where a number is missing there is no pair.
+        frames: Frames in order. Where a number is missing there is no pair. A `Frame` is used as it
+            is, encoded or not.
         backward: Estimate both directions.
         warm_start: Start each pair from the flow of the previous pair of the shot.
         points: Points (x, y) of the first frames whose attention is wanted.
