@@ -244,8 +244,8 @@ class PairEvaluator:
 
     def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
         self.estimator = estimator
+        self.folder = folder
         self.store = ResultStore(folder / RESULTS)
-        self.last = LastFlows(folder / LAST_FLOW)
         self.base = identify(estimator)
         self._loaded: tuple[Example, FlowSample] | None = None
 
@@ -257,14 +257,17 @@ class PairEvaluator:
         if not warm:
             yield from map(self._evaluate_cold, examples)
             return
+        last = LastFlows(self.folder / LAST_FLOW)
         for sequence in split_sequences(examples, lambda example: example.follows):
-            yield from self._evaluate_sequence(sequence)
-        self.last.remove()
+            yield from self._evaluate_sequence(sequence, last)
+        last.remove()
 
-    def _evaluate_sequence(self, sequence: Sequence[Example]) -> Iterator[PairResult]:
+    def _evaluate_sequence(
+        self, sequence: Sequence[Example], last: LastFlows
+    ) -> Iterator[PairResult]:
         first = self._evaluate_cold(sequence[0])
         if first.flow is not None and len(sequence) > 1:
-            self.last.save(first.key, first.flow)
+            last.save(first.key, first.flow)
         yield first
         yield replace(first, start="warm")
         keys = [first.key]
@@ -275,7 +278,7 @@ class PairEvaluator:
             [partial(self._load, example) for example in sequence],
             keys,
             finished={first.key, *(key for key in keys if key in self.store)},
-            last=self.last,
+            last=last,
         )
         for number, example in enumerate(sequence[1:], 1):
             yield self._evaluate_cold(example)
