@@ -1,9 +1,9 @@
 """Processes that train together do what one does with the whole batch, also if some are lost."""
 
 import os
-import statistics
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
