@@ -276,6 +276,12 @@ def test_a_dash_is_no_folder(
     assert set(pair[0].parent.iterdir()) == set(pair)
 
 
+@pytest.mark.parametrize("verb", ["flow", "video", "track", "score"])
+def test_standard_input_is_no_file(verb: str, run: Run, tmp_path: Path) -> None:
+    outcome = run(verb, "-", "-o", tmp_path / "out.csv")
+    assert (outcome.code, "cannot read standard input" in outcome.err) == (2, True)
+
+
 @pytest.mark.parametrize("args", [("-o", ""), ("--output", ""), ("--output=",)])
 @pytest.mark.parametrize("verb", ["flow", "video", "evaluate"])
 def test_an_empty_name_is_not_the_working_folder(
