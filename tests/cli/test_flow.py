@@ -34,6 +34,7 @@ def test_numbers_in_every_format(
     outcome = run("flow", *pair, "-o", target, *fast)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"wrote {target}: mean " in outcome.out
+    assert outcome.out.rstrip().endswith(" s in all)")  # with loading the network
     expected = FlowEstimator(fast[1], iters=2, device="cpu")(*pair).array
     np.testing.assert_allclose(read_flow_arrays(target).array, expected, atol=0.01)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
