@@ -62,6 +62,8 @@ def test_the_frames_of_a_video_are_a_sequence(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "clip.mp4", moving(3))
     images = [frame.image for frame in VideoReader(clip)]
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    (first, *_) = estimator.track(images)
+    assert repr(first) == "<Frame 0 with 3072 points of frame 0, 100.0% visible>"
     point, expected = [(20.0, 20.0)], list(estimator.sequence(images))
     for found, wanted in zip(estimator.sequence(VideoReader(clip)), expected, strict=True):
         np.testing.assert_array_equal(found.array, wanted.array)
