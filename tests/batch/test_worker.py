@@ -174,6 +174,14 @@ def test_videos_pairs_cuts_gaps_and_sizes(worker: ClipWorker, clips: Path, tmp_p
         assert {frame.scale for frame in footage} == {24 / height}
 
 
+def test_only_videos_have_a_start_and_an_end(worker: ClipWorker, clips: Path) -> None:
+    first, second = (str(clips / "00" / f"frame{n}.png") for n in (0, 2))
+    for clip in (Clip("a", str(clips / "00"), start=0.0), Clip("b", first, second, end=1.0)):
+        error = worker.run(clip).error
+        assert error is not None
+        assert f"{clip.source} has a start or end in seconds" in error
+
+
 def test_it_tells_how_far_a_clip_is(
     worker: ClipWorker, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -7,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gmaflow.batch import BatchConfig
+from gmaflow.bench import BenchConfig
 from gmaflow.cli import bench, train
+from gmaflow.cli.options import WeightsOptions
 from gmaflow.cli.settings import describe, field_docs, override
 from gmaflow.errors import FlowError
+from gmaflow.model import MODELS
 from gmaflow.training import RunOptions, TrainConfig, preset
 from tests.cli.conftest import Run
 from tests.conftest import without_tyro
@@ -35,6 +40,21 @@ def test_every_kind_of_option_can_be_given_as_text() -> None:
     assert override(RunOptions(), {"output": "a/b", "resume": "1"}).output == Path("a/b")
     nested = override(Nested(), {"output": "a.json", "steps": "7"})
     assert (nested.output, nested.config.steps) == (Path("a.json"), 7)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (WeightsOptions, "model"),
+        (BatchConfig, "model"),
+        (TrainConfig, "model"),
+        (BenchConfig, "models"),
+    ],
+)
+def test_help_names_every_model(options: type, name: str) -> None:
+    # Typed, not generated: help comes before torch, and the models with it.
+    named = re.findall(r"(?:gma|raft)[a-z-]*", field_docs(options)[name])
+    assert named == list(MODELS)
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_an_interrupt_leaves_what_was_done(
             raise KeyboardInterrupt
         return False
 
-    monkeypatch.setattr("gmaflow.inference.sequence._is_cut", interrupt)
+    monkeypatch.setattr("gmaflow.inference.sequence.is_cut", interrupt)
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
     assert outcome.code == 130
     assert outcome.err.endswith(

@@ -85,7 +85,7 @@ def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
     data = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
     again = render_examples("mix", seed=3, count=2, size=(48, 64), passes=("clean", "final"))
     assert len({example.identity() for example in data.examples}) == 4
-    first, same = data.examples[1].load(), again.examples[1].read()
+    first, same = data.examples[1].load(), again.examples[1].load()
     assert (first.image1 == same.image1).all()
     assert first.image1.shape == (48, 64, 3)
     assert first.occluded_in is not None

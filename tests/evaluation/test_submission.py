@@ -93,6 +93,21 @@ def test_an_interrupted_submission_goes_on_and_ends_the_same(
         assert (part / name).read_bytes() == (whole / name).read_bytes()
 
 
+def test_a_lost_file_is_estimated_again_from_the_same_start(
+    tmp_path: Path, estimator: FlowEstimator
+) -> None:
+    root, out = write_sintel(tmp_path / "data", split="test", frames=5), tmp_path / "out"
+    submit(BENCHMARKS["sintel"], estimator, out, root=root)
+    lost, others = out / "clean/alley_1/frame0003.flo", set(files_of(out))
+    before = lost.read_bytes()
+    lost.unlink()
+    (out / "last-flow.safetensors").write_bytes(b"damaged")
+    report = submit(BENCHMARKS["sintel"], estimator, out, root=root)
+    assert (report.written, report.kept) == (1, 7)
+    assert lost.read_bytes() == before
+    assert set(files_of(out)) == others
+
+
 def test_kitti_is_16_bits_and_clipped_to_what_they_hold(
     tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

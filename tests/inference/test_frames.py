@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.inference import Flow, FlowEstimator, Tracks
+from gmaflow.inference import Flow, FlowEstimator, SequenceFrame, Tracks, estimate_pairs
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.io import VideoReader, write_image
 from gmaflow.model import EncodedFrame
@@ -71,6 +71,20 @@ def test_the_frames_of_a_video_are_a_sequence(tmp_path: Path) -> None:
     for frames in (VideoReader(clip), list(VideoReader(clip))):
         tracks = Tracks.collect(estimator.track(frames, point, reference=1))
         np.testing.assert_array_equal(tracks.positions, wanted_tracks.positions)
+
+
+def test_loaded_frames_are_estimated_as_their_images_bit_for_bit() -> None:
+    estimator = FlowEstimator(checkpoint(), iters=2, device="cpu", backend="reference")
+    images = [arrays(35, 43, seed=seed)[0] for seed in range(3)]
+    frames = [SequenceFrame(n, estimator.load_frame(image)) for n, image in enumerate(images)]
+    with counting(estimator.network.features) as counts:
+        found = [pair.flow for pair in estimate_pairs(estimator, frames, warm_start=True)]
+    assert counts == [4]  # both images of each pair
+    flow = None
+    for pair, step in zip(itertools.pairwise(images), found, strict=True):
+        flow = estimator(*pair, previous=flow)
+        assert step is not None
+        np.testing.assert_array_equal(step.array, flow.array)
 
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])

@@ -193,6 +193,21 @@ def test_the_need_on_a_gpu_is_what_was_measured_on_one(
     assert 0.97 * peak * GB <= need <= 1.15 * peak * GB
 
 
+def test_attention_of_large_frames_takes_half_in_8_bits() -> None:
+    short = replace(ON_A_GPU, float8=True)
+
+    def difference(height: int, width: int, plan: MemoryPlan = STORED, **changes: bool) -> float:
+        pair = (replace(each, **changes) for each in (ON_A_GPU, short))  # type: ignore[arg-type]
+        need = [bytes_needed(c, plan, batch=1, height=height, width=width) for c in pair]
+        return need[0] - need[1]
+
+    cells = 136 * 240
+    assert difference(1088, 1920) == pytest.approx(cells**2)
+    assert difference(440, 1024) == 0  # small matrices stay as they are
+    assert difference(1088, 1920, STREAMED) == 0
+    assert difference(1088, 1920, half=False) == difference(1088, 1920, fast=False) == 0
+
+
 @pytest.mark.parametrize(("budget", "wanted"), [(1.5, STREAMED), (6.0, STORED), (80.0, STORED)])
 def test_full_hd_on_a_gpu(budget: float, wanted: MemoryPlan) -> None:
     plan = plan_work(ON_A_GPU, batch=1, height=1088, width=1920, budget=budget * GB)

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from gmaflow.errors import ImageError
-from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, estimate_video
-from gmaflow.inference.sequence import _is_cut, estimate_pairs, estimate_pairs_in_batches
+from gmaflow.inference import CUT_THRESHOLD, FlowEstimator, Frame, cut_score, estimate_video, is_cut
+from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
 from gmaflow.io import TimedFrame, VideoReader
 from tests.inference.test_estimator import checkpoint
 from tests.io.frames import moving
@@ -159,7 +159,7 @@ def test_a_cut_is_a_score_above_the_threshold() -> None:
     for first in frames:
         for second in frames:
             wanted = cut_score(first, second) > CUT_THRESHOLD
-            assert _is_cut(first, second, CUT_THRESHOLD) == wanted
+            assert is_cut(first, second, CUT_THRESHOLD) == wanted
 
 
 def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:

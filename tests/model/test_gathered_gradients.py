@@ -1,5 +1,6 @@
 """The gathered gradient is the sum of the products' gradients, however backward passes are run."""
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -51,8 +52,11 @@ def test_nothing_is_left_of_a_pass_that_did_not_need_the_matrix() -> None:
     factor = SharedFactor(scores * 2)
     values = torch.randn(1, 4, 2, dtype=torch.float64, requires_grad=True)
     product = factor.times(values)
-    torch.autograd.grad(product.sum(), values, retain_graph=True)
-    assert not factor.gathered._of_pass
+    gradient = torch.ones_like(product)
+    kept = weakref.ref(gradient)
+    torch.autograd.grad(product, values, gradient, retain_graph=True)
+    del gradient
+    assert kept() is None
 
 
 def test_a_matrix_that_is_not_multiplied_has_no_gradient() -> None:

@@ -6,7 +6,18 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gmaflow.runtime.kernels import Kernel, rehearsing
+from gmaflow.runtime.kernels import Kernel, rehearsing, waking_triton
+
+
+class Compiled:
+    """Makes its launcher when it is asked for, as Triton does."""
+
+    def __init__(self, threads: set[int]) -> None:
+        self.threads = threads
+
+    @property
+    def run(self) -> None:
+        self.threads.add(threading.get_ident())
 
 
 class Jit:
@@ -17,15 +28,17 @@ class Jit:
         self.launched: list[tuple[object, ...]] = []
         self.compiled: list[tuple[object, ...]] = []
         self.threads: set[int] = set()
+        self.launchers: set[int] = set()
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return lambda *args, **options: self.launched.append((grid, args, options))
 
-    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> None:
+    def warmup(self, *args: object, grid: tuple[int, ...], **options: object) -> Compiled:
         if self.broken:
             raise RuntimeError("does not compile")
         self.threads.add(threading.get_ident())
         self.compiled.append((grid, args, options))
+        return Compiled(self.launchers)
 
 
 def test_a_rehearsal_compiles_each_kind_once_and_launches_nothing() -> None:
@@ -39,6 +52,7 @@ def test_a_rehearsal_compiles_each_kind_once_and_launches_nothing() -> None:
     assert not jit.launched
     assert len(jit.compiled) == 4
     assert threading.get_ident() not in jit.threads
+    assert jit.launchers == jit.threads
     kernel[(1, 2)](x, 3, LANES=8)
     assert jit.launched == [((1, 2), (x, 3), {"LANES": 8})]
 
@@ -58,3 +72,13 @@ def test_what_does_not_compile_is_told_and_other_threads_are_not_affected() -> N
     assert len(jit.launched) == 1
     Kernel(jit)[(1,)]()
     assert len(jit.launched) == 2
+
+
+def test_a_rehearsal_begins_when_triton_knows_its_key() -> None:
+    cache = pytest.importorskip("triton.runtime.cache")
+    thread = waking_triton()
+    with rehearsing():
+        assert not thread.is_alive()
+        # Otherwise every thread that compiles would compute it.
+        assert cache.triton_key.cache_info().currsize == 1
+    assert waking_triton() is thread

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from starlette.datastructures import UploadFile
 
-from gmaflow.inference import TrackedFrame, read_tracks
+from gmaflow.inference import TrackedFrame, grid_points, read_tracks
 from gmaflow.inference.planning import CUT
 from gmaflow.io import VideoReader, decode_image
 from gmaflow.serving import Limits
@@ -23,7 +23,6 @@ from gmaflow.serving.track_views import (
     MOST_POINTS,
     TRACK_FILES,
     parse_points,
-    pixel_grid,
     save_tracks,
 )
 from gmaflow.serving.uploads import Deadline, read_images
@@ -155,7 +154,7 @@ def test_what_moves_is_remembered_while_it_is_hidden_or_the_camera_unknown(tmp_p
     square, hole = (slice(10, 20), slice(10, 20)), (slice(10, 15), slice(10, 20))
 
     def save(number: int, visible: np.ndarray) -> np.ndarray:
-        positions = pixel_grid((48, 64))
+        positions = grid_points(48, 64, 1).reshape(48, 64, 2)
         positions[square] += 5 * number
         save_tracks(job, TrackedFrame(number, 0, positions, visible, visible.astype(np.float32)))
         moving: np.ndarray = footage.folder.load(f"{track_name(number)}-moving")

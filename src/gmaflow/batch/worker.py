@@ -235,12 +235,19 @@ class ClipFrames:
         self._reader: VideoReader | None = None
 
     def __iter__(self) -> Iterator[TimedFrame]:
-        if self.clip.second is not None:
-            yield from self._images([Path(self.clip.source), Path(self.clip.second)])
-        elif Path(self.clip.source).is_dir():
-            yield from self._images(list_images(self.clip.source)[:: self.config.every])
-        else:
+        clip = self.clip
+        if clip.second is None and not Path(clip.source).is_dir():
             yield from self._video()
+            return
+        if clip.start is not None or clip.end is not None:
+            raise ImageError(
+                f"{clip.source} has a start or end in seconds, which only videos can have; leave "
+                "both empty"
+            )
+        if clip.second is not None:
+            yield from self._images([Path(clip.source), Path(clip.second)])
+        else:
+            yield from self._images(list_images(clip.source)[:: self.config.every])
 
     def check(self) -> None:
         """Refuse a clip that was not read to its end, or that has no pair."""

@@ -215,7 +215,7 @@ def choose_scale(
     Pairs that differ by more than `cut_threshold` are ignored. With `residual` it is for the
     motions that are not the camera's.
     """
-    from gmaflow.inference import cut_score
+    from gmaflow.inference import is_cut
 
     longest = SHORTEST
     glimpses = spread_glimpses(source)
@@ -223,7 +223,7 @@ def choose_scale(
         for number, glimpse in enumerate(glimpses):
             show_progress(number, len(glimpses))
             images = first_usable(glimpse)
-            if len(images) < 2 or (cut_threshold and cut_score(*images) > cut_threshold):
+            if len(images) < 2 or is_cut(images[0], images[1], cut_threshold):
                 continue
             with suppress(ImageError):  # reported when this pair is estimated
                 motion = long_motion(estimator, *images, residual=residual)

@@ -41,7 +41,7 @@ from gmaflow.io import (
     ensure_can_encode,
     ensure_can_fill,
     read_ahead,
-    read_image,
+    read_mask,
     write_image,
 )
 
@@ -230,7 +230,7 @@ def choose_points(
     height, width = frame_size(reader, options.reference)
     mask = np.ones((height, width), bool)
     if options.mask is not None:
-        mask = read_image(options.mask).mean(axis=2) > 127
+        mask = read_mask(options.mask)
         check_same_size(
             {f"the mask {options.mask}": mask, "the frames": (height, width)},
             remedy="give a mask of the frames' size",

@@ -10,12 +10,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gmaflow.data import FlowSample
 from gmaflow.errors import OutputError
@@ -32,7 +33,14 @@ from gmaflow.evaluation.metrics import (
     finite_or_null,
     measure,
 )
-from gmaflow.inference import EstimatorSettings, Flow, FlowEstimator, LastFlows
+from gmaflow.inference import (
+    EstimatorSettings,
+    Flow,
+    FlowEstimator,
+    LastFlows,
+    SequenceFrame,
+    estimate_pairs,
+)
 from gmaflow.io import atomic_write, ensure_can_fill, write_flow
 from gmaflow.io.paths import write_text
 from gmaflow.version import __version__
@@ -44,6 +52,7 @@ RESULTS, LAST_FLOW = "pairs.jsonl", "last-flow.safetensors"
 
 Start = Literal["cold", "warm"]
 """`warm`: initialized with the flow of the previous pair in the sequence."""
+PairT = TypeVar("PairT")
 Values = dict[str, Any]
 """A JSON object."""
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
@@ -123,6 +132,9 @@ class ResultStore:
         if path.is_file():
             self._read_places()
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
     def get(self, key: str) -> Values | None:
         """Return a result, or None if it is not stored."""
         place = self._places.get(key)
@@ -166,47 +178,65 @@ class ResultStore:
             return file.read(1) == b"\n"
 
 
-class WarmChain:
-    """The pairs of a sequence so far, and the flow of the last one.
+def split_sequences(
+    pairs: Iterable[PairT], follows: Callable[[PairT], bool]
+) -> Iterator[list[PairT]]:
+    """Split pairs where one does not follow the one before."""
+    sequence: list[PairT] = []
+    for pair in pairs:
+        if sequence and not follows(pair):
+            yield sequence
+            sequence = []
+        sequence.append(pair)
+    if sequence:
+        yield sequence
 
-    Pairs are estimated from their images, not from frames encoded once as in
-    `gmaflow.inference.sequence`: the two differ by rounding, and a benchmark measures pairs.
 
-    The last flow is kept in a file of `folder`, from which an interrupted run continues.
+def estimate_sequence(
+    estimator: FlowEstimator,
+    loads: Sequence[Callable[[], FlowSample]],
+    keys: Sequence[str],
+    *,
+    finished: Container[str],
+    last: LastFlows,
+) -> Iterator[tuple[int, Flow]]:
+    """Estimate the pairs of a sequence, each from the flow of the previous one.
+
+    Args:
+        estimator: The estimator.
+        loads: Load the pairs; the second image of each is the first of the next.
+        keys: Identify the pairs.
+        finished: Keys of pairs that an earlier run finished. They are skipped, unless the next pair
+            needs their flow and it is lost.
+        last: Gets the flow of each pair, from which an interrupted run continues.
+
+    Yields:
+        The numbers of the pairs, from 0, and their flow.
     """
+    done: dict[int, Flow | None] = {}
+    needed = False  # by the next pair
+    for number, key in reversed(list(enumerate(keys))):
+        flow = None
+        with suppress(OutputError):  # a damaged file costs time, not the run
+            flow = last.load(key) if needed else None
+        if key in finished and (flow is not None or not needed):
+            done[number] = flow
+        needed = number not in done
 
-    def __init__(self, estimator: FlowEstimator, folder: Path) -> None:
-        self.estimator = estimator
-        self.last = LastFlows(folder / LAST_FLOW)
-        self.restart()
-
-    def restart(self) -> None:
-        """Start another sequence."""
-        self.key = ""
-        self._flow: Flow | None = None
-        self._pairs: list[Callable[[], FlowSample]] = []
-
-    def advance(self, key: str, load: Callable[[], FlowSample], flow: Flow | None) -> None:
-        """Go to the next pair; `flow` is None if an earlier run finished this pair."""
-        self.key, self._flow = key, flow
-        self._pairs.append(load)
-        if flow is not None:
-            self.last.save(key, flow)
-
-    def previous(self) -> Flow | None:
-        """Return the flow of the previous pair: from memory, from disk, or estimated again.
-
-        It is None for the first pair of a sequence.
-        """
-        flow = self._flow
-        if flow is None and self._pairs:
-            with suppress(OutputError):  # a damaged file costs time, not the run
-                flow = self.last.load(self.key)
-        if flow is None:
-            for load in self._pairs:
+    def frames() -> Iterator[SequenceFrame]:
+        # Not encoded one by one: a benchmark measures pairs, and that would differ by rounding.
+        for number, load in enumerate(loads):
+            if number not in done:
                 sample = load()
-                flow = self.estimator(sample.image1, sample.image2, previous=flow)
-        return flow
+                if number == 0 or number - 1 in done:
+                    yield SequenceFrame(number, estimator.load_frame(sample.image1))
+                yield SequenceFrame(number + 1, estimator.load_frame(sample.image2))
+
+    for pair in estimate_pairs(estimator, frames(), warm_start=True, done=done):
+        assert pair.flow is not None  # there are neither cuts nor errors
+        if pair.number + 1 < len(keys):
+            last.save(keys[pair.number], pair.flow)
+        yield pair.number, pair.flow
 
 
 class PairEvaluator:
@@ -217,46 +247,60 @@ class PairEvaluator:
         self.folder = folder
         self.store = ResultStore(folder / RESULTS)
         self.base = identify(estimator)
+        self._loaded: tuple[Example, FlowSample] | None = None
 
     def evaluate(self, examples: Iterable[Example], *, warm: bool = False) -> Iterator[PairResult]:
         """Evaluate each pair with a cold start and, if `warm`, also with a warm start.
 
         The first pair of a sequence has the same result for both.
         """
-        chain = WarmChain(self.estimator, self.folder) if warm else None
-        for example in examples:
-            identity = example.identity()
-            cold = self._evaluate(example, "cold", digest(self.base, identity))
-            yield cold
-            if chain is None:
-                continue
-            if example.follows:
-                key = digest(self.base, "warm", chain.key, identity)
-                warmed = self._evaluate(example, "warm", key, chain=chain, sample=cold.sample)
-            else:
-                chain.restart()
-                warmed = replace(cold, start="warm")
-            chain.advance(warmed.key, example.load, warmed.flow)
-            yield warmed
-        if chain is not None:
-            chain.last.remove()
+        if not warm:
+            yield from map(self._evaluate_cold, examples)
+            return
+        last = LastFlows(self.folder / LAST_FLOW)
+        for sequence in split_sequences(examples, lambda example: example.follows):
+            yield from self._evaluate_sequence(sequence, last)
+        last.remove()
+
+    def _evaluate_sequence(
+        self, sequence: Sequence[Example], last: LastFlows
+    ) -> Iterator[PairResult]:
+        first = self._evaluate_cold(sequence[0])
+        if first.flow is not None and len(sequence) > 1:
+            last.save(first.key, first.flow)
+        yield first
+        yield replace(first, start="warm")
+        keys = [first.key]
+        for example in sequence[1:]:
+            keys.append(digest(self.base, "warm", keys[-1], example.identity()))
+        flows = estimate_sequence(
+            self.estimator,
+            [partial(self._load, example) for example in sequence],
+            keys,
+            finished={first.key, *(key for key in keys if key in self.store)},
+            last=last,
+        )
+        for number, example in enumerate(sequence[1:], 1):
+            yield self._evaluate_cold(example)
+            estimate = partial(next, (flow for place, flow in flows if place == number))
+            yield self._evaluate(example, "warm", keys[number], estimate)
+
+    def _evaluate_cold(self, example: Example) -> PairResult:
+        def estimate() -> Flow:
+            sample = self._load(example)
+            return self.estimator(sample.image1, sample.image2)
+
+        return self._evaluate(example, "cold", digest(self.base, example.identity()), estimate)
 
     def _evaluate(
-        self,
-        example: Example,
-        start: Start,
-        key: str,
-        *,
-        chain: WarmChain | None = None,
-        sample: FlowSample | None = None,
+        self, example: Example, start: Start, key: str, estimate: Callable[[], Flow]
     ) -> PairResult:
         stored = self.store.get(key)
         if stored is not None:
             return PairResult.from_json(example, start, key, stored)
-        sample = sample or example.load()
-        previous = chain.previous() if chain else None
+        sample = self._load(example)
         begin = time.perf_counter()
-        flow = self.estimator(sample.image1, sample.image2, previous=previous)
+        flow = estimate()
         seconds = time.perf_counter() - begin
         height, width = flow.array.shape[:2]
         result = PairResult(
@@ -273,6 +317,12 @@ class PairEvaluator:
         if is_reproducible(flow, self.estimator):
             self.store.put(key, result.as_json())
         return result
+
+    def _load(self, example: Example) -> FlowSample:
+        """Load a pair; the last one is kept, for its warm start."""
+        if self._loaded is None or self._loaded[0] is not example:
+            self._loaded = example, example.load()
+        return self._loaded[1]
 
 
 def identify(estimator: FlowEstimator) -> str:

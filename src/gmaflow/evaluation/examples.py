@@ -120,38 +120,19 @@ class Example:
     """The pass, which has its own figures; the data set's name if it has only one pass."""
     scene: str
     frame: str
-    read: Callable[[], FlowSample]
-    """Reads or renders the pair."""
-    identify: Callable[[], str]
+    load: Callable[[], FlowSample]
+    """Reads or renders the pair; its ground truth is not valid where it is ignored."""
+    identity: Callable[[], str]
     """Returns a text that changes when the pair changes: files are identified by path, size and
     modification time, rendered pairs by their settings and the version of the renderer."""
     follows: bool = False
     """Whether its first frame is the previous example's second, so that it can start warm."""
-    masks: MaskReader | None = None
-    """Masks of pixels that are ignored."""
-    mask_number: int = 0
-    """Which of them is this pair's."""
 
     @property
     def title(self) -> str:
         """A readable name."""
         words = (self.group, self.scene, "" if self.frame == self.scene else self.frame)
         return " ".join(word for word in words if word)
-
-    def load(self) -> FlowSample:
-        """Read or render the pair; its ground truth is not valid where it is ignored."""
-        sample = self.read()
-        if self.masks is None or sample.valid is None:
-            return sample
-        mask = self.masks.mask(self.mask_number, sample.valid.shape)
-        return replace(sample, valid=sample.valid & ~mask)
-
-    def identity(self) -> str:
-        """Return a text that changes when the pair or its mask changes."""
-        pair = self.identify()
-        if self.masks is None:
-            return pair
-        return json.dumps([pair, identify_masks(self.masks), self.mask_number])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,11 +209,22 @@ def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
     for _, group in groupby(data.examples, lambda example: example.group):
         some = list(group)
         masks = MaskReader(path, count=len(some))
-        kept += [
-            replace(example, masks=masks, mask_number=number) for number, example in enumerate(some)
-        ]
+        kept += [_with_mask(example, masks, number) for number, example in enumerate(some)]
     note = f"ignored: the white pixels of {Path(path).name}"
     return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+
+
+def _with_mask(example: Example, masks: MaskReader, number: int) -> Example:
+    def load() -> FlowSample:
+        sample = example.load()
+        if sample.valid is None:
+            return sample
+        return replace(sample, valid=sample.valid & ~masks.mask(number, sample.valid.shape))
+
+    def identity() -> str:
+        return json.dumps([example.identity(), identify_masks(masks), number])
+
+    return replace(example, load=load, identity=identity)
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -295,8 +287,8 @@ def render_examples(
             group=pass_name,
             scene=preset,
             frame=str(number),
-            read=partial(scenes.load, number, final=pass_name == "final"),
-            identify=partial(scenes.identify, number, final=pass_name == "final"),
+            load=partial(scenes.load, number, final=pass_name == "final"),
+            identity=partial(scenes.identify, number, final=pass_name == "final"),
         )
         for pass_name in passes or SCENE_PASSES[:1]
         for number in range(count)
@@ -318,8 +310,8 @@ def as_examples(pairs: Sequence[FlowPair], *, group: str) -> list[Example]:
                 group=group,
                 scene=scene,
                 frame=pair.frame,
-                read=pair.load,
-                identify=partial(identify_files, pair.files),
+                load=pair.load,
+                identity=partial(identify_files, pair.files),
                 follows=previous is not None and pair.follows(previous),
             )
         )

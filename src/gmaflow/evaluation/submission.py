@@ -11,8 +11,14 @@ import numpy as np
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
 from gmaflow.errors import FlowError, OutputError, look_up
-from gmaflow.evaluation.evaluating import WarmChain, digest, identify
-from gmaflow.inference import Flow, FlowEstimator, PaddingKind
+from gmaflow.evaluation.evaluating import (
+    LAST_FLOW,
+    digest,
+    estimate_sequence,
+    identify,
+    split_sequences,
+)
+from gmaflow.inference import FlowEstimator, LastFlows, PaddingKind
 from gmaflow.io import read_flow_arrays, write_flow
 from gmaflow.io.resumable import ResultRecord, lock_folder
 
@@ -194,22 +200,21 @@ def submit(
     cold = () if warm == benchmark.warm_start else ("cold",)
     key = digest(benchmark.name, identify(estimator), *cold)
     _check_record(folder, benchmark, key)
-    chain, written = WarmChain(estimator, folder), 0
-    for done, file in enumerate(files, 1):
-        if not file.follows:
-            chain.restart()
-        flow: Flow | None = None
-        if file.problem() is not None:
-            sample = file.pair.load()
-            previous = chain.previous() if warm else None
-            flow = estimator(sample.image1, sample.image2, previous=previous)
-            limit = benchmark.largest
-            write_flow(file.path, flow.array if limit is None else flow.array.clip(-limit, limit))
-            written += 1
-        if warm:
-            chain.advance(digest(key, str(file.path)), file.pair.load, flow)
-        progress(done, len(files))
-    chain.last.remove()
+    last, done, written = LastFlows(folder / LAST_FLOW), 0, 0
+    for sequence in split_sequences(files, lambda file: warm and file.follows):
+        keys = [digest(key, str(file.path)) for file in sequence]
+        finished = {name for name, file in zip(keys, sequence, strict=True) if not file.problem()}
+        loads = [file.pair.load for file in sequence]
+        flows = estimate_sequence(estimator, loads, keys, finished=finished, last=last)
+        for number, file in enumerate(sequence):
+            if keys[number] not in finished:
+                flow = next(flow for place, flow in flows if place == number).array
+                limit = benchmark.largest
+                write_flow(file.path, flow if limit is None else flow.clip(-limit, limit))
+                written += 1
+            done += 1
+            progress(done, len(files))
+    last.remove()
     return SubmissionReport(
         written=written,
         kept=len(files) - written,

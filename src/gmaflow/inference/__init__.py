@@ -28,6 +28,7 @@ from gmaflow.inference.sequence import (
     cut_score,
     estimate_pairs,
     estimate_video,
+    is_cut,
 )
 from gmaflow.inference.tracks import (
     TrackedFrame,
@@ -75,6 +76,7 @@ __all__ = [
     "estimate_video",
     "fit_camera",
     "grid_points",
+    "is_cut",
     "load_image",
     "read_flow",
     "read_tracks",

@@ -49,7 +49,13 @@ from gmaflow.model import (
 )
 from gmaflow.model.network import check_ends
 from gmaflow.model.settling import MOST, SETTLED
-from gmaflow.runtime.device import computing, has_bfloat16, has_kernels, memory_budget
+from gmaflow.runtime.device import (
+    computing,
+    has_bfloat16,
+    has_float8,
+    has_kernels,
+    memory_budget,
+)
 
 log = logging.getLogger(__name__)
 
@@ -307,6 +313,7 @@ class Engine:
             half=self.dtype != torch.float32,
             fast=not isinstance(self.runner, FlowNetwork),
             device=self.device.type,
+            float8=has_float8(self.device),
         )
         budget = memory_budget(self.device, self.max_memory)
         plan = plan_work(

@@ -59,10 +59,12 @@ from gmaflow.runtime.device import (
     as_bytes,
     as_precision,
     explaining_out_of_memory,
+    has_kernels,
     memory_budget,
     pick_device,
     pick_fast_dtype,
 )
+from gmaflow.runtime.kernels import waking_triton
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -155,6 +157,8 @@ class FlowEstimator:
         if plan is not None and not isinstance(plan, MemoryPlan):
             raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
         self.device = pick_device(device)
+        if has_kernels(self.device):
+            waking_triton()
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
@@ -495,10 +499,22 @@ class FlowEstimator:
         Raises:
             FlowError: The image cannot be read or used.
         """
-        frame = self._load(image)
+        frame = self.load_frame(image)
         kept = frame.image.copy()  # the caller may reuse the memory of the image
         encoded = self._engine.encode(frame.padded, self._padding(kept))
         return replace(frame, image=kept, encoded=encoded)
+
+    @torch.inference_mode()
+    def load_frame(self, image: ImageLike, *, name: str = "the image") -> Frame:
+        """Load an image onto the device, without encoding it.
+
+        Two such frames are encoded together, like two images. Frames that were encoded one by one
+        differ from that by rounding.
+        """
+        array = load_image(image, name=name)
+        with explaining_out_of_memory(self.device, (1, 3, *array.shape[:2])):
+            padded = self._padding(array).pad(to_tensor(array, self.device))
+        return Frame(array, padded, None, self.network)
 
     def batch(
         self,
@@ -600,14 +616,7 @@ class FlowEstimator:
     def _as_frame(self, image: FrameLike, *, name: str, encode: bool) -> Frame:
         if isinstance(image, Frame):
             return self._check_own(image)
-        return self.encode(image) if encode else self._load(image, name=name)
-
-    def _load(self, image: ImageLike, *, name: str = "the image") -> Frame:
-        """Load an image onto the device, without encoding it."""
-        array = load_image(image, name=name)
-        with explaining_out_of_memory(self.device, (1, 3, *array.shape[:2])):
-            padded = self._padding(array).pad(to_tensor(array, self.device))
-        return Frame(array, padded, None, self.network)
+        return self.encode(image) if encode else self.load_frame(image, name=name)
 
     def _check_own(self, frame: Frame) -> Frame:
         if frame.network is not self.network:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gmaflow.errors import FlowError, counted
 from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.model.aggregation import STREAM_BYTES
+from gmaflow.model.aggregation import EIGHT_BIT_CELLS, STREAM_BYTES
 from gmaflow.runtime.device import memory_text
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,8 @@ class Computation:
     """The fast back end."""
     device: str = "cpu"
     """The type of the device."""
+    float8: bool = False
+    """The device multiplies numbers of 8 bits."""
 
     @property
     def footprint(self) -> Footprint:
@@ -100,6 +102,11 @@ class Computation:
         if self.fast and self.half and self.config.attention == "content" and self.device == "cuda":
             return 0.0  # one kernel, without intermediates
         return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
+
+    def attention_bytes(self, cells: float) -> float:
+        """Bytes of a stored attention matrix among so many cells of the 1/8 grid."""
+        short = self.fast and self.half and self.float8 and cells >= EIGHT_BIT_CELLS
+        return cells**2 * (1.0 if short else 2.0 if self.half else 4.0)
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,8 @@ def bytes_needed(
     footprint, config = computation.footprint, computation.config
     scale = 0.5 if computation.half else 1.0
     pixels = computation.pixel_scale * batch * height * width
-    matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
+    cells = height * width / STRIDE**2
+    matrix = scale * 4.0 * cells**2
     held = footprint.holding * pixels
     refining = footprint.refining * pixels
     if plan.store_correlation:
@@ -154,7 +162,7 @@ def bytes_needed(
     else:
         refining += footprint.streaming * pixels
     if config.aggregates:
-        attention = batch * config.num_heads * matrix
+        attention = batch * config.num_heads * computation.attention_bytes(cells)
         if not plan.store_attention:
             # Scores, their softmax, and pieces of earlier ones that are not given back yet.
             refining += 3 * min(attention, computation.attention_piece)

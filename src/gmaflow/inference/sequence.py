@@ -1,4 +1,4 @@
-"""Consecutive frames: one loop over their pairs, for sequences, folders and videos.
+"""Consecutive frames: one loop over their pairs, for sequences, folders, videos, benchmarks.
 
 Every frame is encoded once, though it is part of two pairs. With a warm start each pair starts from
 the flow of the previous pair. No flow is estimated across a cut between two shots.
@@ -107,7 +107,8 @@ def estimate_pairs(
 
     Args:
         estimator: The estimator.
-        frames: Frames in order. Where a number is missing there is no pair.
+        frames: Frames in order. Where a number is missing there is no pair. A `Frame` is used as it
+            is, encoded or not.
         backward: Estimate both directions.
         warm_start: Start each pair from the flow of the previous pair of the shot.
         points: Points (x, y) of the first frames whose attention is wanted.
@@ -129,7 +130,7 @@ def estimate_pairs(
             start = done.get(last.number - 1, previous) if warm_start else None
             try:
                 first, second = _usable(last.image), _usable(frame.image)
-                cut = cut_threshold is not None and _is_cut(first, second, cut_threshold)
+                cut = is_cut(first, second, cut_threshold)
                 if not cut:
                     encoded = encoded or _encode(estimator, first)
                     now = _encode(estimator, second)
@@ -194,7 +195,7 @@ def _estimate_batch(
     filled = images + images[-1:] * (size + 1 - len(images))
     flows = estimator.consecutive(filled)
     for first, second, flow in zip(frames, frames[1:], flows, strict=False):
-        cut = cut_threshold is not None and _is_cut(first.image, second.image, cut_threshold)
+        cut = is_cut(first.image, second.image, cut_threshold)
         yield PairEstimate(first, second, None if cut else flow, cut=cut)
 
 
@@ -237,6 +238,19 @@ def cut_score(image1: UInt8[np.ndarray, "h w 3"], image2: UInt8[np.ndarray, "h w
     return _score(_shrink(image1), _shrink(image2))
 
 
+def is_cut(image1: FrameLike, image2: FrameLike, threshold: float | None) -> bool:
+    """Whether two frames differ by more than a threshold, see `cut_score`; never if it is None."""
+    if threshold is None:
+        return False
+    if not (isinstance(image1, np.ndarray) and isinstance(image2, np.ndarray)):
+        raise TypeError("cuts are found between arrays")
+    small1, small2 = _shrink(image1), _shrink(image2)
+    # Most frames agree where they are: one look instead of all shifts.
+    if 1 - _correlation(small1, small2, 0, 0) <= threshold:
+        return False
+    return _score(small1, small2) > threshold
+
+
 def _score(small1: Float32[np.ndarray, "s s 3"], small2: Float32[np.ndarray, "s s 3"]) -> float:
     shifts = range(-_REACH, _REACH + 1)
     return 1 - max(_correlation(small1, small2, x, y) for y in shifts for x in shifts)
@@ -250,16 +264,6 @@ def _usable(image: FrameOrError) -> FrameLike:
 
 def _encode(estimator: "FlowEstimator", image: FrameLike) -> Frame:
     return image if isinstance(image, Frame) else estimator.encode(image)
-
-
-def _is_cut(image1: FrameLike, image2: FrameLike, threshold: float) -> bool:
-    if not (isinstance(image1, np.ndarray) and isinstance(image2, np.ndarray)):
-        raise TypeError("cuts are found between arrays")
-    small1, small2 = _shrink(image1), _shrink(image2)
-    # Most frames agree where they are: one look instead of all shifts.
-    if 1 - _correlation(small1, small2, 0, 0) <= threshold:
-        return False
-    return _score(small1, small2) > threshold
 
 
 def _shrink(image: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "s s 3"]:

@@ -40,7 +40,7 @@ from gmaflow.inference.images import (
     image_of,
     load_image,
 )
-from gmaflow.inference.sequence import check_cut_threshold, cut_score
+from gmaflow.inference.sequence import check_cut_threshold, is_cut
 from gmaflow.inference.tracks import TrackedFrame, grid_points
 from gmaflow.io.images import check_same_size
 
@@ -365,7 +365,7 @@ def _follow(
             remedy="tracks need frames of one size",
         )
         check_ignored(ignored, array)
-        cut = cut_threshold is not None and cut_score(_bytes(last), _bytes(array)) > cut_threshold
+        cut = is_cut(_bytes(last), _bytes(array), cut_threshold)
         yield number, None if cut else tracker.advance(tracker.encode(array), ignored)
         last = array
 

@@ -285,7 +285,7 @@ def probe_video(
             rate_of(stream),
             stream.frames or None,
             duration_of(container, stream) or _rough_duration(container),
-            stream.time_base or 1 / rate_of(stream),
+            stream_unit(stream),
             1 / aspect if quarter_turns(first) % 2 else aspect,
         )
 

@@ -26,6 +26,10 @@ STREAM_BYTES = {"cpu": 16 * 2**20, "other": 256 * 2**20}
 """Largest piece of the attention matrix that streaming computes at once. A CPU is fastest if its
 caches hold the piece (16 MiB take 0.6 of the time of 256), a GPU if the piece keeps it busy."""
 
+EIGHT_BIT_CELLS = 2**14
+"""From this many pixels on, the fast back end stores attention in 8 bits where the GPU multiplies
+them. Smaller matrices are read as fast as values are converted."""
+
 
 @runtime_checkable
 class AttentionWeights(Protocol):

@@ -45,12 +45,12 @@ def convex_upsample(
 class ConvexUpsampler(nn.Module):
     """Upsamples with weights that are predicted from the recurrent state."""
 
-    def __init__(self, *, hidden_channels: int, head_channels: int = 256) -> None:
+    def __init__(self, *, hidden_channels: int) -> None:
         super().__init__()
         self.weights = nn.Sequential(
-            nn.Conv2d(hidden_channels, head_channels, 3, padding=1),
+            nn.Conv2d(hidden_channels, 256, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(head_channels, 9 * STRIDE**2, 1),
+            nn.Conv2d(256, 9 * STRIDE**2, 1),
         )
 
     def forward(

@@ -8,8 +8,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -32,9 +32,17 @@ class Kernel:
                 self.jit[grid](*args, **options)
             else:
                 kind = (self.jit, *map(_kind, args), *sorted(options.items()))
-                rehearsal.compile(kind, partial(self.jit.warmup, *args, grid=grid, **options))
+                rehearsal.compile(kind, partial(self._prepare, grid, args, options))
 
         return launch
+
+    def _prepare(
+        self, grid: tuple[int, ...], args: tuple[object, ...], options: dict[str, object]
+    ) -> None:
+        compiled = self.jit.warmup(*args, grid=grid, **options)
+        # Asking for the launcher loads the kernel. Until 3.6 Triton also calls a C compiler for it,
+        # which takes as long as the kernel.
+        _ = compiled.run
 
 
 def kernel(jit: Any) -> Kernel:  # noqa: ANN401
@@ -49,15 +57,35 @@ class Rehearsal:
         self.threads = threads
         self.pending: dict[tuple[object, ...], Future[None]] = {}
 
-    def compile(self, kind: tuple[object, ...], warmup: Callable[[], None]) -> None:
+    def compile(self, kind: tuple[object, ...], prepare: Callable[[], None]) -> None:
         """Compile a kernel for one kind of arguments, unless that has begun already."""
         if kind not in self.pending:
-            self.pending[kind] = self.threads.submit(warmup)
+            self.pending[kind] = self.threads.submit(prepare)
+
+
+@cache
+def waking_triton() -> threading.Thread:
+    """Start a thread, the first time, that imports Triton and computes the key of its cache.
+
+    The key is a hash of all of Triton's files, which takes most of a second, and threads that need
+    it at the same time would all compute it. Meanwhile the caller starts the GPU and loads weights.
+    """
+    thread = threading.Thread(target=_compute_key, name="gmaflow-triton", daemon=True)
+    thread.start()
+    return thread
+
+
+def _compute_key() -> None:
+    with suppress(ImportError):  # not there, or at another place: Triton computes it when needed
+        from triton.runtime.cache import triton_key
+
+        triton_key()
 
 
 @contextmanager
 def rehearsing() -> Iterator[None]:
     """Compile the kernels of the calls within instead of launching them; ends when all are."""
+    waking_triton().join()
     before = getattr(_rehearsals, "current", None)
     count = min(MOST_THREADS, os.cpu_count() or 1)
     # Each thread has a current device.

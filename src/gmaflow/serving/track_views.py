@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from jaxtyping import Float32, Int, UInt8
+from jaxtyping import Int, UInt8
 
 from gmaflow import viz
 from gmaflow.errors import FlowError
@@ -47,7 +47,8 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
     if found.number == found.reference:
         homography = np.eye(3)
     elif not found.cut:
-        flow = found.positions - pixel_grid(found.visible.shape)
+        height, width = found.visible.shape
+        flow = found.positions - grid_points(height, width, 1).reshape(height, width, 2)
         before = found.number + (1 if found.number < found.reference else -1)
         moving = folder.load(f"{track_name(before)}-moving")
         rest = 1 - moving / np.float32(255)
@@ -61,12 +62,6 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
             moving = np.where(found.visible, now, moving)
     folder.save(f"{name}-camera", homography)
     folder.save(f"{name}-moving", moving)
-
-
-def pixel_grid(size: tuple[int, ...]) -> Float32[np.ndarray, "h w 2"]:
-    """Return x and y of every pixel."""
-    y, x = np.mgrid[: size[0], : size[1]].astype(np.float32)
-    return np.stack([x, y], axis=2)
 
 
 def parse_points(job: Job, text: str | None) -> PixelCoordinates:
@@ -160,9 +155,10 @@ def draw_still(job: Job, frame: int) -> Picture:
     homography = job.footage.folder.load(f"{track_name(frame)}-camera")
     if not np.isfinite(homography).all():
         raise ApiError(404, f"the camera's motion to frame {frame} is unknown")
-    grid = pixel_grid(picture.shape)
-    target = project(homography, grid.reshape(-1, 2).astype(np.float64)).reshape(grid.shape)
-    return viz.warp_back(picture, (target - grid).astype(np.float32))
+    height, width = picture.shape[:2]
+    grid = grid_points(height, width, 1)
+    motion = project(homography, grid.astype(np.float64)) - grid
+    return viz.warp_back(picture, motion.reshape(height, width, 2).astype(np.float32))
 
 
 def draw_moving(job: Job, frame: int) -> Picture:

@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 
 from gmaflow.errors import ImageError
 from gmaflow.example import load_example
-from gmaflow.inference import CUT_THRESHOLD, cut_score
+from gmaflow.inference import CUT_THRESHOLD, is_cut
 from gmaflow.inference.images import check_pair, load_image
 from gmaflow.io import VideoReader, check_video_size, decode_image
 from gmaflow.io.images import check_same_size
@@ -201,7 +201,7 @@ def save_frames(
         count += 1
         original = size_of(load_image(frame, name="a frame of the clip"))
         if count <= most:
-            if last is not None and cut_score(last, frame) > CUT_THRESHOLD:
+            if last is not None and is_cut(last, frame, CUT_THRESHOLD):
                 cuts.append(count)
             last = frame
             size = working_size(original, limits)

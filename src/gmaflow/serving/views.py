@@ -4,7 +4,6 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from threading import Lock
 
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Float32, UInt8
 from gmaflow import viz
 from gmaflow.errors import FlowFileError
 from gmaflow.inference import FlowEstimator, FrameAttention
+from gmaflow.inference.flow import BESIDE_FLOW
 from gmaflow.io import atomic_write, encode_png, write_flow
 from gmaflow.serving.http_errors import ApiError
 from gmaflow.serving.jobs import Job, Task, frame_name, iteration_name
@@ -137,17 +137,12 @@ def pack_values(view: ResultView) -> bytes:
 
 def pack_bidirectional(view: ResultView) -> bytes:
     """Return flow, occlusion and confidence as an .npz file."""
-    flow, buffer = view.flow(), BytesIO()
-    occluded_in, occluded_out = view.occlusion()
-    np.savez_compressed(
-        buffer,
-        flow=flow,
-        valid=np.ones(flow.shape[:2], bool),
-        occluded_in=occluded_in,
-        occluded_out=occluded_out,
-        confidence=view.confidence(),
+    values = (*view.occlusion(), view.confidence())
+    beside = dict(zip(BESIDE_FLOW, values, strict=True))
+    path = view.folder.make_once(
+        view.task.name("both.npz"), lambda path: write_flow(path, view.flow(), beside=beside)
     )
-    return buffer.getvalue()
+    return path.read_bytes()
 
 
 def flow_file(view: ResultView, name: str) -> Path:

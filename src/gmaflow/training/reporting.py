@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,7 @@ class Reporter:
     def time_left(self, step: int) -> str:
         """Return the estimated remaining time as hours, minutes and seconds."""
         each = (time.monotonic() - self.started) / max(step - self.first, 1)
-        seconds = round(each * (self.config.steps - step))
-        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        return str(timedelta(seconds=round(each * (self.config.steps - step))))
 
 
 def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> str:

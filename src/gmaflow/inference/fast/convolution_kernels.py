@@ -226,16 +226,15 @@ def convolve_image(
     kernel: tuple[int, int],
     stride: int,
     relu: bool,
-    tile: Tile = IMAGE_TILE,
 ) -> Float[Tensor, "b v u o"]:
     """Return a convolution of a map of eight channels, with bias and ReLU where asked for."""
     batch, in_height, in_width, _ = x.shape
     height, width = (-(-side // stride) for side in (in_height, in_width))
     outputs = rows.shape[1]
     out = torch.empty(batch, height, width, outputs, dtype=x.dtype, device=x.device)
-    _convolve_image[_grid(height * width, outputs, batch, tile)](
+    _convolve_image[_grid(height * width, outputs, batch, IMAGE_TILE)](
         x.contiguous(), rows, bias, out, height, width, in_height, in_width, outputs,
-        STRIDE=stride, RELU=relu, EIGHT=EIGHT, **_common(x, kernel, tile),
+        STRIDE=stride, RELU=relu, EIGHT=EIGHT, **_common(x, kernel, IMAGE_TILE),
     )  # fmt: skip
     return out
 
@@ -246,15 +245,14 @@ def convolve_pairs(
     bias: Float[Tensor, " o"],
     *,
     kernel: tuple[int, int],
-    tile: Tile = FLOW_TILE,
 ) -> Float[Tensor, "b h w o"]:
     """Return the ReLU of a convolution of the first two channels, with bias."""
     batch, height, width, _ = x.shape
     outputs = pairs.shape[1]
     out = torch.empty(batch, height, width, outputs, dtype=pairs.dtype, device=x.device)
-    _convolve_pairs[_grid(height * width, outputs, batch, tile)](
+    _convolve_pairs[_grid(height * width, outputs, batch, FLOW_TILE)](
         x, pairs, bias, out, height, width, x.stride(2), outputs,
-        TAPS=len(pairs), **_common(x, kernel, tile),
+        TAPS=len(pairs), **_common(x, kernel, FLOW_TILE),
     )  # fmt: skip
     return out
 
@@ -266,16 +264,15 @@ def share(
     mixing: Float[Tensor, "o _"],
     *,
     kernel: tuple[int, int],
-    tile: Tile = HEAD_TILE,
 ) -> Float[Tensor, "parts b h w _"]:
     """Return what each pixel contributes to its neighbours by a second convolution."""
     batch, height, width, _ = x.shape
     outputs = taps.shape[1]
-    parts = triton.cdiv(outputs, tile.outputs)
+    parts = triton.cdiv(outputs, HEAD_TILE.outputs)
     shares = torch.empty(parts, batch, height, width, SHARES, dtype=torch.float32, device=x.device)
-    _convolve_share[_grid(height * width, outputs, batch, tile)](
+    _convolve_share[_grid(height * width, outputs, batch, HEAD_TILE)](
         x, taps, bias, mixing, shares, height, width, x.stride(2), outputs,
-        INPUTS=x.shape[-1], CHANNELS=TAP_CHANNELS, SHARES=SHARES, **_common(x, kernel, tile),
+        INPUTS=x.shape[-1], CHANNELS=TAP_CHANNELS, SHARES=SHARES, **_common(x, kernel, HEAD_TILE),
     )  # fmt: skip
     return shares
 

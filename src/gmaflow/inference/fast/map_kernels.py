@@ -30,6 +30,10 @@ WIDE = 8192
 """Columns that eight warps hold."""
 LONGEST = 32768
 """Longer rows are read twice, WIDE columns at a time."""
+TOP = 448.0
+"""The largest number in 8 bits, with 4 for the exponent."""
+TOP_WEIGHT = 256.0
+"""What the largest weight of a row becomes in 8 bits."""
 
 
 @triton.jit
@@ -288,6 +292,71 @@ def _softmax_of_long_rows(scores, columns, LANES: tl.constexpr):
         tl.store(row + first + lane, weight.to(scores.dtype.element_ty), mask=wanted)
 
 
+@kernel
+@triton.jit
+def _softmax_in_8_bits(
+    scores, weights, scale, columns, padded, TOP_WEIGHT: tl.constexpr, LANES: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    source, target = scores + row * columns, weights + row * padded
+    lane = tl.arange(0, LANES)
+    highest = tl.full([LANES], -float("inf"), tl.float32)
+    for first in range(0, columns, LANES):
+        wanted = first + lane < columns
+        part = tl.load(source + first + lane, mask=wanted, other=-float("inf")).to(tl.float32)
+        highest = tl.maximum(highest, part)
+    top = tl.max(highest, 0)
+    total = tl.zeros([LANES], tl.float32)
+    for first in range(0, padded, LANES):
+        wanted = first + lane < columns
+        part = tl.load(source + first + lane, mask=wanted, other=-float("inf")).to(tl.float32)
+        short = (TOP_WEIGHT * tl.exp(part - top)).to(weights.dtype.element_ty)
+        tl.store(target + first + lane, short, mask=first + lane < padded)
+        total += short.to(tl.float32)  # as rounded: then the weights of a row sum to 1
+    tl.store(scale + row, 1 / tl.sum(total, 0))
+
+
+@kernel
+@triton.jit
+def _shorten(
+    values, short, scale, pixels, channels, padded, TOP: tl.constexpr, LANES: tl.constexpr
+):
+    channel, item = tl.program_id(0), tl.program_id(1)
+    row = item.to(tl.int64) * channels + channel
+    source = values + row * pixels
+    target = short + (item.to(tl.int64) * tl.num_programs(0) + channel) * padded
+    end = tl.where(channel < channels, pixels, 0)
+    lane = tl.arange(0, LANES)
+    highest = tl.zeros([LANES], tl.float32)
+    for first in range(0, end, LANES):
+        value = tl.load(source + first + lane, mask=first + lane < end, other=0.0).to(tl.float32)
+        highest = tl.maximum(highest, tl.abs(value))
+    peak = tl.max(highest, 0)
+    factor = TOP / tl.where(peak == 0, 1.0, peak)
+    for first in range(0, padded, LANES):
+        value = tl.load(source + first + lane, mask=first + lane < end, other=0.0).to(tl.float32)
+        value = (value * factor).to(short.dtype.element_ty)
+        tl.store(target + first + lane, value, mask=first + lane < padded)
+    tl.store(scale + row, peak / TOP, mask=channel < channels)
+
+
+@kernel
+@triton.jit
+def _rescale(
+    sums, row_scale, channel_scale, out, pixels, channels, wide,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    lane = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
+    wanted = (row < pixels) & (lane < channels)
+    row += item * pixels
+    value = tl.load(sums + row * wide + lane, mask=wanted, other=0.0)
+    value *= tl.load(row_scale + row, mask=row < (item + 1) * pixels, other=0.0)
+    value *= tl.load(channel_scale + item * channels + lane, mask=lane < channels, other=0.0)
+    tl.store(out + row * channels + lane, value.to(out.dtype.element_ty), mask=wanted)
+
+
 def _grid(rows: int, channels: int) -> tuple[int, int]:
     return triton.cdiv(rows, ROWS), triton.cdiv(channels, LANES)
 
@@ -406,3 +475,38 @@ def softmax(scores: Tensor) -> None:
         _softmax[(rows,)](scores, columns, LANES=lanes, num_warps=16 if lanes > WIDE else 8)
     else:
         _softmax_of_long_rows[(rows,)](scores, columns, LANES=WIDE, num_warps=8)
+
+
+def softmax_in_8_bits(scores: Tensor, weights: Tensor, scale: Tensor) -> None:
+    """Write the softmax of the rows of `scores` `[r, c]` to `weights * scale[:, None]`.
+
+    `weights` are in 8 bits and may have more columns than `scores`; those are 0.
+    """
+    rows, columns = scores.shape
+    _softmax_in_8_bits[(rows,)](
+        scores, weights, scale, columns, weights.shape[1],
+        TOP_WEIGHT=TOP_WEIGHT, LANES=WIDE, num_warps=8,
+    )  # fmt: skip
+
+
+def shorten(values: Tensor, short: Tensor) -> Tensor:
+    """Write `values` `[i, c, p]` to `short` in 8 bits; return the scale of each row, `[i, c]`.
+
+    `short` `[i, d, q]` may be larger than `values`; the rest is 0.
+    """
+    items, channels, pixels = values.shape
+    _, wide, padded = short.shape
+    scale = torch.empty(items, channels, device=values.device, dtype=torch.float32)
+    _shorten[(wide, items)](
+        values, short, scale, pixels, channels, padded, TOP=TOP, LANES=WIDE, num_warps=8
+    )
+    return scale
+
+
+def rescale(sums: Tensor, row_scale: Tensor, channel_scale: Tensor, out: Tensor) -> None:
+    """Write `sums` `[i, p, d]`, scaled by row and by channel, to `out` `[i, p, c]`."""
+    items, pixels, channels = out.shape
+    _rescale[(*_grid(pixels, channels), items)](
+        sums, row_scale, channel_scale, out, pixels, channels, sums.shape[-1],
+        ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip
