@@ -136,7 +136,7 @@ MISTAKES = {
     "network(images.byte(), images.byte())": "divide them by 255",
     "network(images[:0], images[:0])": "empty",
     "network(images, images, iters=0)": "iters is 0",
-    "network(array, array)": "not (32, 40, 3)",
+    "network(array, array)": "[b, 3, height, width], not of type ndarray",
     "gmaflow.FlowNetwork('gma')": "give a config, such as MODELS['gma']",
     "gmaflow.save_checkpoint('a.safetensors', network)": "a FlowNetwork cannot be saved",
     "gmaflow.warp(images[..., :0, :], flows[..., :0, :])": "empty",

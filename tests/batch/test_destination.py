@@ -8,6 +8,7 @@ import pytest
 from gmaflow.batch.destination import STALE, Destination, FinishedClips, HashSet, record_name
 from gmaflow.batch.manifest import Clip
 from gmaflow.errors import FlowError, OutputError
+from gmaflow.io.remote import explaining
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -83,3 +84,15 @@ def test_a_set_of_hashes_is_a_set() -> None:
     assert not some.repeated()
     some.add("7")
     assert len(some.repeated()) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "reason", "remedy"),
+    [
+        ("s3://b/x", "Install s3fs to access S3", r"pip install 'gmaflow\[remote\]'$"),
+        ("gs://b/x", "install gcsfs", "install gcsfs"),
+    ],
+)
+def test_a_missing_package_of_a_store_is_named(url: str, reason: str, remedy: str) -> None:
+    with pytest.raises(FlowError, match=f"^{url} needs another package: {remedy}"), explaining(url):
+        raise ImportError(reason)

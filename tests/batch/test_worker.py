@@ -1,8 +1,10 @@
 """A worker writes what was asked for, and a bad clip is a result."""
 
+import gc
 import json
 import re
 import shutil
+import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -44,6 +46,22 @@ def record_of(worker: ClipWorker, clip: Clip) -> dict[str, object]:
     assert data is not None
     found: dict[str, object] = json.loads(data)
     return found
+
+
+@pytest.mark.parametrize("flow_format", ["h5", "tar"])
+@pytest.mark.parametrize("name", ["bad", "none"])  # after a pair, and before the first
+def test_a_bad_clip_leaves_no_file_open(
+    worker: ClipWorker, clips: Path, name: str, flow_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if flow_format == "h5":
+        pytest.importorskip("h5py")
+    late: list[object] = []
+    with_options(worker, format=flow_format, write="flow,occlusion")
+    monkeypatch.setattr(sys, "unraisablehook", lambda event: late.append(event.exc_value))
+    assert worker.run(Clip(name, str(clips / name))).error
+    gc.collect()
+    assert not late
+    assert not any(path.is_file() for path in Path(worker.destination.url).rglob("*"))
 
 
 def test_the_flow_is_the_estimators(worker: ClipWorker, clips: Path) -> None:

@@ -44,6 +44,8 @@ def test_named_weights_are_used() -> None:
 def test_what_is_too_small_for_the_peer_is_refused() -> None:
     with pytest.raises(FlowError, match="120x200 is too small for the published algorithm"):
         case("published", height=120, width=200).prepare()
+    with pytest.raises(FlowError, match="120x200 is too small"):  # before anything is measured
+        BenchConfig(sizes=("440x1024", "120x200"), against="published")
 
 
 def test_the_pictures_move() -> None:

@@ -34,6 +34,7 @@ def test_numbers_in_every_format(
     outcome = run("flow", *pair, "-o", target, *fast)
     assert (outcome.code, outcome.err) == (0, "")
     assert f"wrote {target}: mean " in outcome.out
+    assert outcome.out.rstrip().endswith(" s in all)")  # with loading the network
     expected = FlowEstimator(fast[1], iters=2, device="cpu")(*pair).array
     np.testing.assert_allclose(read_flow_arrays(target).array, expected, atol=0.01)
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [target.name]
@@ -274,6 +275,12 @@ def test_a_dash_is_no_folder(
     outcome = run(verb, *pair, *args)
     assert (outcome.code, "cannot write to standard output" in outcome.err) == (2, True)
     assert set(pair[0].parent.iterdir()) == set(pair)
+
+
+@pytest.mark.parametrize("verb", ["flow", "video", "track", "score"])
+def test_standard_input_is_no_file(verb: str, run: Run, tmp_path: Path) -> None:
+    outcome = run(verb, "-", "-o", tmp_path / "out.csv")
+    assert (outcome.code, "cannot read standard input" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("args", [("-o", ""), ("--output", ""), ("--output=",)])

@@ -71,11 +71,18 @@ def test_a_video_that_cannot_be_scored_does_not_stop_the_others(
     run: Run, fast: list[str], clip: Path, tmp_path: Path
 ) -> None:
     one = write_clip(tmp_path / "one.mp4", moving(1))
-    outcome = run("score", tmp_path / "no.mp4", one, clip, *fast)
+    small = write_clip(tmp_path / "small.mp4", [np.zeros((8, 8, 3), np.uint8)] * 2)
+    outcome = run("score", tmp_path / "no.mp4", one, small, clip, *fast)
     assert outcome.code == 1
     assert len(outcome.out.splitlines()) == 2
-    assert "no.mp4" in outcome.err
-    assert "one.mp4: there is no motion to score: there is one frame" in outcome.err
+    told = [line.removeprefix(f"gmaflow: {tmp_path}/") for line in outcome.err.splitlines()]
+    assert [line.split(maxsplit=1)[0].strip(":") for line in told] == [
+        "no.mp4",
+        "one.mp4",
+        "small.mp4",
+    ]
+    assert "there is no motion to score: there is one frame" in told[1]
+    assert "flow needs at least 16 pixels in height and width" in told[2]
 
 
 @pytest.mark.parametrize(

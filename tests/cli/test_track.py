@@ -165,9 +165,13 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "t.mp4", "--trail", "0"), "--trail 0 is too short"),
         (("-o", "t.npz", "--reference", "6"), "no frame 6: the shot has 6 frames"),
         (("-o", "t.npz", "--end", "0.04"), "one frame; tracks need at least two"),
-        (("-o", "t.npz", "--mask", "small.png"), "the mask and the frames differ in size"),
+        (
+            ("-o", "t.npz", "--mask", "small.png"),
+            "the mask small.png and the frames differ in size",
+        ),
         (("-o", "t.npz", "--mask", "black.png"), "selects no point of a grid"),
         (("-o", "t.npz", "--points-file", "empty.csv"), "has no points"),
+        (("-o", "t.npz", "--points-file", "one.csv"), "one.csv, line 4: '7' is not a point"),
         (
             ("-o", "t.npz", "--points-file", "none.csv"),
             "none.csv does not exist; give a file with x,y",
@@ -216,6 +220,7 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(
     for number in range(6):
         write_image(tmp_path / "each" / f"{number}.png", part)
     (tmp_path / "empty.csv").write_text("x,y\n")
+    (tmp_path / "one.csv").write_text("x,y\n5,6\n\n7\n")
     (tmp_path / "there.npz").write_bytes(b"mine")
     before = sorted(tmp_path.iterdir())
     outcome = run("track", clip, *options, *fast)

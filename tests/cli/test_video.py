@@ -187,7 +187,7 @@ def test_a_change_of_size_keeps_what_came_before(run: Run, fast: list[str], tmp_
         write_image(tmp_path / "in" / f"{number}.png", image)
     outcome = run("video", tmp_path / "in", "-o", tmp_path / "a.mp4", *fast)
     assert outcome.code == 1
-    assert "a frame of 56 x 64 follows frames of 48 x 64" in outcome.err
+    assert "frame 4 is 56x64, those before it 48x64; all must have one size" in outcome.err
     assert len(images(tmp_path / "a.mp4")) == 3
 
 

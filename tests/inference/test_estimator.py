@@ -1,4 +1,6 @@
-from collections.abc import Iterator
+import copy
+import pickle
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ import torch
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import Flow, FlowEstimator, estimate
-from gmaflow.inference.engine import check_iters
+from gmaflow.inference.engine import Backend, check_iters
 from gmaflow.inference.images import check_tensors
 from gmaflow.inference.tiles import blend_weights, tile_starts
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan
@@ -51,6 +53,27 @@ def test_the_array_door_and_the_tensor_door_agree() -> None:
     together = estimator.batch(*tensors).flow.permute(0, 2, 3, 1).numpy()
     for pair, flow in zip(pairs, together, strict=True):
         np.testing.assert_allclose(estimator(*pair).array, flow, atol=1e-4)
+
+
+def pickled(estimator: FlowEstimator) -> FlowEstimator:
+    return pickle.loads(pickle.dumps(estimator))  # noqa: S301
+
+
+@pytest.mark.parametrize("again", [pickled, copy.deepcopy])
+@pytest.mark.parametrize("backend", ["fast", "reference"])
+def test_an_estimator_can_be_pickled_and_copied(
+    again: Callable[[FlowEstimator], FlowEstimator], backend: Backend
+) -> None:
+    estimator = FlowEstimator(
+        checkpoint("gma"), iters=2, device="cpu", backend=backend, max_memory="1GB", padding="kitti"
+    )
+    pair = arrays(40, 52)
+    flow = estimator(*pair)  # after which a back end may hold tensors that cannot be pickled
+    twin = again(estimator)
+    assert twin.settings == estimator.settings
+    assert twin.card == estimator.card
+    np.testing.assert_array_equal(twin(*pair).array, flow.array)
+    assert again(estimator.with_iters("auto")).settings == estimator.with_iters("auto").settings
 
 
 def test_a_batch_s_flow_can_teach() -> None:

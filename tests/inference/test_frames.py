@@ -11,11 +11,13 @@ import torch
 from torch import nn
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.inference import Flow, FlowEstimator, SequenceFrame, estimate_pairs
+from gmaflow.inference import Flow, FlowEstimator, SequenceFrame, Tracks, estimate_pairs
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.io import write_image
+from gmaflow.io import VideoReader, write_image
 from gmaflow.model import EncodedFrame
 from tests.inference.test_estimator import arrays, checkpoint
+from tests.io.clips import write_clip
+from tests.io.frames import moving
 
 
 @contextmanager
@@ -52,8 +54,23 @@ def test_a_folder_is_a_sequence_in_natural_order(tmp_path: Path) -> None:
     expected = list(estimator.sequence(frames))
     for found, wanted in zip(estimator.sequence(tmp_path), expected, strict=True):
         np.testing.assert_array_equal(found.array, wanted.array)
-    with pytest.raises(ImageError, match="is not a sequence of images; use a list"):
+    with pytest.raises(ImageError, match=r"is not a sequence of images; .*VideoReader\(path\)"):
         list(estimator.sequence(str(tmp_path / "clip.mp4")))
+
+
+def test_the_frames_of_a_video_are_a_sequence(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.mp4", moving(3))
+    images = [frame.image for frame in VideoReader(clip)]
+    estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
+    (first, *_) = estimator.track(images)
+    assert repr(first) == "<Frame 0 with 3072 points of frame 0, 100.0% visible>"
+    point, expected = [(20.0, 20.0)], list(estimator.sequence(images))
+    for found, wanted in zip(estimator.sequence(VideoReader(clip)), expected, strict=True):
+        np.testing.assert_array_equal(found.array, wanted.array)
+    wanted_tracks = Tracks.collect(estimator.track(images, point, reference=1))
+    for frames in (VideoReader(clip), list(VideoReader(clip))):
+        tracks = Tracks.collect(estimator.track(frames, point, reference=1))
+        np.testing.assert_array_equal(tracks.positions, wanted_tracks.positions)
 
 
 def test_loaded_frames_are_estimated_as_their_images_bit_for_bit() -> None:

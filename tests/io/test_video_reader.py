@@ -158,7 +158,7 @@ def test_a_change_of_size_ends_it(tmp_path: Path) -> None:
     reader = VideoReader(tmp_path)
     assert len(list(reader)) == 3
     assert reader.problem is not None
-    assert "32 x 40 follows frames of 32 x 32" in reader.problem
+    assert "frame 3 is 32x40, those before it 32x32" in reader.problem
 
 
 def test_what_has_nothing_is_refused(clip: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> Non
     reader = VideoReader(path)
     assert [frame.image.shape for frame in reader] == [(40, 56, 3)]
     assert reader.problem is not None
-    assert "a frame of 400 x 560 follows" in reader.problem
+    assert "frame 1 is 400x560" in reader.problem
     with pytest.raises(ImageError, match="cannot be read as video"):
         list(VideoReader(path, max_pixels=40 * 56))
 
@@ -339,7 +339,7 @@ def test_large_frames_need_a_large_file(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(video_reader, "SAFE_PIXELS_PER_BYTE", factor * pixels_per_byte)
         reader = VideoReader(path)
         assert [frame.image.shape for frame in reader] == [(40, 56, 3)]
-        assert ("a frame of 400 x 560 follows" in str(reader.problem)) == decoded
+        assert ("frame 1 is 400x560" in str(reader.problem)) == decoded
 
 
 def test_reading_can_be_stopped_before_each_packet(short_clip: Path) -> None:

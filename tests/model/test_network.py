@@ -4,12 +4,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from gmaflow.errors import FlowError
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
-from gmaflow.model.network import check_images
+from gmaflow.model.network import check_batches, check_images
 from tests.conftest import random_images
 
 Make = Callable[[str | NetworkConfig], FlowNetwork]
@@ -133,6 +134,8 @@ def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
     network = make_network("raft-small")
     with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not \(1, 2, 64, 64\)"):
         check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
+    with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not of type ndarray"):
+        check_batches.__wrapped__(*(np.zeros((1, 3, 64, 64)),) * 2)  # type: ignore[attr-defined]
     with pytest.raises(FlowError, match="the two batches differ in shape"):
         check_images(torch.zeros(1, 3, 64, 64), torch.zeros(1, 3, 64, 32))
     with pytest.raises(FlowError, match="8x64; the network takes multiples of 8, at least 16"):

@@ -53,6 +53,14 @@ def test_a_cpu_without_instructions_for_bf16_says_so_and_uses_float32(
     assert pick_fast_dtype("auto", torch.device("cpu")) == torch.float32
 
 
+@pytest.mark.parametrize(("place", "warns"), [("cpu", True), ("cuda", False)])
+def test_float16_on_a_cpu_gets_a_warning(
+    place: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert pick_fast_dtype("fp16", torch.device(place)) == torch.float16
+    assert ("no fp16 on a CPU; fp32 is usually faster" in caplog.text) == warns
+
+
 @pytest.mark.parametrize("names", [(), ("_is_amx_tile_supported",)])
 def test_instructions_for_bf16_are_found(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

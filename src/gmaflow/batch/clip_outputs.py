@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +53,22 @@ class ClipPair:
 
 
 class ClipFiles:
-    """The files of one clip. They are kept apart until all are there, so a bad clip leaves none."""
+    """The files of one clip. They are kept apart until all are there, so a bad clip leaves none.
+
+    Use it in a `with` block; at its end the files that a bad clip left open are closed.
+    """
 
     def __init__(self, scratch: Path, identifier: str) -> None:
         self.identifier = identifier
+        self.open_files = ExitStack()
         self._folder = scratch / "files"
         shutil.rmtree(self._folder, ignore_errors=True)  # of an attempt that ran out of memory
+
+    def __enter__(self) -> "ClipFiles":
+        return self
+
+    def __exit__(self, *error: Any) -> None:  # noqa: ANN401
+        self.open_files.__exit__(*error)
 
     def path(self, ending: str) -> Path:
         """Return where to write a file; `ending` follows its identifier: .npz, or /000001.flo."""
@@ -104,7 +115,7 @@ class FlowClip(ClipOutput):
     """One file for the flow of the clip: `ID.h5` or `ID.tar`."""
 
     def __init__(self, files: ClipFiles, suffix: str, bound: float) -> None:
-        self._exit = ExitStack()
+        self._exit = files.open_files.enter_context(ExitStack())
         made = create_clip(files.path(suffix), bound=bound, key=files.identifier)
         self._clip = self._exit.enter_context(made)
 
@@ -125,7 +136,8 @@ class OcclusionArchive(ClipOutput):
     """
 
     def __init__(self, files: ClipFiles) -> None:
-        self._archive = zipfile.ZipFile(files.path(OCCLUSION_ENDING), "w")
+        made = zipfile.ZipFile(files.path(OCCLUSION_ENDING), "w")
+        self._archive = files.open_files.enter_context(made)
 
     def add(self, pair: ClipPair) -> None:
         """Add the pair's arrays."""

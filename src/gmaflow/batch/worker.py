@@ -145,7 +145,8 @@ class ClipWorker:
             estimator = self.estimator
             for left in reversed(range(SMALLER_PLANS + 1)):
                 try:
-                    return self._estimate(clip, local, scratch, estimator, tell)
+                    with ClipFiles(scratch, clip.identifier) as files:
+                        return self._estimate(clip, local, files, estimator, tell)
                 except FlowError as err:
                     if not left or not ran_out_of_memory(err):
                         raise
@@ -153,10 +154,9 @@ class ClipWorker:
         raise AssertionError("the last try returns or raises")
 
     def _estimate(
-        self, clip: Clip, local: Clip, scratch: Path, estimator: FlowEstimator, tell: Tell
+        self, clip: Clip, local: Clip, files: ClipFiles, estimator: FlowEstimator, tell: Tell
     ) -> int:
         config = self.config
-        files = ClipFiles(scratch, clip.identifier)
         outputs = make_outputs(
             files,
             kinds=config.kinds,

@@ -90,11 +90,7 @@ class Case(Settings):
         return lambda: estimator.batch(*images)
 
     def _estimate_as_published(self) -> Work:
-        if min(self.height, self.width) < PUBLISHED_MIN_SIDE:
-            raise FlowError(
-                f"{self.size} is too small for the published algorithm; give sizes of at least "
-                f"{PUBLISHED_MIN_SIDE}x{PUBLISHED_MIN_SIDE}"
-            )
+        check_published((self.height, self.width))
         device = pick_device(self.device)
         # The published code computes in half precision on CUDA only.
         precision = "fp32" if device.type == "cpu" else as_precision(self.precision)
@@ -170,6 +166,9 @@ class BenchConfig(Settings):
             raise FlowError(f"unknown value {self.against!r} for against; give published")
         if len(self.measured_sizes) < 2 and self.sweep:
             raise FlowError("the size is too small for a sweep; give at least 256x256")
+        if self.against:
+            for size in self.measured_sizes:
+                check_published(size)
         for model in self.model_names:
             find_config(model)
 
@@ -201,6 +200,15 @@ class BenchConfig(Settings):
         """Yield the cases that are measured in turn at one size."""
         ways: list[Way] = ["gmaflow", "published"] if self.against else ["gmaflow"]
         return (self.case(model, size, way) for model in self.model_names for way in ways)
+
+
+def check_published(size: tuple[int, int]) -> None:
+    """Refuse a size that the published algorithm cannot take."""
+    if min(size) < PUBLISHED_MIN_SIDE:
+        raise FlowError(
+            f"{size[0]}x{size[1]} is too small for the published algorithm; give sizes of at least "
+            f"{PUBLISHED_MIN_SIDE}x{PUBLISHED_MIN_SIDE}"
+        )
 
 
 def growing_sizes(largest: tuple[int, int]) -> list[tuple[int, int]]:

@@ -397,6 +397,8 @@ def parse(
     if "-" in outputs:
         # For most programs it means standard output, not a folder of that name.
         raise OutputError("cannot write to standard output; give the name of a file or folder")
+    if "-" in args:
+        raise FlowError("cannot read standard input; give the name of a file or folder")
     # The whole docstring: tyro would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)

@@ -121,7 +121,7 @@ def how_estimated(report: Mapping[str, object]) -> str:
     """Return the settings of a report, and how long it took, in words."""
     iters = report["iters"]
     told = counted(iters, "iteration") if isinstance(iters, int) else f"{iters} iterations"
-    where = "{device}, {precision}, {seconds} s".format(**report)
+    where = "{device}, {precision}, {seconds} s in all".format(**report)
     return f"{report['model']}, {told}, {where}"
 
 

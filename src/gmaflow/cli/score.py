@@ -139,18 +139,17 @@ def score(
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     scorer = MotionScorer()
     total = reader.num_frames and reader.num_frames - 1
-    with closing(read_ahead(reader)) as frames:
-        for step in estimate_video(
-            estimator,
-            frames,
-            cut_threshold=options.footage.threshold,
-        ):
-            ignore = masks.mask(step.number, step.image.shape) if masks else None
-            scorer.add(step.flow, ignore=ignore)
-            progress(step.number + 1, total, f"score {reader.path.name}")
     try:
+        with closing(read_ahead(reader)) as frames:
+            for step in estimate_video(estimator, frames, cut_threshold=options.footage.threshold):
+                ignore = masks.mask(step.number, step.image.shape) if masks else None
+                scorer.add(step.flow, ignore=ignore)
+                progress(step.number + 1, total, f"score {reader.path.name}")
         found = scorer.result()
     except FlowError as err:
+        if str(reader.path) in str(err):
+            raise
+        # One of many: without its name nobody could tell which.
         raise FlowError(f"{reader.path}: {err}") from None
     rate = round(float(reader.info.fps / options.footage.every), 3)
     numbers = {

@@ -232,7 +232,8 @@ def choose_points(
     if options.mask is not None:
         mask = read_mask(options.mask)
         check_same_size(
-            {"the mask": mask, "the frames": (height, width)}, remedy="give a mask of their size"
+            {f"the mask {options.mask}": mask, "the frames": (height, width)},
+            remedy="give a mask of the frames' size",
         )
     if masks is not None:
         mask &= ~masks.mask(options.reference, (height, width))
@@ -255,16 +256,21 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
         return []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
+            reader = csv.reader(file)
+            rows = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
         raise FlowError(f"{path} does not exist; give a file with x,y in each line") from None
     except (OSError, UnicodeDecodeError, csv.Error) as err:
         raise FlowError(f"{path} cannot be read as CSV ({err})") from None
-    if rows and [name.strip().lower() for name in rows[0][:2]] == ["x", "y"]:
+    if rows and [name.strip().lower() for name in rows[0][1][:2]] == ["x", "y"]:
         del rows[0]
     if not rows:
         raise FlowError(f"{path} has no points; write x,y such as 120,80 into each line")
-    return list(parse_points(str(path), [",".join(row) for row in rows]))
+    return [
+        point
+        for line, row in rows
+        for point in parse_points(f"{path}, line {line}:", [",".join(row)])
+    ]
 
 
 def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:

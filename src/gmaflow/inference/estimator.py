@@ -1,8 +1,8 @@
 """The estimator: images in, flow out."""
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,10 @@ from gmaflow.io.images import check_positive
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
 from gmaflow.model.network import check_start
 from gmaflow.runtime.device import (
+    DTYPES,
     Precision,
     as_bytes,
+    as_precision,
     explaining_out_of_memory,
     has_kernels,
     memory_budget,
@@ -116,7 +118,7 @@ class EstimatorSettings:
 class FlowEstimator:
     """Estimates optical flow with one network on one device.
 
-    It keeps no state between pairs, so threads may share it.
+    It keeps no state between pairs, so threads may share it, and it can be pickled for processes.
 
     Args:
         weights: A checkpoint file or the name of shipped weights; by default those of the model.
@@ -260,6 +262,21 @@ class FlowEstimator:
             f"<FlowEstimator of {how.model}: {counted(how.iters, 'iteration')}, "
             f"{how.precision} on {how.device}>"
         )
+
+    def __reduce__(self) -> tuple[Callable[..., "FlowEstimator"], tuple[Checkpoint]]:
+        """Pickle and copy the weights and the choices: what back ends make of them is their own."""
+        precision = next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+        again = partial(
+            type(self),
+            iters=self.iters if self.settled is None else "auto",
+            device=str(self.device),
+            precision=as_precision(precision),
+            backend=self.backend,
+            plan=self._engine.plan,
+            max_memory=self.max_memory,
+            padding=self.padding,
+        )
+        return again, (self.checkpoint,)
 
     @property
     def settings(self) -> EstimatorSettings:
@@ -553,16 +570,17 @@ class FlowEstimator:
 
     def with_iters(self, iters: Iterations) -> "FlowEstimator":
         """Return an estimator with the same network and another number of refinements."""
-        twin = copy(self)
         most, settled = check_iters(iters)
-        twin._engine = replace(self._engine, iters=most, settled=settled)
-        return twin
+        return self._with_engine(replace(self._engine, iters=most, settled=settled))
 
     def with_less_memory(self) -> "FlowEstimator":
         """Return an estimator with the same network that plans with half as much memory."""
-        twin = copy(self)
         now = memory_budget(self.device, self._engine.max_memory)
-        twin._engine = replace(self._engine, plan=None, max_memory=now / 2)
+        return self._with_engine(replace(self._engine, plan=None, max_memory=now / 2))
+
+    def _with_engine(self, engine: Engine) -> "FlowEstimator":
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), _engine=engine)
         return twin
 
     @torch.inference_mode()

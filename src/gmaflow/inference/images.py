@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from gmaflow.errors import FlowError, ImageError, check_known
-from gmaflow.io import image_to_array, list_images, read_image
+from gmaflow.io import TimedFrame, image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
 from gmaflow.model.network import check_batches, check_ends
@@ -32,8 +32,8 @@ ImageLike: TypeAlias = "str | Path | np.ndarray | PIL.Image.Image"
 ImageArray: TypeAlias = UInt8[np.ndarray, "_ _ 3"] | Float32[np.ndarray, "_ _ 3"]
 """An image that was checked; floats are in 0..1."""
 
-Frames: TypeAlias = "Iterable[ImageLike] | str | Path"
-"""Consecutive images, or the folder that holds them."""
+Frames: TypeAlias = "Iterable[ImageLike] | Iterable[TimedFrame] | str | Path"
+"""Consecutive images, the folder that holds them, or the frames of a `VideoReader`."""
 
 PaddingKind = Literal["sintel", "kitti"]
 """The two published ways to pad, named after the data they were published for."""
@@ -176,7 +176,7 @@ def check_pair(first: ImageArray, second: ImageArray) -> None:
 def each_image(frames: Frames) -> Iterator[ImageLike]:
     """Return the images of a sequence one by one; those of a folder in natural order."""
     if isinstance(frames, Iterable) and not isinstance(frames, str):
-        yield from frames
+        yield from map(image_of, frames)
     elif not isinstance(frames, str | Path):
         raise ImageError(
             f"the frames are of type {type(frames).__name__}; use a list of images or a folder"
@@ -186,8 +186,13 @@ def each_image(frames: Frames) -> Iterator[ImageLike]:
     else:
         raise ImageError(
             f"{frames} is not a sequence of images; use a list of them, a folder, or for a video "
-            "the frames of a gmaflow.io.VideoReader"
+            "gmaflow.io.VideoReader(path)"
         )
+
+
+def image_of(frame: "ImageLike | TimedFrame") -> ImageLike:
+    """Return the image of a frame of a video; other images as they are."""
+    return frame.image if isinstance(frame, TimedFrame) else frame
 
 
 @dataclass(frozen=True)

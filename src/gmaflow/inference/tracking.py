@@ -37,6 +37,7 @@ from gmaflow.inference.images import (
     ImageLike,
     as_points,
     each_image,
+    image_of,
     load_image,
 )
 from gmaflow.inference.sequence import check_cut_threshold, is_cut
@@ -460,7 +461,7 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
 def _keep(frames: Frames, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
     """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
     if isinstance(frames, Sequence | np.ndarray) and not isinstance(frames, str):
-        return partial(frames.__getitem__, number)
+        return lambda: image_of(frames[number])
     if isinstance(image, str | Path):
         return lambda: image
     path = folder / f"{number}.npy"

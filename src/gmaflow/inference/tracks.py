@@ -46,6 +46,12 @@ class TrackedFrame:
     in_tiles: bool = False
     """Whether a flow until here was estimated in tiles to save memory; see `Flow.in_tiles`."""
 
+    def __repr__(self) -> str:
+        return (
+            f"<Frame {self.number} with {counted(self.visible.size, 'point')} of frame "
+            f"{self.reference}, {self.visible.mean():.1%} visible>"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Tracks:

@@ -51,7 +51,8 @@ def explaining(url: str, error: type[FlowError] = FlowError) -> Iterator[None]:
     except PermissionError as err:
         raise error(f"access to {url} is denied; check the credentials") from err
     except ImportError as err:
-        raise error(f"{url} needs another package: {err}") from err
+        remedy = "pip install 'gmaflow[remote]'" if url.startswith("s3:") else str(err)
+        raise error(f"{url} needs another package: {remedy}") from err
     except Exception as err:  # each store has errors of its own, which share no base class
         reason = " ".join(str(err).split())[:200] or type(err).__name__
         raise error(f"{url} cannot be used: {reason}") from err

@@ -16,7 +16,7 @@ from jaxtyping import UInt8
 
 from gmaflow.errors import ImageError, ImageTooLargeError, counted
 from gmaflow.io.folders import list_images
-from gmaflow.io.images import IMAGE_SUFFIXES, read_image, scale_image
+from gmaflow.io.images import IMAGE_SUFFIXES, read_image, scale_image, shape_text
 from gmaflow.io.paths import PathLike, as_path, require_file
 
 if TYPE_CHECKING:
@@ -202,8 +202,8 @@ class VideoReader:
                     shape = shape or image.shape
                     if image.shape != shape:
                         raise ImageError(
-                            f"{self.path}: a frame of {image.shape[0]} x {image.shape[1]} follows "
-                            f"frames of {shape[0]} x {shape[1]}; all must have one size"
+                            f"{self.path}: frame {number} is {shape_text(image.shape[:2])}, those "
+                            f"before it {shape_text(shape[:2])}; all must have one size"
                         )
                     frame = TimedFrame(number, scale_image(image, self.scale), time, self.scale)
                 given += 1

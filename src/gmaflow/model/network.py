@@ -336,8 +336,9 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 def check_batches(image1: Tensor, image2: Tensor) -> None:
     """Refuse what are not two batches of float images of one shape, on one device."""
     for images in (image1, image2):
-        if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3:
-            what = tuple(images.shape) if hasattr(images, "shape") else type(images).__name__
+        tensor = isinstance(images, Tensor)
+        if not tensor or images.ndim != 4 or images.shape[1] != 3:
+            what = tuple(images.shape) if tensor else f"of type {type(images).__name__}"
             raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")
         if not images.is_floating_point():
             raise ImageError(

@@ -86,7 +86,7 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
 def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     """Return the type to estimate in: that of `pick_dtype`, unless it would be slower than float32.
 
-    A warning says so.
+    A warning says so; another one, that float16 is slow on a CPU.
     """
     dtype = pick_dtype(precision, device)
     if dtype == torch.bfloat16 and device.type == "cpu" and not has_bfloat16():
@@ -95,6 +95,8 @@ def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
             "is faster here"
         )
         return torch.float32
+    if dtype == torch.float16 and device.type == "cpu":
+        log.warning("the fast back end has no fp16 on a CPU; fp32 is usually faster")
     return dtype
 
 
