@@ -58,6 +58,7 @@ def test_it_reports_and_tells_what_failed(
         (("none.mp4", "-o", "out"), "none.mp4 does not exist"),
         (("x", "-o", "out", "--shard", "3"), "'3' is not a shard"),
         (("x", "-o", "out", "--write", "flow,x"), "output 'x' is not known"),
+        (("x", "-o", "out", "--table", "parquet"), "no parquet table without statistics or score"),
         (("x", "-o", "out", "--formt", "flo"), "did you mean --format"),
         (("x", "-o", "out", "--workers", "two"), "two is not a whole number"),
         (("x", "-o", "out", "--iters", "0"), "iters is 0; use a whole number, 1 or more"),

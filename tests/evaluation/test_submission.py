@@ -135,7 +135,7 @@ def test_kitti_2012_is_packed_without_a_folder(tmp_path: Path, estimator: FlowEs
     out = tmp_path / "out"
     report = submit(benchmark, estimator, out, root=tmp_path)
     assert files_of(out) == ["flow/000194_10.png", "submission.json"]
-    assert "wants 195 files but the test data has 1 pairs" in report.problems[0]
+    assert "wants 195 files but the test data has 1 pair;" in report.problems[0]
     frames = [tmp_path / f"testing/colored_0/000194_{n}.png" for n in (10, 11)]
     expected = estimator(*frames).array
     assert read_kitti(out / "flow/000194_10.png") == pytest.approx(expected, abs=1 / 128)

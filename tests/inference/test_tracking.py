@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.inference import FlowEstimator, Frame, Tracks, grid_points, read_tracks, st_map
+from gmaflow.inference import (
+    FlowEstimator,
+    Frame,
+    Tracks,
+    default_spacing,
+    grid_points,
+    read_tracks,
+    st_map,
+)
 from gmaflow.inference.engine import BatchEstimate, Refinement, Watcher
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.tracking import FAR, OLDEST, Points, Tracker, find_points
@@ -333,3 +341,10 @@ def test_bad_input_gets_a_sentence(estimator: FlowEstimator) -> None:
         track(images, [(1, 1)], reference=-1)
     with pytest.raises(ImageError, match=r"differ in size.*tracks need frames of one size"):
         track([*images[:2], images[2][:40]], [(1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("size", "spacing"), [((1080, 1920), 45), ((480, 360), 15), ((96, 128), 8)]
+)
+def test_points_of_small_frames_do_not_crowd(size: tuple[int, int], spacing: int) -> None:
+    assert default_spacing(*size) == spacing

@@ -128,7 +128,7 @@ def test_a_place_of_any_frame_leads_to_the_reference(site: Running, tracked: str
 
 def test_a_grid_is_the_default(site: Running, tracked: str) -> None:
     answer = site.client.get(f"{tracked}/tracks/values")
-    assert int(answer.headers["X-Points"]) == 24 * 32
+    assert int(answer.headers["X-Points"]) == 12 * 16  # of 96x128
 
 
 @pytest.mark.parametrize("size", [Size(3515, 32), Size(32, 3515), Size(16, 34_000), Size(700, 700)])

@@ -78,13 +78,8 @@ class BatchConfig(DeviceOptions):
     """The manifest's column of identifiers, which name the results."""
 
     def __post_init__(self) -> None:
-        from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS
-
         self._check_estimator()
-        for kind in sorted(self.kinds):
-            check_known("output", kind, KINDS)
-        check_known("flow format", self.format, FLOW_FORMATS)
-        check_known("table format", self.table, TABLES)
+        self._check_outputs()
         check_known("engine", self.engine, ENGINES)
         if self.workers is not None and self.workers < 1:
             raise FlowError(f"workers is {self.workers}; give at least 1")
@@ -100,9 +95,6 @@ class BatchConfig(DeviceOptions):
             raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
         if self.engine == "ray" and self.num_gpus > 1 and self.num_gpus % 1:
             raise FlowError(f"Ray cannot give a worker {self.num_gpus:g} GPUs; give a whole number")
-        if self.max_length is not None and not 0 < self.max_length < float("inf"):
-            raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
-        check_bound(self.bound)
         self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
 
     def _check_estimator(self) -> None:
@@ -117,6 +109,22 @@ class BatchConfig(DeviceOptions):
             check_iters(self.iters)
         if self.max_memory is not None:
             as_bytes(self.max_memory)
+
+    def _check_outputs(self) -> None:
+        from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS, ROWS
+
+        for kind in sorted(self.kinds):
+            check_known("output", kind, KINDS)
+        check_known("flow format", self.format, FLOW_FORMATS)
+        check_known("table format", self.table, TABLES)
+        if self.table != TABLES[0] and not self.kinds & ROWS.keys():
+            raise FlowError(
+                f"there is no {self.table} table without statistics or score; add one, such as "
+                "--write flow,statistics"
+            )
+        if self.max_length is not None and not 0 < self.max_length < float("inf"):
+            raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
+        check_bound(self.bound)
 
     @property
     def shard_numbers(self) -> tuple[int, int]:

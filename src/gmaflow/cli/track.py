@@ -97,7 +97,8 @@ class TrackOptions(Reporting):
     points_file: Annotated[Path | None, tyro.conf.arg(metavar="CSV")] = None
     """A file with x and y of one point per line."""
     grid: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
-    """Distance between the points of a grid; by default 24 points along the shorter side."""
+    """Distance between the points of a grid; by default 24 points along the shorter side, but at
+    least 8 px."""
     mask: Annotated[Path | None, tyro.conf.arg(metavar="IMAGE")] = None
     """An image of the frames' size: only its bright pixels are tracked."""
     ignore: Ignore = None

@@ -10,7 +10,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, dataset_info, open_dataset
 from gmaflow.data.headers import measure as measure_size
-from gmaflow.errors import FlowError, OutputError, look_up
+from gmaflow.errors import FlowError, OutputError, counted, look_up
 from gmaflow.evaluation.evaluating import (
     LAST_FLOW,
     digest,
@@ -235,7 +235,8 @@ def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Pat
     if len(files) != published:
         title = dataset_info(benchmark.dataset).title
         yield (
-            f"the server wants {published} files but the test data has {len(files)} pairs; "
+            f"the server wants {published} files but the test data has "
+            f"{counted(len(files), 'pair')}; "
             f"`gmaflow data check {benchmark.dataset}` lists what {title} lacks"
         )
     expected = {file.path for file in files}

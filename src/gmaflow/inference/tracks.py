@@ -20,6 +20,8 @@ from gmaflow.io.paths import PathLike, require_file
 
 POINTS_ACROSS = 24
 """Points of the default grid along the shorter side of a frame."""
+LEAST_SPACING = 8
+"""Pixels between them in small frames, where dots would cover the picture."""
 SUFFIXES = (".npz", ".csv")
 """Files that `Tracks.save` writes."""
 _DESCRIPTOR_LENGTH = 128  # what COLMAP expects
@@ -195,7 +197,7 @@ def read_tracks(path: PathLike) -> Tracks:
 
 def default_spacing(height: int, width: int) -> int:
     """Return the distance between the points of the default grid."""
-    return max(1, round(min(height, width) / POINTS_ACROSS))
+    return max(LEAST_SPACING, round(min(height, width) / POINTS_ACROSS))
 
 
 def grid_points(
