@@ -517,7 +517,7 @@ def go_to_frame(screen: Screen, number: int) -> None:
 
 def test_points_of_any_frame_are_tracked_and_saved(tracks: Screen, tmp_path: Path) -> None:
     expect(tracks.sentence).to_contain_text("6 frames tracked from frame 1")
-    expect(tracks.page.locator("[data-track=points]")).to_have_text(str(22 * 32))
+    expect(tracks.page.locator("[data-track=points]")).to_have_text(str(8 * 12))
     go_to_frame(tracks, 1)
     with tracks.page.expect_response(re.compile("/tracks/values.points=")):
         tracks.click("trails", 0.505, 0.26)
