@@ -76,7 +76,7 @@ def waking_triton() -> threading.Thread:
 
 
 def _compute_key() -> None:
-    with suppress(ImportError):  # not there, or at another place: Triton computes it when needed
+    with suppress(Exception):  # Triton computes it again when it is needed, and tells what is wrong
         from triton.runtime.cache import triton_key
 
         triton_key()
