@@ -51,7 +51,7 @@ def begin(
     if config.data != STEP_ALONE:
         with tempfile.TemporaryDirectory() as folder:
             run = prepare(config, RunOptions(output=Path(folder) / "run"), ALONE, device)
-        return run.learn, run.source.batches(0)
+        return run.train_step, run.source.batches(0)
     step = TrainStep(FlowNetwork(config.network).to(device), config, world=world)
     image = torch.full((config.batch, 3, *config.crop), 0.5, device=device)
     known = torch.ones(config.batch, *config.crop, dtype=torch.bool, device=device)

@@ -63,7 +63,7 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
     batches = run.source.batches(0)
     first = next(batches)
     for count in aheads:  # compiles and records
-        run.learn(first, StepPlan(lr=0.0, iters=config.iters, occluded=True, ahead=count))
+        run.train_step(first, StepPlan(lr=0.0, iters=config.iters, occluded=True, ahead=count))
     clock = options.folder / "begun"
     if name == "small":
         clock.write_text(str(time.time()))
@@ -109,7 +109,7 @@ def follow_clock(
             rate = PEAK * (1 - (now - begun) / whole) * min(1.0, (count + 1) / WARM_UP)
             ahead = int(rng.choice(aheads))
             plan = StepPlan(lr=rate, iters=run.config.iters, occluded=True, ahead=ahead)
-            meter.add(run.learn(next(batches), plan), run.config.batch)
+            meter.add(run.train_step(next(batches), plan), run.config.batch)
             count += 1
             if count % run.config.log_every == 0:
                 line = {"step": count} | meter.read() | run.step.progress()

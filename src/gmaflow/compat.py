@@ -84,8 +84,8 @@ class NormalisedFlow(nn.Module):
         check_normalised(image1, image2)
         padding = Padding.to_stride(*image1.shape[-2:])
         first, second = (padding.pad((image + 1) / 2) for image in (image1, image2))
-        found = self.network(first, second, iters=num_flow_updates, all_iterations=True)
-        return [padding.crop(flow) for flow in found.flows]
+        prediction = self.network(first, second, iters=num_flow_updates, all_iterations=True)
+        return [padding.crop(flow) for flow in prediction.flows]
 
 
 def raft_large(
@@ -156,8 +156,8 @@ class DenseOpticalFlow:
         padding = Padding.of_kind(self.estimator.padding, *flow.shape[:2])
         start = coarsen(padding.pad(torch.tensor(flow).permute(2, 0, 1)[None]))
         images = (torch.from_numpy(x).permute(2, 0, 1)[None] / 255 for x in (first, second))
-        found = self.estimator.batch(*images, start=start)
-        flow[...] = found.flow[0].permute(1, 2, 0).cpu().numpy()
+        result = self.estimator.batch(*images, start=start)
+        flow[...] = result.flow[0].permute(1, 2, 0).cpu().numpy()
         return flow
 
     def collectGarbage(self) -> None:  # noqa: N802  (OpenCV's name)
@@ -219,7 +219,7 @@ def bgr_to_rgb(frame: np.ndarray, name: str) -> np.ndarray:
 
 def check_initial_flow(flow: np.ndarray, shape: tuple[int, ...]) -> None:
     """Refuse a flow that cannot be written to, or is of another size than the frames."""
-    wanted = (*shape[:2], 2)
-    if not isinstance(flow, np.ndarray) or flow.dtype != np.float32 or flow.shape != wanted:
+    expected = (*shape[:2], 2)
+    if not isinstance(flow, np.ndarray) or flow.dtype != np.float32 or flow.shape != expected:
         what = f"{flow.dtype} {flow.shape}" if isinstance(flow, np.ndarray) else type(flow).__name__
-        raise FlowError(f"the flow is {what}; give None, or a float32 array of shape {wanted}")
+        raise FlowError(f"the flow is {what}; give None, or a float32 array of shape {expected}")

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-Known = TypeVar("Known")
+Value = TypeVar("Value")
 
 NOT_WHOLE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes: only a part was done, the input cannot be used, the user interrupted the program."""
@@ -59,25 +59,25 @@ class TrainingError(FlowError):
     """A training run cannot start as configured, or cannot continue."""
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the known names similar to a name, or all of them if none is similar."""
-    choices = list(known)
-    near = difflib.get_close_matches(name, choices, n=3)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(choices)}"
+def suggest(name: str, names: Iterable[str]) -> str:
+    """Return a hint with the choices similar to a name, or all of them if none is similar."""
+    choices = list(names)
+    similar = difflib.get_close_matches(name, choices, n=3)
+    return f"did you mean {' or '.join(similar)}?" if similar else f"there are {', '.join(choices)}"
 
 
 def look_up(
-    what: str, name: str, known: Mapping[str, Known], error: type[FlowError] = FlowError
-) -> Known:
-    """Return what has a name, or raise an error that suggests similar names."""
-    if name not in known:
-        raise error(f"unknown {what} {name!r}; {suggest(str(name), known)}")
-    return known[name]
+    what: str, name: str, table: Mapping[str, Value], error: type[FlowError] = FlowError
+) -> Value:
+    """Return the value of a name, or raise an error that suggests similar names."""
+    if name not in table:
+        raise error(f"unknown {what} {name!r}; {suggest(str(name), table)}")
+    return table[name]
 
 
-def check_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a `FlowError` if a name is not one of those known."""
-    choices = list(known)
+def check_known(what: str, name: str, names: Iterable[str]) -> None:
+    """Raise a `FlowError` if a name is not one of the choices."""
+    choices = list(names)
     if name not in choices:
         raise FlowError(f"{what} {name!r} is not known; give one of {', '.join(choices)}")
 
@@ -91,18 +91,18 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
     """Run a program on its arguments, by default those of the command line.
 
     Errors that a caller can cause are printed as one sentence. Exits with 2 on bad input, and with
-    130 on an interrupt, whose message, if any, says what was kept of the work.
+    130 on an interrupt; the message of the interrupt, if any, says which results are kept.
     """
-    printed = logging.StreamHandler()
-    printed.setFormatter(PrintableFormatter("gmaflow: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[printed])
+    handler = logging.StreamHandler()
+    handler.setFormatter(PrintableFormatter("gmaflow: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if isinstance(sys.stdout, io.TextIOWrapper):
         # File names may have characters that the terminal's encoding lacks; stderr escapes them.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         main(sys.argv[1:] if args is None else args)
     except FlowError as err:
-        say(f"gmaflow: {err}")
+        print_stderr(f"gmaflow: {err}")
         sys.exit(BAD_INPUT)
     except OSError as err:
         # Problems with a path: no permission, a name too long, a full disk. Without a path the
@@ -113,15 +113,15 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
             sys.exit(0)
         if err.filename is None and err.errno != errno.ENOSPC:
             raise
-        say(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
+        print_stderr(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt as err:
-        say("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
+        print_stderr("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
         sys.exit(INTERRUPTED)
 
 
-def say(text: str) -> None:
-    """Print a message for people to stderr, apart from the output."""
+def print_stderr(text: str) -> None:
+    """Print a message to stderr, separate from the output."""
     print(printable(text), file=sys.stderr)  # noqa: T201
 
 

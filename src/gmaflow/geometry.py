@@ -92,17 +92,17 @@ def sample(
     height, width = image.shape[-2:]
     x, y = points.flatten(1, -2)[:, None].unbind(dim=-1)
     grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
-    found = F.grid_sample(image, grid.to(image.dtype), padding_mode="border", align_corners=False)
-    return found[:, :, 0].unflatten(2, points.shape[1:-1])
+    sampled = F.grid_sample(image, grid.to(image.dtype), padding_mode="border", align_corners=False)
+    return sampled[:, :, 0].unflatten(2, points.shape[1:-1])
 
 
-def check_float_tensor(name: str, value: object, wanted: str, *, dims: int | None = None) -> None:
+def check_float_tensor(name: str, value: object, expected: str, *, dims: int | None = None) -> None:
     """Raise a `FlowError` unless a value is a tensor of floats, of so many dimensions."""
     if not isinstance(value, Tensor):
-        raise FlowError(f"the {name} is {type(value).__name__}; use a float tensor {wanted}")
+        raise FlowError(f"the {name} is {type(value).__name__}; use a float tensor {expected}")
     if not value.is_floating_point() or dims not in (None, value.ndim):
         raise FlowError(
-            f"the {name} is {tuple(value.shape)} of {value.dtype}; use a float tensor {wanted}"
+            f"the {name} is {tuple(value.shape)} of {value.dtype}; use a float tensor {expected}"
         )
 
 

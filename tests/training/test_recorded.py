@@ -53,12 +53,12 @@ def check_compiled_parts(both_ways: bool, model: str = "gma") -> None:
     plain, compiled = (make_step("fp32", both_ways=both_ways, model=model) for _ in range(2))
     iters = 4 if compiled.network.config.continues else 2
     # The compiler itself is torch's; what is ours is how the network is taken apart for it.
-    with CompiledParts(compiled.computing, backend="aot_eager").used():
+    with CompiledParts(compiled.forward_network, backend="aot_eager").used():
         found = compiled.run(make_batch(0), iters)
     expected = plain.run(make_batch(0), iters)
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-4, atol=0)
     torch.testing.assert_close(found.gradient_norm, expected.gradient_norm, rtol=1e-4, atol=0)
-    assert "encode" not in vars(compiled.computing)
+    assert "encode" not in vars(compiled.forward_network)
     once_more = compiled.run(make_batch(1), iters).loss
     torch.testing.assert_close(once_more, plain.run(make_batch(1), iters).loss, rtol=1e-4, atol=0)
 
@@ -106,4 +106,4 @@ def test_recording_itself_changes_nothing() -> None:
     learn = RecordedStep(step)
     learn(make_batch(0), StepPlan(lr=0.0, iters=2, occluded=True))
     after = step.state()
-    assert all(torch.equal(after[f"network.{n}"], before[f"network.{n}"]) for n in step.learned)
+    assert all(torch.equal(after[f"network.{n}"], before[f"network.{n}"]) for n in step.trainable)

@@ -17,7 +17,7 @@ from gmaflow.training.step import (
     LossScale,
     disturb,
     erase_boxes,
-    exchange_halves,
+    swap_halves,
     weights_in,
 )
 from tests.training.conftest import (
@@ -51,7 +51,7 @@ def test_a_step_is_torchs_own() -> None:
     assert result.gradient_norm.item() == pytest.approx(norm.item(), rel=1e-4)
     assert norm > 1
     for name, parameter in network.named_parameters():
-        torch.testing.assert_close(step.learned[name].grad, parameter.grad, rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(step.trainable[name].grad, parameter.grad, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", ["raft", "gma", "gma-affine"])
@@ -123,7 +123,7 @@ def test_the_optimizer_is_torchs_own() -> None:
     for seed in range(3):
         step(tiny_batch(seed=seed), PLAN)
         for name, parameter in plain.named_parameters():
-            parameter.grad = step.learned[name].grad
+            parameter.grad = step.trainable[name].grad
         optimizer.step()
     assert farthest(weights_in(step.state()), plain.state_dict()) < 1e-6
 
@@ -273,7 +273,7 @@ def test_what_is_learned_is_the_same(model: str, accumulate: int) -> None:
 
 def test_exchanging_keeps_the_layout() -> None:
     features = torch.randn(4, 8, 5, 6).to(memory_format=torch.channels_last)
-    exchanged = exchange_halves(features)
+    exchanged = swap_halves(features)
     assert torch.equal(exchanged, features.roll(2, dims=0))
     assert exchanged.is_contiguous(memory_format=torch.channels_last)
 
@@ -399,7 +399,7 @@ def test_the_weights_get_the_gradients_of_the_copy(model: str) -> None:
     half = HalfPrecisionCopy(network, torch.bfloat16)
     half.refresh()
     error_of(half.network).backward()
-    half.hand_over_gradients()
+    half.copy_gradients_back()
     for own, plain in zip(network.parameters(), expected, strict=True):
         assert (own.grad is None) == (plain is None)
     found = torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])

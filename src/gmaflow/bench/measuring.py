@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from gmaflow.bench.cases import BenchConfig, Case, Distance, Work, distance_from_float32
-from gmaflow.errors import BAD_INPUT, FlowError, say
+from gmaflow.errors import BAD_INPUT, FlowError, print_stderr
 from gmaflow.inference.engine import can_be_fast
 from gmaflow.runtime.device import as_precision, give_back_freed, pick_device, pick_fast_dtype
 from gmaflow.version import __version__
@@ -283,7 +283,7 @@ def measure_as_child() -> None:
     try:
         found = measure_peak(Case(**json.loads(sys.argv[1])))
     except FlowError as err:
-        say(str(err))
+        print_stderr(str(err))
         sys.exit(BAD_INPUT)
     print(json.dumps(None if found is None else asdict(found)))  # noqa: T201
 

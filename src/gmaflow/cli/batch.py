@@ -16,7 +16,7 @@ with suppress(ModuleNotFoundError):  # without it, options are written as key=va
 from gmaflow.batch.config import BatchConfig
 from gmaflow.cli.batch_progress import show_batch
 from gmaflow.cli.settings import read_options
-from gmaflow.errors import NOT_WHOLE, OutputError, counted, printable, say
+from gmaflow.errors import NOT_WHOLE, OutputError, counted, print_stderr, printable
 
 if TYPE_CHECKING:
     from gmaflow.batch import BatchProgress
@@ -85,9 +85,9 @@ def main(args: list[str]) -> None:
     if failed:
         last = progress.last_failure
         if last is not None:
-            say(f"gmaflow: {printable(f'{last.clip.identifier} failed: {last.error}')}")
+            print_stderr(f"gmaflow: {printable(f'{last.clip.identifier} failed: {last.error}')}")
         again = "" if progress.failed else "; --retry-failed tries again"
-        say(f"gmaflow: {counted(failed, 'clip')} failed; see {progress.failures}{again}")
+        print_stderr(f"gmaflow: {counted(failed, 'clip')} failed; see {progress.failures}{again}")
         sys.exit(NOT_WHOLE)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gmaflow.errors import counted, printable, say
+from gmaflow.errors import counted, print_stderr, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -61,7 +61,7 @@ def _lines() -> Callable[[BatchProgress], None]:
         nonlocal following
         if time.monotonic() >= following:
             following = time.monotonic() + LINE_EVERY
-            say(f"gmaflow: {line_of(progress)}")
+            print_stderr(f"gmaflow: {line_of(progress)}")
 
     return show
 

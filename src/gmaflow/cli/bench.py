@@ -12,7 +12,7 @@ with suppress(ModuleNotFoundError):  # without it, options are written as key=va
 
 from gmaflow.bench import BenchConfig
 from gmaflow.cli.settings import read_options
-from gmaflow.errors import say
+from gmaflow.errors import print_stderr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,12 @@ def main(args: list[str]) -> None:
 
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(
-        options.config, tell=lambda text: None if options.quiet else say(f"gmaflow: {text}")
+        options.config,
+        tell=lambda text: None if options.quiet else print_stderr(f"gmaflow: {text}"),
     )
     # Print first, so that a full disk loses no figures.
     print(as_json(result) if options.json else as_text(result), flush=True)
     if written := write_files(result, files):
-        say(f"wrote {', '.join(map(str, written))}")
+        print_stderr(f"wrote {', '.join(map(str, written))}")
     if result.interrupted:
         raise KeyboardInterrupt("only the sizes above were measured")

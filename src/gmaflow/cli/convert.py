@@ -26,7 +26,7 @@ from gmaflow.cli.outputs import (
     scale_of,
     stretch_starts,
 )
-from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, counted, print_stderr
 from gmaflow.io import (
     USUAL_BOUND,
     FlowArrays,
@@ -232,7 +232,7 @@ def convert(jobs: Sequence[Conversion], options: ConvertOptions, scale: float | 
                 skipped.append(str(err))
                 if len(skipped) == len(jobs):
                     raise
-                say(f"gmaflow: skipped {err}")
+                print_stderr(f"gmaflow: skipped {err}")
     return skipped
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.options import Json, Overwrite, Quiet, WeightsOptions, parse
-from gmaflow.errors import say
+from gmaflow.errors import print_stderr
 from gmaflow.export import ExportConfig
 
 
@@ -43,6 +43,6 @@ def main(args: list[str]) -> None:
     check_output(options.output, precision=options.config.precision, overwrite=options.overwrite)
     checkpoint = find_checkpoint(options.weights, model=options.model)
     if not options.quiet:
-        say("gmaflow: tracing, writing and checking; this can take a minute or more")
+        print_stderr("gmaflow: tracing, writing and checking; this can take a minute or more")
     report = export(checkpoint, options.output, options.config, overwrite=options.overwrite)
     print(as_json(report) if options.json else as_text(report))

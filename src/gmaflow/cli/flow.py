@@ -57,7 +57,7 @@ from gmaflow.cli.pipeline import (
     record_of,
     warn_about_breaks,
 )
-from gmaflow.errors import FlowError, ImageError, OutputError, say
+from gmaflow.errors import FlowError, ImageError, OutputError, print_stderr
 from gmaflow.io import USUAL_BOUND, create_clip, is_clip, list_images
 from gmaflow.io.folders import natural_key
 from gmaflow.io.images import check_same_size
@@ -456,7 +456,7 @@ def sentence(report: Report) -> str:
         shown = "" if error is None else f", mean error {error:.2f} px"
         return f"wrote {written}: {lengths}{shown} ({how})"
     if report["skipped"]:
-        say(f"gmaflow: {len(report['skipped'])} of {report['pairs']} pairs were skipped")
+        print_stderr(f"gmaflow: {len(report['skipped'])} of {report['pairs']} pairs were skipped")
     there = f", {report['already_there']} already there" if report["already_there"] else ""
     return (
         f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ar
 import tyro
 
 from gmaflow.cli.app import pick
-from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, printable, say, suggest
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, print_stderr, printable, suggest
 from gmaflow.runtime.device_options import DeviceOptions
 
 if TYPE_CHECKING:
@@ -560,7 +560,7 @@ class Progress:
             self._bar = self._bar or start_bar(shown)
             self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
         else:
-            say(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
+            print_stderr(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
             self._next = now + LINE_EVERY
 
     def stop(self) -> None:

@@ -27,7 +27,7 @@ from gmaflow.cli.outputs import (
     is_about_second,
     stretch_starts,
 )
-from gmaflow.errors import ImageError, OutputError, say
+from gmaflow.errors import ImageError, OutputError, print_stderr
 from gmaflow.io import (
     ClipWriter,
     VideoReader,
@@ -146,7 +146,7 @@ class Tally:
     def skip(self, name: str, error: ImageError) -> None:
         """Report a pair that cannot be used."""
         self.skipped.append(f"{name}: {error}")
-        say(f"gmaflow: skipped {self.skipped[-1]}")
+        print_stderr(f"gmaflow: skipped {self.skipped[-1]}")
 
 
 def estimate_frames(
@@ -267,7 +267,7 @@ def warn_about_breaks(frames: Sequence[Path]) -> None:
     """Warn if the names of frames do not look like one shot without gaps."""
     if breaks := find_breaks(frames):
         first, second = breaks[0]
-        say(
+        print_stderr(
             f"gmaflow: {len(breaks)} of {len(frames) - 1} pairs are not consecutive by name, the "
             f"first {first.name} -> {second.name}; if that is a mistake, give one shot without gaps"
         )

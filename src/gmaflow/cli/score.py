@@ -23,7 +23,7 @@ from gmaflow.cli.options import (
     progress_bar,
 )
 from gmaflow.cli.outputs import refuse_existing, refuse_inputs
-from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, say
+from gmaflow.errors import NOT_WHOLE, FlowError, OutputError, counted, print_stderr
 from gmaflow.io import MaskReader, VideoReader, read_ahead
 from gmaflow.io.images import MIN_SIDE
 from gmaflow.io.paths import write_text
@@ -114,11 +114,11 @@ def main(args: list[str]) -> None:
                 except FlowError as err:
                     refused.append(err)
                     if len(options.inputs) > 1:
-                        say(f"gmaflow: {err}")
+                        print_stderr(f"gmaflow: {err}")
                     continue
                 if reader.problem:
                     problem = True
-                    say(f"gmaflow: {reader.problem}; the readable part was used")
+                    print_stderr(f"gmaflow: {reader.problem}; the readable part was used")
     except KeyboardInterrupt:
         interrupted = True
     if not rows and refused:

@@ -16,7 +16,7 @@ from gmaflow.cli.options import (
     parse,
     progress_bar,
 )
-from gmaflow.errors import NOT_WHOLE, counted, say
+from gmaflow.errors import NOT_WHOLE, counted, print_stderr
 
 if TYPE_CHECKING:
     from gmaflow.evaluation import SubmissionReport
@@ -66,14 +66,14 @@ def main(args: list[str]) -> None:
         estimator = estimator.with_iters(benchmark.iters)
     warm = "with" if uses_warm_start(benchmark, estimator) else "without"
     if not options.place.quiet:
-        say(f"gmaflow: {counted(estimator.iters, 'refinement')}, {warm} a warm start")
+        print_stderr(f"gmaflow: {counted(estimator.iters, 'refinement')}, {warm} a warm start")
     with progress_bar(
         f"submit {benchmark.name}", quiet=options.place.quiet, kept=CONTINUES
     ) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)
     if not report.complete:
-        say(f"gmaflow: {options.output} is not ready for upload")
+        print_stderr(f"gmaflow: {options.output} is not ready for upload")
         sys.exit(NOT_WHOLE)
     print(benchmark.instructions.format(folder=options.output))
 
@@ -82,8 +82,8 @@ def show(report: "SubmissionReport") -> None:
     count = report.written + report.kept
     print(f"{count} of {report.published} files: {report.written} written, {report.kept} kept")
     for problem in report.problems[:_SHOWN]:
-        say(f"gmaflow: {problem}")
+        print_stderr(f"gmaflow: {problem}")
     if len(report.problems) > _SHOWN:
-        say(f"gmaflow: ... and {len(report.problems) - _SHOWN} more")
+        print_stderr(f"gmaflow: ... and {len(report.problems) - _SHOWN} more")
     if report.complete:
         print("all files were read back and have the right size")

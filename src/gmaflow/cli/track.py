@@ -32,7 +32,7 @@ from gmaflow.cli.outputs import (
     refuse_existing,
     refuse_inputs,
 )
-from gmaflow.errors import FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, print_stderr
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -187,7 +187,7 @@ def run(options: TrackOptions) -> dict[str, object]:
         for folder in options.colmap:
             write_colmap(options, folder, reader, tracks)
     if reader.problem:
-        say(f"gmaflow: {reader.problem}; the readable part was used")
+        print_stderr(f"gmaflow: {reader.problem}; the readable part was used")
     return {
         **estimator.settings.as_json(),
         "input": str(options.input),
@@ -297,7 +297,7 @@ def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
     kept = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
     if kept > TOLD:
         what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
-        say(
+        print_stderr(
             f"gmaflow: tracking {what} keeps up to {kept / 1e9:.1f} GB, in addition to the memory "
             "of the network (which --max-memory limits)"
         )

@@ -55,7 +55,7 @@ from gmaflow.cli.pipeline import (
     record_of,
     warn_about_breaks,
 )
-from gmaflow.errors import FlowError, ImageError, OutputError, counted, say
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, print_stderr
 from gmaflow.io import (
     CLIP_SUFFIXES,
     USUAL_BOUND,
@@ -267,7 +267,7 @@ def run(options: VideoOptions) -> Report:
                 reader.problem or f"{options.input} gives one frame; flow needs at least two{hint}"
             )
     if reader.problem:
-        say(f"gmaflow: {reader.problem}; the readable part was used")
+        print_stderr(f"gmaflow: {reader.problem}; the readable part was used")
     return {
         **estimator.settings.as_json(),
         "input": str(options.input),

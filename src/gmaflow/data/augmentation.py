@@ -301,11 +301,11 @@ def place_dense(
     rows = rows.clip(0, valid.shape[0] - 1)
     columns = columns.clip(0, valid.shape[1] - 1)
     placed = sample_linear(flow, placement) * placement.stretch
-    known = np.ones(placement.crop, bool)
+    mask = np.ones(placement.crop, bool)
     if not valid.all():
-        known = sample_linear(valid[..., None].astype(np.float32), placement)[..., 0] > 1 - 1e-4
-    placed[~known] = 0
-    return placed, known, occluded[np.ix_(rows, columns)] & known
+        mask = sample_linear(valid[..., None].astype(np.float32), placement)[..., 0] > 1 - 1e-4
+    placed[~mask] = 0
+    return placed, mask, occluded[np.ix_(rows, columns)] & mask
 
 
 def place_sparse(
@@ -322,11 +322,11 @@ def place_sparse(
     inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
     target = rows[inside], columns[inside]
     placed = np.zeros((height, width, 2), np.float32)
-    known, covered = np.zeros((height, width), bool), np.zeros((height, width), bool)
+    mask, covered = np.zeros((height, width), bool), np.zeros((height, width), bool)
     placed[target] = values[inside] * placement.stretch
-    known[target] = True
+    mask[target] = True
     covered[target] = hidden[inside]
-    return placed, known, covered
+    return placed, mask, covered
 
 
 def sample_linear(

@@ -89,10 +89,10 @@ def check_dataset(
             problems.append(str(err))
         for part in info.parts:
             if (part.split, part.pass_name) == (split, pass_name):
-                of_part = [pair for pair in listed if part.holds(pair)]
-                pairs += of_part
-                found = len(find_missing(cache, of_part)[0])
-                parts.append(PartReport(part=part, found=found))
+                part_pairs = [pair for pair in listed if part.holds(pair)]
+                pairs += part_pairs
+                count = len(find_missing(cache, part_pairs)[0])
+                parts.append(PartReport(part=part, found=count))
     if not pairs:
         raise DatasetError(
             f"{folder} has no files of {info.title}; expected {info.example}"
@@ -158,9 +158,9 @@ def _in_threads(
 def _measure_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     """Compare the sizes in the file headers."""
     files = _files(pairs)
-    found = dict(zip(files, _in_threads(measure, files, progress), strict=True))
-    sizes = {path: size for path, size in found.items() if not isinstance(size, str)}
-    problems = [problem for problem in found.values() if isinstance(problem, str)]
+    results = dict(zip(files, _in_threads(measure, files, progress), strict=True))
+    sizes = {path: size for path, size in results.items() if not isinstance(size, str)}
+    problems = [problem for problem in results.values() if isinstance(problem, str)]
     return problems + [problem for pair in pairs for problem in _compare(pair, sizes)]
 
 
@@ -170,15 +170,15 @@ def _compare(pair: FlowPair, sizes: dict[Path, tuple[int, int]]) -> Iterable[str
     height, width = sizes[pair.image1]
     for path in pair.files[1:]:
         step = pair.flow_stride if path in (pair.flow, pair.visible_flow) else 1
-        wanted = (height * step, width * step)
-        if sizes.get(path, wanted) != wanted:
+        expected = (height * step, width * step)
+        if sizes.get(path, expected) != expected:
             yield (
                 f"{path} is {sizes[path][0]}x{sizes[path][1]}, "
-                f"expected {wanted[0]}x{wanted[1]} to match {pair.image1}"
+                f"expected {expected[0]}x{expected[1]} to match {pair.image1}"
             )
 
 
 def _read_all(pairs: tuple[FlowPair, ...], progress: Progress) -> list[str]:
     """Decode every pair."""
-    found = _in_threads(FlowPair.load, pairs, progress)
-    return [problem for problem in found if isinstance(problem, str)]
+    results = _in_threads(FlowPair.load, pairs, progress)
+    return [problem for problem in results if isinstance(problem, str)]

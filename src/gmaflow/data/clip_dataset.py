@@ -58,15 +58,15 @@ class ClipDataset(Dataset[ClipSample]):
     def __init__(self, clips: PathLike | Iterable[PathLike]) -> None:
         if isinstance(clips, str | os.PathLike):
             root = Path(clips)
-            found = {_name_below(path, root): path for path in find_clips(root)}
+            paths_by_name = {_name_below(path, root): path for path in find_clips(root)}
         else:
             paths = [Path(path) for path in clips]
-            found = {str(_without_suffix(path)): path for path in paths}
-            if len(found) < len(paths):
+            paths_by_name = {str(_without_suffix(path)): path for path in paths}
+            if len(paths_by_name) < len(paths):
                 raise DatasetError("two clips have one name; give each clip once, in one format")
-        if not found:
+        if not paths_by_name:
             raise DatasetError(f"{clips} holds no clips; they are .h5, .tar or folders of flow")
-        self.clips = {name: open_clip(path) for name, path in found.items()}
+        self.clips = {name: open_clip(path) for name, path in paths_by_name.items()}
         self._names = list(self.clips)
         self._ends = list(accumulate(len(clip) for clip in self.clips.values()))
 
@@ -80,8 +80,8 @@ class ClipDataset(Dataset[ClipSample]):
         number = bisect_right(self._ends, place)
         name = self._names[number]
         clip = self.clips[name]
-        within = place - (self._ends[number] - len(clip))
-        return _sample(clip[within], name, clip.frames[within])
+        offset = place - (self._ends[number] - len(clip))
+        return _sample(clip[offset], name, clip.frames[offset])
 
     def sample(self, clip: str, frame: int) -> ClipSample:
         """Return the flow of a clip that begins at a frame.
@@ -114,13 +114,13 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
 
     def __init__(self, shards: PathLike | Sequence[PathLike], *, seed: int | None = None) -> None:
         if isinstance(shards, str | os.PathLike):
-            given = Path(shards)
-            below = (
+            root = Path(shards)
+            tar_files = (
                 path
-                for path in sorted(given.rglob("*.tar"))
-                if PARTIAL not in path.relative_to(given).parts
+                for path in sorted(root.rglob("*.tar"))
+                if PARTIAL not in path.relative_to(root).parts
             )
-            paths = [given] if given.is_file() else list(below)
+            paths = [root] if root.is_file() else list(tar_files)
         else:
             paths = [Path(path) for path in shards]
         if not paths:
@@ -155,16 +155,18 @@ def find_clips(root: Path) -> list[Path]:
     """
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder; give a folder of clips")
-    found: list[Path] = []
+    paths: list[Path] = []
     names: set[Path] = set()
-    for folder, below, files in os.walk(root):
-        below[:] = sorted(name for name in below if name != PARTIAL and not name.startswith("."))
+    for folder, subfolders, files in os.walk(root):
+        subfolders[:] = sorted(
+            name for name in subfolders if name != PARTIAL and not name.startswith(".")
+        )
         clips = [Path(folder, name) for name in sorted(files) if is_clip(name)]
-        found += [path for path in clips if not path.name.startswith(".")]
+        paths += [path for path in clips if not path.name.startswith(".")]
         names.update(_without_suffix(path) for path in clips)
         if not clips and files and Path(folder) not in names and _holds_flow(Path(folder)):
-            found.append(Path(folder))
-    return found
+            paths.append(Path(folder))
+    return paths
 
 
 def _holds_flow(folder: Path) -> bool:

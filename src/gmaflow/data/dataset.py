@@ -95,10 +95,10 @@ def open_dataset(
         passes = (_choose(info, "pass", passes, info.passes),)
     names = [_choose(info, "pass", name, info.passes) for name in passes]
     folder = find_root(info, root)
-    wanted_cameras = cameras or info.cameras
+    cameras_to_keep = cameras or info.cameras
 
     def keep(pair: FlowPair) -> bool:
-        from_camera = not wanted_cameras or pair.camera in wanted_cameras
+        from_camera = not cameras_to_keep or pair.camera in cameras_to_keep
         return from_camera and (not directions or pair.direction in directions)
 
     cache = DirectoryCache()
@@ -130,14 +130,14 @@ def _open_pass(
     pass_name: str,
     keep: Callable[[FlowPair], bool],
 ) -> FlowDataset:
-    wanted = [pair for pair in info.list_pairs(cache, root, split, pass_name) if keep(pair)]
-    pairs, missing = find_missing(cache, wanted)
+    listed = [pair for pair in info.list_pairs(cache, root, split, pass_name) if keep(pair)]
+    pairs, missing = find_missing(cache, listed)
     title = " ".join(word for word in (info.name, split, pass_name) if word)
     if not pairs:
-        lacking = f"; {missing[0]} is missing" if missing else ""
+        reason = f"; {missing[0]} is missing" if missing else ""
         example = (info.test_example if split == "test" else "") or info.example
         raise DatasetError(
-            f"{root} has no complete pair of {title}{lacking}; {info.title} contains {example}"
+            f"{root} has no complete pair of {title}{reason}; {info.title} contains {example}"
             f"{info.download_hint}{suggest_subfolder(root, info)}"
         )
     if missing:
@@ -145,8 +145,8 @@ def _open_pass(
             "%s: skipping %d of %d pairs because %d files are missing (%s ...); "
             "run `gmaflow data check %s %s` to list them",
             title,
-            len(wanted) - len(pairs),
-            len(wanted),
+            len(listed) - len(pairs),
+            len(listed),
             len(missing),
             missing[0],
             info.name,
@@ -155,14 +155,14 @@ def _open_pass(
     return FlowDataset(title, pairs)
 
 
-def _choose(info: DatasetInfo, what: str, wanted: str | None, choices: tuple[str, ...]) -> str:
-    if wanted is None:
+def _choose(info: DatasetInfo, what: str, value: str | None, choices: tuple[str, ...]) -> str:
+    if value is None:
         return choices[0]
-    if wanted not in choices:
+    if value not in choices:
         named = [choice for choice in choices if choice]
-        known = f"choose from {', '.join(named)}" if named else "it has only one"
-        raise DatasetError(f"{info.title} has no {what} {wanted!r}; {known}")
-    return wanted
+        hint = f"choose from {', '.join(named)}" if named else "it has only one"
+        raise DatasetError(f"{info.title} has no {what} {value!r}; {hint}")
+    return value
 
 
 # Where data sets are stored
@@ -174,23 +174,23 @@ def root_variable(info: DatasetInfo) -> str:
 
 
 def config_path() -> Path:
-    if own := os.environ.get(_CONFIG):
-        return Path(own).expanduser()
+    if path := os.environ.get(_CONFIG):
+        return Path(path).expanduser()
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "gmaflow" / "data.toml"
 
 
 def find_root(info: DatasetInfo, root: PathLike | None = None) -> Path:
     """Find the folder of a data set; `root` is the folder, if known."""
-    found = look_up_root(info, root)
-    if found is None:
+    configured = look_up_root(info, root)
+    if configured is None:
         tried = f"a folder {' or '.join(info.folders)} in {_PARENT}" if info.folders else _PARENT
         raise DatasetError(
             f"no folder is set for {info.title}; give its root, or set {root_variable(info)}, "
             f"{tried}, or {info.name} under [roots] in {config_path()}; "
             f"it contains {info.example}{info.download_hint}"
         )
-    folder, setting = found
+    folder, setting = configured
     if not folder.is_dir():
         origin = "" if root is not None else f" ({setting} sets it as the root)"
         raise DatasetError(

@@ -60,8 +60,8 @@ def _ppm(path: Path) -> tuple[int, int]:
         whole = read_image(path)
         return whole.shape[0], whole.shape[1]
     width, height = int(match[1]), int(match[2])
-    if size < (wanted := match.end() + 3 * height * width):
-        raise DatasetError(f"{path} is truncated: it has {size} bytes, expected {wanted}")
+    if size < (needed := match.end() + 3 * height * width):
+        raise DatasetError(f"{path} is truncated: it has {size} bytes, expected {needed}")
     return height, width
 
 

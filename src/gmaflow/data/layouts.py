@@ -51,8 +51,8 @@ class DirectoryCache:
         In the pattern, `#` stands for the number: "frame_#.png".
         """
         before, after = (re.escape(part) for part in pattern.split("#"))
-        known = re.compile(f"{before}([0-9]+){after}")
-        return {match[1] for name in self.files(folder) if (match := known.fullmatch(name))}
+        regex = re.compile(f"{before}([0-9]+){after}")
+        return {match[1] for name in self.files(folder) if (match := regex.fullmatch(name))}
 
     def _read(self, folder: Path) -> None:
         if folder in self._files:
@@ -75,8 +75,8 @@ class DirectoryCache:
 
 def consecutive(numbers: set[str]) -> list[tuple[str, str]]:
     """Return each number with the next one, where both are present."""
-    written = {int(number): number for number in numbers}
-    return [(written[n], written[n + 1]) for n in sorted(written) if n + 1 in written]
+    by_value = {int(number): number for number in numbers}
+    return [(by_value[n], by_value[n + 1]) for n in sorted(by_value) if n + 1 in by_value]
 
 
 def successor(number: str) -> str:
@@ -214,14 +214,14 @@ def _list_things_camera(
     camera = images.name
     letter = camera[0].upper()
     future, past = flows / "into_future" / camera, flows / "into_past" / camera
-    in_future = cache.numbers(future, f"OpticalFlowIntoFuture_#_{letter}.pfm")
-    in_past = cache.numbers(past, f"OpticalFlowIntoPast_#_{letter}.pfm")
+    forward_numbers = cache.numbers(future, f"OpticalFlowIntoFuture_#_{letter}.pfm")
+    backward_numbers = cache.numbers(past, f"OpticalFlowIntoPast_#_{letter}.pfm")
     # The first and last frames have flow to neighbours that were not published.
-    steps = consecutive(cache.numbers(images, f"#{suffix}") | in_future | in_past)
+    steps = consecutive(cache.numbers(images, f"#{suffix}") | forward_numbers | backward_numbers)
     forward = (future, "OpticalFlowIntoFuture", "forward", steps)
     backward = (past, "OpticalFlowIntoPast", "backward", [(now, then) for then, now in steps])
-    for folder, name, direction, ways in (forward, backward):
-        for now, then in ways:
+    for folder, name, direction, frame_pairs in (forward, backward):
+        for now, then in frame_pairs:
             yield FlowPair(
                 dataset="things",
                 scene=scene,
@@ -248,9 +248,11 @@ def list_sintel(
     for scene in sorted(scenes):
         images, flows = top / pass_name / scene, top / "flow" / scene
         numbers = cache.numbers(images, "frame_#.png")
-        known = cache.numbers(flows, "frame_#.flo") if has_truth else set()
+        flow_numbers = cache.numbers(flows, "frame_#.flo") if has_truth else set()
         # A flow file without its second frame still belongs to a pair.
-        steps = dict(consecutive(numbers | known)) | {now: successor(now) for now in known}
+        steps = dict(consecutive(numbers | flow_numbers)) | {
+            now: successor(now) for now in flow_numbers
+        }
         for now in sorted(steps):
             mask = f"frame_{now}.png"
             yield FlowPair(
@@ -465,6 +467,6 @@ def _list_frames(cache: DirectoryCache, folder: Path, *, scene: str) -> Iterator
 
 def _find_flow(cache: DirectoryCache, image: Path) -> Path | None:
     # In the same folder, a file with an image suffix would be the frame itself or another frame.
-    here = [image.with_suffix(suffix) for suffix in sorted(FLOW_SUFFIXES - IMAGE_SUFFIXES)]
+    beside = [image.with_suffix(suffix) for suffix in sorted(FLOW_SUFFIXES - IMAGE_SUFFIXES)]
     below = [image.parent / "flow" / f"{image.stem}{suffix}" for suffix in sorted(FLOW_SUFFIXES)]
-    return next((path for path in (*here, *below) if cache.has(path)), None)
+    return next((path for path in (*beside, *below) if cache.has(path)), None)

@@ -113,14 +113,14 @@ class Comparison:
 
     def find(self, names: Sequence[str]) -> list[tuple[int, Example]]:
         """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME."""
-        known: dict[str, int] = {}
+        index_of: dict[str, int] = {}
         for i, example in enumerate(self.data.examples):
-            known.setdefault(f"{example.scene}/{example.frame}", i)
-            known[f"{example.group}/{example.scene}/{example.frame}"] = i
+            index_of.setdefault(f"{example.scene}/{example.frame}", i)
+            index_of[f"{example.group}/{example.scene}/{example.frame}"] = i
         for name in names:
-            if name not in known:
-                raise FlowError(f"no pair {name!r}; give names such as {next(iter(known))}")
-        return [(known[name], self.data.examples[known[name]]) for name in names]
+            if name not in index_of:
+                raise FlowError(f"no pair {name!r}; give names such as {next(iter(index_of))}")
+        return [(index_of[name], self.data.examples[index_of[name]]) for name in names]
 
 
 def compare(
@@ -140,7 +140,7 @@ def compare(
         raise FlowError("got one network; give the weights of two or more to compare")
     results: list[PairResult] = []
 
-    def keep(result: PairResult) -> None:
+    def collect(result: PairResult) -> None:
         results.append(replace(result, flow=None, sample=None))
         progress(result)
 
@@ -153,7 +153,7 @@ def compare(
             folder / name,
             weights=(files or {}).get(name, name),
             warm_start=warm_start,
-            progress=keep,
+            progress=collect,
         )
         contenders.append(Contender(name, estimator, evaluation, tuple(results)))
     comparison = Comparison(
@@ -190,8 +190,8 @@ def as_json(comparison: Comparison) -> dict[str, object]:
                     }
                 ),
                 "improvement_percent": {
-                    one.name: finite_or_null(asdict(found))
-                    for one, found in zip(comparison.contenders[1:], line.improvements, strict=True)
+                    one.name: finite_or_null(asdict(gain))
+                    for one, gain in zip(comparison.contenders[1:], line.improvements, strict=True)
                 },
             }
             for line in comparison.lines
@@ -205,7 +205,7 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
     lines = []
     for group, start in contenders[0].evaluation.summary.totals:
         tables = [one.tables(start)[groups == group] for one in contenders]
-        found = [
+        totals = [
             one.evaluation.summary.totals[group, start].figures(averaging) for one in contenders
         ]
         better = [improvements(tables[0], other, averaging=averaging) for other in tables[1:]]
@@ -214,11 +214,11 @@ def _lines(data: ExampleSet, contenders: list[Contender]) -> list[Line]:
                 group=group,
                 start=start,
                 region=region,
-                errors=tuple(figures[region].epe for figures in found),
-                improvements=tuple(each[row] for each in better),
+                errors=tuple(regions[region].epe for regions in totals),
+                improvements=tuple(gains[row] for gains in better),
             )
             for row, region in enumerate(REGIONS)
-            if region in found[0] and found[0][region].pixels
+            if region in totals[0] and totals[0][region].pixels
         ]
     return lines
 
@@ -238,12 +238,14 @@ def improvements(
     columns = [Column.MEANS, Column.IMAGES] if by_image else [Column.ERROR, Column.PIXELS]
     first, second = before[..., columns], after[..., columns]
     once = np.ones((1, len(before)))
-    found = _percent(once, first, second)[0]
+    percents = _percent(once, first, second)[0]
     drawn = np.concatenate([_percent(weights, first, second) for weights in _draw(len(before))])
     pairs = (first[..., -1] > 0).sum(axis=0)
     return [
         Improvement(percent=float(percent), low=low, high=high, pairs=int(count))
-        for percent, (low, high), count in zip(found, map(_interval, drawn.T), pairs, strict=True)
+        for percent, (low, high), count in zip(
+            percents, map(_interval, drawn.T), pairs, strict=True
+        )
     ]
 
 
@@ -269,9 +271,9 @@ def _percent(
 
 
 def _interval(values: Float64[np.ndarray, " t"]) -> tuple[float, float]:
-    known = values[np.isfinite(values)]
-    if not known.size:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         return float("nan"), float("nan")
     outside = (100 - _PERCENT) / 2
-    low, high = np.percentile(known, [outside, 100 - outside])
+    low, high = np.percentile(finite, [outside, 100 - outside])
     return float(low), float(high)

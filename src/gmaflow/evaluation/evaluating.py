@@ -128,20 +128,20 @@ class ResultStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._places: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
         if path.is_file():
-            self._read_places()
+            self._read_offsets()
 
     def __contains__(self, key: str) -> bool:
-        return key in self._places
+        return key in self._offsets
 
     def get(self, key: str) -> Values | None:
         """Return a result, or None if it is not stored."""
-        place = self._places.get(key)
-        if place is None:
+        offset = self._offsets.get(key)
+        if offset is None:
             return None
         with self.path.open("rb") as file:
-            file.seek(place)
+            file.seek(offset)
             values: Values = json.loads(file.readline())
         return values
 
@@ -153,22 +153,22 @@ class ResultStore:
             with self.path.open("ab") as file:
                 if not self._ends_with_newline():
                     file.write(b"\n")
-                place = file.tell()
+                offset = file.tell()
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as err:
             raise OutputError(f"{self.path} cannot be written: {err.strerror}") from err
-        self._places[key] = place
+        self._offsets[key] = offset
 
-    def _read_places(self) -> None:
-        place = 0
+    def _read_offsets(self) -> None:
+        offset = 0
         with self.path.open("rb") as file:
             for line in file:
                 # A line that an interrupt truncated is skipped; its pair is evaluated again.
                 with suppress(ValueError, KeyError, TypeError, RecursionError):
-                    self._places[json.loads(line)["key"]] = place
-                place += len(line)
+                    self._offsets[json.loads(line)["key"]] = offset
+                offset += len(line)
 
     def _ends_with_newline(self) -> bool:
         if not self.path.is_file() or self.path.stat().st_size == 0:
@@ -327,10 +327,10 @@ class PairEvaluator:
 
 def identify(estimator: FlowEstimator) -> str:
     """Return a key that changes when the weights or the settings change."""
-    how = estimator.settings
-    chosen = {"padding": how.padding} | how.chosen()
+    settings = estimator.settings
+    chosen = {"padding": settings.padding} | settings.chosen()
     # Worded as for the results that are already stored.
-    words = {
+    templates = {
         "padding": "{}",
         "backend": "{}",
         "settled": "settled {:g}",
@@ -339,10 +339,10 @@ def identify(estimator: FlowEstimator) -> str:
     return digest(
         _VERSION,
         fingerprint(estimator.network),
-        str(how.iters),
-        f"torch.{how.precision}",
+        str(settings.iters),
+        f"torch.{settings.precision}",
         estimator.device.type,
-        *(words.get(name, f"{name} {{}}").format(value) for name, value in chosen.items()),
+        *(templates.get(name, f"{name} {{}}").format(value) for name, value in chosen.items()),
     )
 
 
@@ -428,8 +428,8 @@ class Summary:
         scenes[scene] = scenes.get(scene, ErrorSums.none()) + sums
         if len(scenes) > MOST_SCENES:
             self.too_many_scenes = True
-            for some in self.scenes.values():
-                some.clear()
+            for by_scene in self.scenes.values():
+                by_scene.clear()
 
     def with_combined(self) -> dict[Kind, ErrorSums]:
         """Return the totals and, if there are several passes, those of all combined."""
@@ -456,7 +456,7 @@ class Summary:
                 f"more than {MOST_SCENES} sequences, so none is summed up; results.csv lists each "
                 "pair"
             )
-        for regions, lacking in (
+        for regions, mask in (
             (NEED_OCCLUSION, "an occlusion mask"),
             (NEED_FOREGROUND, "a mask of moving objects"),
         ):
@@ -467,9 +467,9 @@ class Summary:
             )
             names = ", ".join(regions)
             if 0 < defined < self.num_pairs:
-                notes.append(f"{names}: only over the {defined} pairs that have {lacking}")
+                notes.append(f"{names}: only over the {defined} pairs that have {mask}")
             elif defined == 0 and regions == NEED_OCCLUSION:
-                notes.append(f"no pair has {lacking}, so there are no figures for {names}")
+                notes.append(f"no pair has {mask}, so there are no figures for {names}")
         return notes
 
 
@@ -509,8 +509,8 @@ class Evaluation:
     def shown(self) -> tuple[list[PairResult], list[PairResult]]:
         """Return the worst pairs and the best ones, without duplicates."""
         worst = self.summary.worst
-        taken = {result.key for result in worst}
-        return worst, [result for result in self.summary.best if result.key not in taken]
+        worst_keys = {result.key for result in worst}
+        return worst, [result for result in self.summary.best if result.key not in worst_keys]
 
 
 def evaluate(
@@ -542,7 +542,7 @@ def evaluate(
             progress(result)
     about = About.of(estimator, weights=weights, warm_start=warm_start)
     evaluation = Evaluation(data=data, about=about, summary=summary)
-    keep = {result.key for some in evaluation.shown() for result in some}
+    keep = {result.key for results in evaluation.shown() for result in results}
     for path in (folder / SHOWN).glob("*.flo"):
         if path.stem not in keep:
             path.unlink(missing_ok=True)
@@ -556,7 +556,7 @@ def csv_row(result: PairResult) -> dict[str, object]:
     height, width = result.size
     numbers: dict[str, float] = {
         **{share: getattr(figures["all"], share) for share in _SHARES},
-        **{f"epe {region}": found.epe for region, found in figures.items()},
+        **{f"epe {region}": region_figures.epe for region, region_figures in figures.items()},
     }
     return {
         "pass": result.example.group,
@@ -603,5 +603,5 @@ def as_json(evaluation: Evaluation) -> dict[str, object]:
 
 def _regions(sums: ErrorSums, averaging: Averaging) -> dict[str, dict[str, float | None]]:
     return {
-        region: finite_or_null(asdict(found)) for region, found in sums.figures(averaging).items()
+        region: finite_or_null(asdict(values)) for region, values in sums.figures(averaging).items()
     }

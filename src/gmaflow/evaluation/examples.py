@@ -66,13 +66,13 @@ class RenderedScenes:
 
     @staticmethod
     def _held_out(folder: Path) -> list[Path]:
-        found = list_pictures(folder, "held-out")
-        if not found:
+        paths = list_pictures(folder, "held-out")
+        if not paths:
             raise DatasetError(
                 f"{folder}: none of its images is held out (about one in ten is); give a folder "
                 "with more images"
             )
-        return found
+        return paths
 
     def load(self, number: int, *, final: bool) -> FlowSample:
         """Render a pair of the pass final or clean."""
@@ -193,25 +193,27 @@ def incomplete(data: ExampleSet) -> str:
 
 def thin(data: ExampleSet, count: int) -> ExampleSet:
     """Keep at most `count` pairs of each group, evenly spaced."""
-    kept: list[Example] = []
+    examples: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
-        some = list(group)
-        kept += [replace(some[place], follows=False) for place in spread(len(some), count)]
-    if len(kept) == len(data.examples):
+        members = list(group)
+        examples += [
+            replace(members[index], follows=False) for index in spread(len(members), count)
+        ]
+    if len(examples) == len(data.examples):
         return data
-    note = f"{len(kept)} of {counted(len(data.examples), 'pair')}, evenly spaced in each pass"
-    return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+    note = f"{len(examples)} of {counted(len(data.examples), 'pair')}, evenly spaced in each pass"
+    return replace(data, examples=tuple(examples), notes=(*data.notes, note))
 
 
 def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
     """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass."""
-    kept: list[Example] = []
+    examples: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
-        some = list(group)
-        masks = MaskReader(path, count=len(some))
-        kept += [_with_mask(example, masks, number) for number, example in enumerate(some)]
+        members = list(group)
+        masks = MaskReader(path, count=len(members))
+        examples += [_with_mask(example, masks, number) for number, example in enumerate(members)]
     note = f"ignored: the white pixels of {Path(path).name}"
-    return replace(data, examples=tuple(kept), notes=(*data.notes, note))
+    return replace(data, examples=tuple(examples), notes=(*data.notes, note))
 
 
 def _with_mask(example: Example, masks: MaskReader, number: int) -> Example:
@@ -244,12 +246,12 @@ def open_examples(
     """List the pairs of a data set that have ground truth; each pass is a group."""
     info = dataset_info(name)
     examples: list[Example] = []
-    without = 0
+    skipped = 0
     for pass_name in passes or info.passes[:1]:
         dataset = open_dataset(name, root, split=split, passes=pass_name)
-        known = [pair for pair in dataset if pair.flow is not None]
-        without += len(dataset) - len(known)
-        examples += as_examples(known, group=pass_name or name)
+        with_flow = [pair for pair in dataset if pair.flow is not None]
+        skipped += len(dataset) - len(with_flow)
+        examples += as_examples(with_flow, group=pass_name or name)
     chosen = split or info.splits[0]
     if not examples and name == "folder":
         missing = no_flow_files(dataset[0].image1.parent)
@@ -259,7 +261,7 @@ def open_examples(
             f"{info.title} {chosen} has no ground truth, so it cannot be evaluated; use `gmaflow "
             "submit` for the benchmarks' servers, or `gmaflow evaluate --unsupervised`"
         )
-    notes = (f"left out, without ground truth: {counted(without, 'pair')}",) if without else ()
+    notes = (f"left out, without ground truth: {counted(skipped, 'pair')}",) if skipped else ()
     return ExampleSet(
         name=name, title=f"{info.title} {chosen}", examples=tuple(examples), notes=notes
     )
@@ -279,9 +281,9 @@ def render_examples(
     scenes = RenderedScenes(preset, seed=seed, size=size, textures=textures, device=device)
     if count < 1:
         raise DatasetError(f"{count} scenes were requested; give at least 1")
-    wrong = [name for name in passes if name not in SCENE_PASSES]
-    if wrong:
-        raise DatasetError(f"scenes have no pass {wrong[0]!r}; give final or clean")
+    unknown = [name for name in passes if name not in SCENE_PASSES]
+    if unknown:
+        raise DatasetError(f"scenes have no pass {unknown[0]!r}; give final or clean")
     examples = tuple(
         Example(
             group=pass_name,

@@ -204,25 +204,25 @@ def format_figure(value: float, digits: int = 3) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def format_percent(found: Improvement) -> str:
+def format_percent(improvement: Improvement) -> str:
     """Format an improvement with its sign."""
-    return "-" if math.isnan(found.percent) else f"{found.percent:+.1f} %"
+    return "-" if math.isnan(improvement.percent) else f"{improvement.percent:+.1f} %"
 
 
-def format_interval(found: Improvement) -> str:
+def format_interval(improvement: Improvement) -> str:
     """Format the interval of an improvement; a star marks one that excludes 0."""
-    if math.isnan(found.low):
+    if math.isnan(improvement.low):
         return "-"
-    return f"{found.low:+.1f} to {found.high:+.1f}{' *' if found.certain else ''}"
+    return f"{improvement.low:+.1f} to {improvement.high:+.1f}{' *' if improvement.certain else ''}"
 
 
 def overall_table(evaluation: Evaluation) -> Table:
     """Return the overall figures of each pass."""
     rows: list[tuple[str | int, ...]] = []
     for title, regions in evaluation.columns():
-        found = regions["all"]
-        shares = (format_figure(x, 2) for x in (found.px1, found.px3, found.px5, found.fl))
-        rows.append((title, found.images, format_figure(found.epe), *shares))
+        figures = regions["all"]
+        shares = (format_figure(x, 2) for x in (figures.px1, figures.px3, figures.px5, figures.fl))
+        rows.append((title, figures.images, format_figure(figures.epe), *shares))
     header = ("", "pairs", "EPE, px", "> 1 px, %", "> 3 px, %", "> 5 px, %", "Fl, %")
     return Table(header, rows)
 
@@ -255,10 +255,13 @@ def comparison_header(comparison: Comparison) -> list[str]:
 def comparison_cells(line: Line) -> list[str | Cell]:
     """Return a line's cells: the errors, then improvement and interval of each but the first."""
     cells: list[str | Cell] = [format_figure(error) for error in line.errors]
-    for found in line.improvements:
-        percent = format_percent(found)
-        tone: Literal["good", "bad"] = "good" if found.percent > 0 else "bad"
-        cells += [Cell(percent, tone) if found.certain else percent, format_interval(found)]
+    for improvement in line.improvements:
+        percent = format_percent(improvement)
+        tone: Literal["good", "bad"] = "good" if improvement.percent > 0 else "bad"
+        cells += [
+            Cell(percent, tone) if improvement.certain else percent,
+            format_interval(improvement),
+        ]
     return cells
 
 
@@ -297,9 +300,9 @@ def _paper_table(evaluation: Evaluation) -> Table | None:
     if not columns:
         return None
     rows = []
-    for start, found in ours.items():
+    for start, measured in ours.items():
         run = f"this run, {start}" if len(ours) > 1 else "this run"
-        figures = (column.text(column.of(found)) for column in columns.values())
+        figures = (column.text(column.of(measured)) for column in columns.values())
         rows.append((evaluation.about.model, run, *figures))
     for row in TABLE_2:
         figures = (column.text(row.values[i]) for i, column in columns.items())
@@ -360,14 +363,17 @@ def _sequence_tables(evaluation: Evaluation) -> Iterator[tuple[str, Table]]:
     for title, scenes in zip(titles, evaluation.summary.scenes.values(), strict=False):
         rows: list[tuple[str | int, ...]] = []
         for scene, sums in sorted(scenes.items()):
-            found = sums.figures(evaluation.averaging)
-            whole = found["all"]
+            regions = sums.figures(evaluation.averaging)
+            whole = regions["all"]
             rows.append(
                 (
                     scene,
                     sums.num_pairs("all"),
                     format_figure(whole.epe),
-                    *(format_figure(found[r].epe) if r in found else "" for r in ("noc", "occ")),
+                    *(
+                        format_figure(regions[r].epe) if r in regions else ""
+                        for r in ("noc", "occ")
+                    ),
                     format_figure(whole.px3, 2),
                     format_figure(whole.fl, 2),
                 )
@@ -474,8 +480,8 @@ def _occlusion_figures(sample: FlowSample) -> list[Figure]:
     if sample.occluded_out is None:
         return []
     inside = sample.occluded_in
-    known = np.zeros_like(sample.occluded_out) if inside is None else inside
-    picture = viz.occlusion_overlay(sample.image1, known, sample.occluded_out)
+    occluded_in = np.zeros_like(sample.occluded_out) if inside is None else inside
+    picture = viz.occlusion_overlay(sample.image1, occluded_in, sample.occluded_out)
     caption = "occluded (orange), out of frame (blue)"
     return [Figure.of(picture, caption if inside is not None else "out of frame (blue)")]
 
@@ -502,10 +508,10 @@ def choose_queries(sample: FlowSample) -> tuple[Point, ...]:
     """
     height, width = sample.image1.shape[:2]
     hidden = sample.occluded
-    found = [] if hidden is None else _deep_and_apart(hidden, NUM_QUERIES)
+    hidden_queries = [] if hidden is None else _deep_and_apart(hidden, NUM_QUERIES)
     parts = NUM_QUERIES + 1
     spaced = [(float(width * i // parts), float(height // 2)) for i in range(1, parts)]
-    return (*found, *spaced[len(found) :])
+    return (*hidden_queries, *spaced[len(hidden_queries) :])
 
 
 def attention_figures(

@@ -58,10 +58,10 @@ class TableRow:
     """`paper`, or the name of a run."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Its source, with its training data unless the block or the table already says so."""
-        known = self.training in (self.block, ABLATED_ON)
-        return self.source if known else f"{self.source} ({self.training})"
+        redundant = self.training in (self.block, ABLATED_ON)
+        return self.source if redundant else f"{self.source} ({self.training})"
 
     @property
     def has_seen(self) -> bool:
@@ -125,7 +125,7 @@ class Run:
     def method(self) -> str | None:
         """Its method in table 2; None if it has no row there."""
         config = self.checkpoint.config
-        return next((name for name, known in METHODS.items() if known == config), None)
+        return next((name for name, other in METHODS.items() if other == config), None)
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -177,8 +177,8 @@ class TableColumn:
 
     def of(self, measured: Measured) -> float | None:
         """Return the figure of a run; None if it was not measured or has no pixels."""
-        found = measured.get((self.dataset, self.group))
-        value = math.nan if found is None else getattr(found, self.figure)
+        figures = measured.get((self.dataset, self.group))
+        value = math.nan if figures is None else getattr(figures, self.figure)
         return None if math.isnan(value) else value
 
     def text(self, value: float | None) -> str:
@@ -239,7 +239,7 @@ class PaperTable:
                 heads = [
                     TableCell("" if lines else block),
                     TableCell(shown, underlined=shown in FINAL_COMPONENTS),
-                    TableCell(row.told),
+                    TableCell(row.description),
                 ]
                 lines.append([*heads[-len(self.labels) :], *self.cells(row)])
             yield lines
@@ -365,8 +365,8 @@ def measure_runs(
     progress: Callable[[PairResult], None] = lambda _result: None,
 ) -> dict[str, Measured]:
     """Evaluate each run that has a row on each set; results are stored as `evaluate` does."""
-    wanted = [run for run in runs if run.method or run.components]
-    if not wanted:
+    listed = [run for run in runs if run.method or run.components]
+    if not listed:
         raise FlowError(f"no run fits the tables: {'; '.join(run.about for run in runs)}")
     if not trials:
         raise FlowError(
@@ -374,7 +374,7 @@ def measure_runs(
             "use rendered scenes (--scenes 50)"
         )
     measured: dict[str, Measured] = {}
-    for run in wanted:
+    for run in listed:
         figures: dict[tuple[str, str], Figures] = {}
         for data in trials:
             evaluation = evaluate(

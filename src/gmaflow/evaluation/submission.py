@@ -137,13 +137,13 @@ class SubmissionFile:
         """Say what is wrong with the file; None if it is complete and of the right size."""
         try:
             flow = read_flow_arrays(self.path)
-            wanted = measure_size(self.pair.image1)
+            expected = measure_size(self.pair.image1)
         except FlowError as err:
             return str(err)
-        if flow.valid.shape != wanted:
+        if flow.valid.shape != expected:
             return (
                 f"{self.path} is {flow.valid.shape[0]} x {flow.valid.shape[1]} but its image is "
-                f"{wanted[0]} x {wanted[1]} (height x width)"
+                f"{expected[0]} x {expected[1]} (height x width)"
             )
         if not flow.valid.all():
             return f"{self.path} has {np.count_nonzero(~flow.valid)} pixels without flow"

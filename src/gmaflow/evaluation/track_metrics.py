@@ -40,15 +40,15 @@ def score_tracks(
     reference: int = 0,
 ) -> TrackScores:
     """Score the tracks of points that are given in the frame `reference`, which does not count."""
-    counts = np.arange(len(positions)) != reference
-    found, truth = visible[counts], truly_visible[counts]
-    away = np.linalg.norm(positions[counts] - true_positions[counts], axis=-1)
+    counted = np.arange(len(positions)) != reference
+    predicted, truth = visible[counted], truly_visible[counted]
+    distance = np.linalg.norm(positions[counted] - true_positions[counted], axis=-1)
     accuracies, jaccards = [], []
     for threshold in THRESHOLDS:
-        near = away < threshold  # false where the position is not a number
-        right = truth & found & near
-        wrong = found & ~(truth & near)
+        near = distance < threshold  # false where the position is not a number
+        true_positives = truth & predicted & near
+        false_positives = predicted & ~(truth & near)
         accuracies.append((near & truth).sum() / max(1, truth.sum()))
-        jaccards.append(right.sum() / max(1, truth.sum() + wrong.sum()))
-    agreement = float((found == truth).mean())
+        jaccards.append(true_positives.sum() / max(1, truth.sum() + false_positives.sum()))
+    agreement = float((predicted == truth).mean())
     return TrackScores(float(np.mean(jaccards)), float(np.mean(accuracies)), agreement)

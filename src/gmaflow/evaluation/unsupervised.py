@@ -29,7 +29,7 @@ from gmaflow.io.paths import write_text
 
 # Changes of a pixel, in levels of 255, that are noise; and the window that must not change.
 _NOISE = 3
-_AROUND = 7
+_WINDOW = 7
 # A smaller share of static pixels can be a coincidence, such as a straight moving edge.
 _TOO_FEW = 0.02
 # Increase it when the figures change: all stored results become invalid.
@@ -77,22 +77,22 @@ def check_pair(
     ignore: Bool[np.ndarray, "h w"] | None = None,
 ) -> SelfCheck:
     """Check the flow of a pair, in both directions, against its frames, but for ignored pixels."""
-    used = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
-    seen = ~both.occluded & used
+    valid = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
+    visible = ~both.occluded & valid
     flow = both.forward.array
     height, width = flow.shape[:2]
     x = flow[..., 0] + np.arange(width, dtype=np.float32)
     y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
     returned = flow + viz.sample_bilinear(both.backward.array, x, y)
-    rest = resting_pixels(image1, image2) & used
-    resting = rest.sum() / used.sum()
+    rest = resting_pixels(image1, image2) & valid
+    resting = rest.sum() / valid.sum()
     return SelfCheck(
-        photometric=_mean(_difference(image1, viz.sample_bilinear(image2, x, y)), seen),
-        photometric_unmoved=_mean(_difference(image1, image2), seen),
+        photometric=_mean(_difference(image1, viz.sample_bilinear(image2, x, y)), visible),
+        photometric_unmoved=_mean(_difference(image1, image2), visible),
         inconsistency=_median(
-            np.hypot(returned[..., 0], returned[..., 1]), used & ~both.occluded_out
+            np.hypot(returned[..., 0], returned[..., 1]), valid & ~both.occluded_out
         ),
-        occluded=100 * float(both.occluded[used].mean()),
+        occluded=100 * float(both.occluded[valid].mean()),
         resting=100 * float(resting),
         drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest & (resting > _TOO_FEW)),
     )
@@ -108,8 +108,8 @@ def resting_pixels(
     """
     change = np.abs(image1.astype(np.int16) - image2).max(axis=2)
     grey = image1.astype(np.int16).max(axis=2)
-    structured = _widest(grey) + _widest(-grey) > 4 * _NOISE
-    still: np.ndarray = (_widest(change) <= _NOISE) & structured
+    structured = _window_max(grey) + _window_max(-grey) > 4 * _NOISE
+    still: np.ndarray = (_window_max(change) <= _NOISE) & structured
     return still
 
 
@@ -118,7 +118,7 @@ class CheckedPair:
     """A pair of frames, its figures, and the key under which they are stored."""
 
     pair: FlowPair
-    found: SelfCheck
+    check: SelfCheck
     key: str
 
 
@@ -146,22 +146,22 @@ def check_footage(
             image1, image2 = read_image(pair.image1), read_image(pair.image2)
             both = estimator.bidirectional(image1, image2)
             mask = None if masks is None else masks.mask(done - 1, image1.shape)
-            found = check_pair(image1, image2, both, ignore=mask)
+            check = check_pair(image1, image2, both, ignore=mask)
             if is_reproducible(both.forward, estimator):
-                store.put(key, asdict(found))
+                store.put(key, asdict(check))
         else:
-            found = SelfCheck(**{name: stored[name] for name in NAMES})
-        checked.append(CheckedPair(pair, found, key))
+            check = SelfCheck(**{name: stored[name] for name in NAMES})
+        checked.append(CheckedPair(pair, check, key))
         progress(done, len(dataset))
     return checked
 
 
 def average(checks: Iterable[SelfCheck]) -> SelfCheck:
     """Return the mean of each figure over the pairs that have it."""
-    values = np.array([list(asdict(one).values()) for one in checks], dtype=np.float64)
-    known = np.isfinite(values)
-    counts = known.sum(axis=0)
-    sums = np.where(known, values, 0).sum(axis=0)
+    values = np.array([list(asdict(check).values()) for check in checks], dtype=np.float64)
+    finite = np.isfinite(values)
+    counts = finite.sum(axis=0)
+    sums = np.where(finite, values, 0).sum(axis=0)
     means = [float(s / c) if c else float("nan") for s, c in zip(sums, counts, strict=True)]
     return SelfCheck(**dict(zip(NAMES, means, strict=True)))
 
@@ -179,11 +179,11 @@ def write_unsupervised(
         writer = csv.writer(file)
         writer.writerow(["scene", "frame", *NAMES])
         for one in checked:
-            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.found).values())
+            numbers = ("" if math.isnan(n) else f"{n:.6g}" for n in asdict(one.check).values())
             writer.writerow([one.pair.scene, one.pair.frame, *numbers])
     write_text(folder / "unsupervised.json", json.dumps(as_json(checked), indent=2) + "\n")
     figures = mean_table(checked)
-    worst = sorted(checked, key=lambda one: -np.nan_to_num(one.found.photometric))[:_SHOWN_PAIRS]
+    worst = sorted(checked, key=lambda one: -np.nan_to_num(one.check.photometric))[:_SHOWN_PAIRS]
     return write_page(
         folder / "unsupervised.html",
         "unsupervised.html",
@@ -204,7 +204,7 @@ def write_unsupervised(
 
 def as_json(checked: list[CheckedPair]) -> dict[str, object]:
     """Return the averages as plain values; null where no pair has the figure."""
-    mean = average(one.found for one in checked)
+    mean = average(one.check for one in checked)
     return {
         "data": checked[0].pair.dataset,
         "pairs": len(checked),
@@ -215,7 +215,7 @@ def as_json(checked: list[CheckedPair]) -> dict[str, object]:
 
 def mean_table(checked: list[CheckedPair]) -> Table:
     """Return the average and the meaning of each figure."""
-    mean = asdict(average(one.found for one in checked))
+    mean = asdict(average(one.check for one in checked))
     rows = [
         (name.replace("_", ", "), format_figure(mean[name]), f"{meaning} ({unit})")
         for name, (unit, meaning) in MEANING.items()
@@ -235,8 +235,8 @@ def _unsupervised_card(one: CheckedPair, folder: Path, estimator: FlowEstimator)
         Figure.of(viz.confidence_map(both.confidence), "agreement of both directions, light: full"),
         Figure.of(hidden, "found occluded (orange), out of frame (blue)"),
     ]
-    found = one.found
-    about = f"photometric {found.photometric:.2f}, inconsistency {found.inconsistency:.2f} px"
+    check = one.check
+    about = f"photometric {check.photometric:.2f}, inconsistency {check.inconsistency:.2f} px"
     return Card(f"{one.pair.scene} {one.pair.frame}", about, [figures])
 
 
@@ -262,12 +262,12 @@ def _difference(one: UInt8[np.ndarray, "h w 3"], other: np.ndarray) -> Float32[n
     return np.abs(one.astype(np.float32) - other).mean(axis=2)
 
 
-def _widest(values: np.ndarray) -> np.ndarray:
+def _window_max(values: np.ndarray) -> np.ndarray:
     """Return the largest value in a window around each pixel."""
-    reach = _AROUND // 2
-    padded = np.pad(values, reach, mode="edge")
+    radius = _WINDOW // 2
+    padded = np.pad(values, radius, mode="edge")
     for axis in (0, 1):
-        padded = np.lib.stride_tricks.sliding_window_view(padded, _AROUND, axis=axis).max(axis=-1)
+        padded = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW, axis=axis).max(axis=-1)
     return padded
 
 

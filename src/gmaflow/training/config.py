@@ -21,7 +21,8 @@ from gmaflow.scenes import PRESETS as SCENE_PRESETS
 
 CHANGEABLE = {"log_every", "save_every", "keep", "validate_every", "validate_on"}
 CHANGEABLE |= {"validate_pairs", "workers", "max_skipped", "root", "textures"}
-"""What a resumed run may change: it does not affect the weights, or a folder has moved."""
+"""Settings that a resumed run may change: they do not affect the weights, or name a folder that may
+have moved."""
 
 SOURCE_KINDS = ("scenes", "stage", "set", "folder")
 STAGES = tuple(MIXTURES)
@@ -35,7 +36,7 @@ FIRST_DIVISOR = 25.0
 LAST_DIVISOR = 1e4
 
 AHEAD_UNIT = 6
-"""Iterations ahead are drawn in multiples of this: each number is recorded on its own."""
+"""Iterations ahead are drawn in multiples of this, because each number needs its own CUDA graph."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class DataSource:
         if kind == "set":
             name, _, variant = name.partition(":")
             return cls(kind, name, variant)
-        known = {"scenes": SCENE_PRESETS, "stage": STAGES}.get(kind)
-        if known is not None and name not in known:
-            raise TrainingError(f"unknown {kind} {name!r}; {suggest(name, known)}")
+        choices = {"scenes": SCENE_PRESETS, "stage": STAGES}.get(kind)
+        if choices is not None and name not in choices:
+            raise TrainingError(f"unknown {kind} {name!r}; {suggest(name, choices)}")
         return cls(kind, name)
 
     def __str__(self) -> str:
@@ -224,14 +225,14 @@ class TrainConfig:
                 f"unknown combination={self.combination!r}; "
                 f"{suggest(self.combination, get_args(Combination))}"
             )
-        varied: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "num_heads": self.num_heads,
             "learned_alpha": self.learned_alpha,
             "combination": self.combination,
             "residual": self.residual,
         }
         try:
-            return replace(base, **varied)
+            return replace(base, **changes)
         except ValueError as err:
             raise TrainingError(f"{self.model}: {err}") from None
 
@@ -273,10 +274,10 @@ class TrainConfig:
                 f"{self.data or 'not given'}"
             )
         mixture = MIXTURES[DataSource.parse(self.data).name]
-        known = [part.dataset for part in mixture.ingredients]
-        for name in self.without:
-            if name not in known:
-                raise TrainingError(f"{self.data} has no {name!r}; {suggest(name, known)}")
+        names = [part.dataset for part in mixture.ingredients]
+        for dataset in self.without:
+            if dataset not in names:
+                raise TrainingError(f"{self.data} has no {dataset!r}; {suggest(dataset, names)}")
         mixture.without(*self.without)  # raises if none is left
 
     def _check_sizes(self) -> None:
@@ -285,12 +286,12 @@ class TrainConfig:
             raise TrainingError(
                 f"invalid crop={height}x{width}; give multiples of {STRIDE}, at least {MIN_SIDE}"
             )
-        least = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
-        least |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 0, "warm_up": 1, "seed": 0}
-        least |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0, "pairs": 0}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise TrainingError(f"{name}={getattr(self, name)} must be at least {smallest}")
+        minimums = {"log_every": 1, "save_every": 1, "keep": 1, "max_skipped": 1, "workers": 0}
+        minimums |= {"steps": 1, "batch": 1, "iters": 1, "accumulate": 0, "warm_up": 1, "seed": 0}
+        minimums |= {"validate_every": 0, "validate_pairs": 1, "start_step": 0, "pairs": 0}
+        for name, minimum in minimums.items():
+            if getattr(self, name) < minimum:
+                raise TrainingError(f"{name}={getattr(self, name)} must be at least {minimum}")
         if self.batch % (self.parts * self.ways):
             raise TrainingError(
                 f"batch={self.batch} cannot be split into {self.parts} equal parts"
@@ -324,9 +325,11 @@ class TrainConfig:
             "decay": (0 <= self.decay <= 1, "at least 0 and at most 1"),
             "ema": (0 <= self.ema < 1, "at least 0 and less than 1"),
         }
-        for name, (within, wanted) in bounds.items():
-            if not within:
-                raise TrainingError(f"{name}={getattr(self, name)} is out of range; give {wanted}")
+        for name, (valid, range_text) in bounds.items():
+            if not valid:
+                raise TrainingError(
+                    f"{name}={getattr(self, name)} is out of range; give {range_text}"
+                )
 
 
 def to_json(config: TrainConfig) -> str:
@@ -337,8 +340,8 @@ def from_json(text: str) -> TrainConfig:
     """Parse a config written by `to_json`."""
     try:
         values: dict[str, Any] = json.loads(text)
-        known = {field.name for field in fields(TrainConfig)}
-        if unknown := sorted(values.keys() - known):
+        names = {field.name for field in fields(TrainConfig)}
+        if unknown := sorted(values.keys() - names):
             raise TrainingError(
                 f"unknown setting {unknown[0]!r}; the run may be from a newer gmaflow"
             )
@@ -350,17 +353,18 @@ def from_json(text: str) -> TrainConfig:
         raise TrainingError(f"not a training config ({err})") from None
 
 
-def differences(stored: TrainConfig, wanted: TrainConfig) -> list[str]:
-    """Describe the differences between two configs that a resumed run may not have."""
-    old, new = asdict(stored), asdict(wanted)
+def differences(stored: TrainConfig, requested: TrainConfig) -> list[str]:
+    """Describe the differences between two configs that prevent a resume."""
+    old, new = asdict(stored), asdict(requested)
     fixed = old.keys() - CHANGEABLE
-    if not (stored.textures and wanted.textures):  # the folder may move, but not appear or vanish
+    # The texture folder may move, but not appear or vanish.
+    if not (stored.textures and requested.textures):
         fixed |= {"textures"}
-    if not wanted.textures:
+    if not requested.textures:
         fixed -= {"textures_split"}
-    if not wanted.accumulate:  # taken from the stored config
+    if not requested.accumulate:  # taken from the stored config
         fixed -= {"accumulate"}
-    if wanted.steps > stored.steps:  # `check_extension` decides
+    if requested.steps > stored.steps:  # `check_extension` decides
         fixed -= {"steps"}
     return [
         f"{name} {as_text(old[name])}, not {as_text(new[name])}"
@@ -381,7 +385,7 @@ def as_text(value: object) -> str:
 
 
 class Phase(NamedTuple):
-    """The number of iterations from a share of the steps on."""
+    """The number of iterations, starting at a share of the steps."""
 
     share: float
     iters: int
@@ -413,8 +417,8 @@ def plan_at(step: int, config: TrainConfig) -> StepPlan:
     """Return the settings of a step, counted from 0."""
     phase = [phase for phase in config.growth if step >= phase.share * config.steps][-1]
     # Drawn from the step's number, so that a resumed run draws the same.
-    most = phase.ahead // AHEAD_UNIT
-    ahead = AHEAD_UNIT * int(np.random.default_rng([config.seed, step]).integers(most + 1))
+    max_units = phase.ahead // AHEAD_UNIT
+    ahead = AHEAD_UNIT * int(np.random.default_rng([config.seed, step]).integers(max_units + 1))
     return StepPlan(
         lr=lr_at(step, config),
         iters=phase.iters,
@@ -426,12 +430,12 @@ def plan_at(step: int, config: TrainConfig) -> StepPlan:
 
 def lr_at(step: int, config: TrainConfig) -> float:
     """Return the learning rate of a step, including the warm-up."""
-    warmed = min(1.0, (step - config.start_step + 1) / config.warm_up)
+    warm_up = min(1.0, (step - config.start_step + 1) / config.warm_up)
     if config.decay:
         left = (config.steps - step) / (config.decay * config.steps)
-        return config.lr * warmed * min(1.0, left)
+        return config.lr * warm_up * min(1.0, left)
     rate = one_cycle(step, steps=config.steps, peak=config.lr)
-    return rate * warmed if config.start_step else rate
+    return rate * warm_up if config.start_step else rate
 
 
 def one_cycle(step: int, *, steps: int, peak: float) -> float:

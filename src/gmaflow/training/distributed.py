@@ -21,7 +21,7 @@ class World:
     rank: int = 0
     size: int = 1
     grouped: bool = False
-    """Take the way of several processes even as one, to measure what it costs."""
+    """Use the code for several processes even with one, to measure its cost."""
 
     @property
     def exchanges(self) -> bool:
@@ -79,7 +79,7 @@ def is_first_process() -> bool:
 
 @contextmanager
 def joined_world(device: str) -> Iterator[tuple[World, torch.device]]:
-    """Connect to the other processes of torchrun, if any; give this process's world and device."""
+    """Connect to the other processes of torchrun, if any; yield this process's world and device."""
     picked = pick_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -100,10 +100,10 @@ def joined_world(device: str) -> Iterator[tuple[World, torch.device]]:
 
 
 class SharedGradients:
-    """One flat tensor of all that the processes average: gradients, running statistics, the loss.
+    """One flat tensor of everything that is averaged: gradients, running statistics, the loss.
 
     The parts of a step before and after the exchange can be recorded as CUDA graphs; the exchange
-    is not. It is one sum of one tensor: 24 MB for `gma`, of which the last gradients are known only
+    is not. It is one all-reduce of one tensor: 24 MB for `gma`. The last gradients are known only
     when the backward pass ends.
 
     Each process's batch norm uses its own share of the batch. The average of the running statistics
@@ -131,14 +131,14 @@ class SharedGradients:
 
     @torch.no_grad()
     def collect(self, loss: Float[Tensor, ""]) -> None:
-        """Copy what this process has found, and put the copies in place of the gradients."""
-        copies, found = [*self._averages, self._loss], [*self._statistics, loss]
+        """Copy this process's gradients, statistics and loss; the copies replace the gradients."""
+        copies, values = [*self._averages, self._loss], [*self._statistics, loss]
         for parameter, view in zip(self._parameters, self._gradients, strict=True):
             if parameter.grad is not None:
                 copies.append(view)
-                found.append(parameter.grad)
+                values.append(parameter.grad)
                 parameter.grad = view
-        torch._foreach_copy_(copies, found)
+        torch._foreach_copy_(copies, values)
 
     def exchange(self) -> None:
         """Sum over all processes. This cannot be recorded."""

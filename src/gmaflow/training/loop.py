@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import torch
 
-from gmaflow.errors import INTERRUPTED, OutputError, TrainingError, counted, say
+from gmaflow.errors import INTERRUPTED, OutputError, TrainingError, counted, print_stderr
 from gmaflow.runtime.device import is_out_of_memory
 from gmaflow.training import reporting
 from gmaflow.training.config import TrainConfig, plan_at
@@ -26,16 +26,16 @@ from gmaflow.training.setup import RunOptions, TrainingRun, is_recorded, prepare
 from gmaflow.training.validation import Validation
 
 AGREE_EVERY = 10
-"""Several processes agree on stopping every so many steps, since communication takes time."""
+"""Steps between two checks for a stop with several processes, since communication takes time."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 REASONS = ("", "time limit reached", "interrupted")
-"""Why to stop; if processes differ, the last one counts."""
+"""Reasons to stop; if processes differ, the one listed last counts."""
 GRACE = 2.0
 """Seconds after a second Ctrl-C before the process ends itself."""
 PATIENCE = 5.0
-"""Seconds after a first Ctrl-C that a step may take to finish."""
+"""Seconds that a step may take to finish after the first Ctrl-C."""
 SLOW = 1.0
-"""Seconds: what is learned so far is copied before a step that may take longer."""
+"""Seconds; before a step that may take longer, the state is copied so that it can be saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +82,12 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
     with joined_world(options.device) as (world, device):
         if world.is_first and not options.quiet:
             recorded = is_recorded(options, device)
-            say(reporting.introduce(config, device, compiling=recorded))
+            print_stderr(reporting.introduce(config, device, compiling=recorded))
         with explaining_out_of_memory(config):
             run = prepare(config, options, world, device)
         if world.is_first and not options.quiet:
             for note in run.notes:
-                say(note)
+                print_stderr(note)
         with StopRequest(after=options.stop_after or None) as stop:
             return run_steps(run, stop, show=not options.quiet)
 
@@ -95,7 +95,7 @@ def train(config: TrainConfig, options: RunOptions) -> RunSummary:
 def start_or_resume(options: RunOptions) -> RunOptions:
     """Under torchrun, let `--resume` start a run that has no checkpoint yet.
 
-    torchrun gives the same command again when a process or a machine was lost.
+    torchrun repeats the same command after a process or a machine was lost.
     """
     if not options.resume or "TORCHELASTIC_RUN_ID" not in os.environ:
         return options
@@ -114,8 +114,8 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
         batches = run.source.batches(done)
         for step in range(done, config.steps):
             begun = time.monotonic()
-            with stop.keeping(run, done, wanted=slow), explaining_out_of_memory(config):
-                result = run.learn(next(batches), plan_at(step, config))
+            with stop.rescuing(run, done, enabled=slow), explaining_out_of_memory(config):
+                result = run.train_step(next(batches), plan_at(step, config))
             slow = time.monotonic() - begun > SLOW
             meter.add(result, config.batch)
             done = step + 1
@@ -128,7 +128,7 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
                 reporter.log(done, last)
             due = ending and stopped != "interrupted"  # nobody waits for it after Ctrl-C
             if run.validation and (due or done % config.validate_every == 0):
-                with stop.keeping(run, done), saving_on_error(run, done):
+                with stop.rescuing(run, done), saving_on_error(run, done):
                     validate(run, run.validation, done, reporter)
             if ending or done % config.save_every == 0:
                 save(run, done, last=ending)
@@ -149,10 +149,10 @@ def run_steps(run: TrainingRun, stop: "StopRequest", *, show: bool) -> RunSummar
 def validate(run: TrainingRun, validation: Validation, step: int, reporter: Reporter) -> None:
     """Measure the errors on the validation sets, and save the weights if they are the best."""
     with run.step.evaluating() as network:
-        found = validation.errors(network)
-    for name, errors in found.items():
+        errors_by_set = validation.errors(network)
+    for name, errors in errors_by_set.items():
         reporter.log(step, errors, name=name)
-    error = next(iter(found.values())).get("epe")
+    error = next(iter(errors_by_set.values())).get("epe")
     if error is not None and (run.best is None or error < run.best):
         run.best = error
         if reporter.record:
@@ -210,27 +210,26 @@ def explaining_out_of_memory(config: TrainConfig) -> Iterator[None]:
     except (MemoryError, RuntimeError) as err:
         if not is_out_of_memory(err):
             raise
-        parts, unit, less = 2 * config.parts, config.parts * config.ways, []
+        parts, unit, remedies = 2 * config.parts, config.parts * config.ways, []
         if config.batch % (2 * unit) == 0:
-            less.append(f"accumulate={parts} (the same batch in {parts} parts)")
+            remedies.append(f"accumulate={parts} (the same batch in {parts} parts)")
         if config.batch > unit:
-            less.append(f"batch={max(unit, config.batch // 2 // unit * unit)}")
-        less += ["a smaller crop", "fewer iters"]
+            remedies.append(f"batch={max(unit, config.batch // 2 // unit * unit)}")
+        remedies += ["a smaller crop", "fewer iters"]
         height, width = config.crop
         raise TrainingError(
             f"a batch of {config.batch} at {height}x{width} with "
             f"{counted(config.iters, 'iteration')} of "
-            f"{config.model} does not fit into memory; try {', '.join(less)}"
+            f"{config.model} does not fit into memory; try {', '.join(remedies)}"
         ) from err
 
 
 class StopRequest:
     """Stops a run between two steps: on Ctrl-C, SIGTERM, or after a time limit.
 
-    A step or a validation that takes too long to finish is given up: what was learned before it is
-    saved, and the process ends. A second Ctrl-C stops it immediately. Python calls signal handlers
-    only between two calls of torch, which may take minutes. A thread therefore reads the signals as
-    they come.
+    A step or a validation that takes too long to finish is abandoned: the state before it is saved,
+    and the process ends. A second Ctrl-C stops it immediately. Python runs signal handlers only
+    between two calls of torch, which may take minutes, so a thread reads the signals as they come.
     """
 
     def __init__(self, *, after: float | None) -> None:
@@ -238,7 +237,7 @@ class StopRequest:
         self.signalled = False
         self._previous: dict[int, object] = {}
         self._left = threading.Event()
-        self._kept: tuple[TrainingRun, TrainState] | None = None
+        self._rescue: tuple[TrainingRun, TrainState] | None = None
         self._ending = threading.Lock()
 
     def __enter__(self) -> "StopRequest":
@@ -268,20 +267,20 @@ class StopRequest:
         self.signalled = True
 
     @contextmanager
-    def keeping(self, run: TrainingRun, done: int, *, wanted: bool = True) -> Iterator[None]:
-        """Let an interrupt save the state of now if what happens inside takes too long.
+    def rescuing(self, run: TrainingRun, done: int, *, enabled: bool = True) -> Iterator[None]:
+        """Let an interrupt save the current state if the body takes too long.
 
         Several processes cannot stop in the middle of a step.
         """
-        if wanted and run.world.size == 1:
+        if enabled and run.world.size == 1:
             state = state_of(run, done)
             tensors = {name: value.detach().clone() for name, value in state.tensors.items()}
-            self._kept = run, replace(state, tensors=tensors)
+            self._rescue = run, replace(state, tensors=tensors)
         try:
             yield
         finally:
             with self._ending:  # waits forever if the process is about to end
-                self._kept = None
+                self._rescue = None
 
     def _listen(self) -> None:
         """Answer the first signal, and end the process if torch does not return."""
@@ -299,18 +298,18 @@ class StopRequest:
                 if number[0] not in STOP_SIGNALS:
                     continue
                 if not answered:
-                    say("finishing this step; press Ctrl-C again to stop now")
+                    print_stderr("finishing this step; press Ctrl-C again to stop now")
                     answered = True
                     self._received.settimeout(PATIENCE)
                 elif not self._left.wait(GRACE):
                     end_process("gmaflow: interrupted; the last checkpoint is kept; add --resume")
 
     def _give_up(self) -> None:
-        """Save what was learned before the current step, and end the process."""
+        """Save the state before the current step, and end the process."""
         with self._ending:
-            if self._kept is None:
+            if self._rescue is None:
                 return
-            run, state = self._kept
+            run, state = self._rescue
             if state.step > run.start:
                 try:
                     run.folder.save(state, last=True)
@@ -331,7 +330,7 @@ class StopRequest:
         return ""
 
     def agreed(self, step: int, world: World, device: torch.device) -> str:
-        """Return why to stop after this step, or ""; all processes decide the same."""
+        """Return why to stop after this step, or ""; all processes get the same answer."""
         if world.size == 1:
             return self.reason
         if step % AGREE_EVERY:
@@ -340,8 +339,8 @@ class StopRequest:
         return REASONS[int(world.any(reason))]
 
 
-def end_process(told: str) -> NoReturn:
+def end_process(message: str) -> NoReturn:
     """End the process from a thread, while torch computes in another."""
-    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the bar hides the cursor
-    say(f"{shown}{told}")
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # the bar hides the cursor
+    print_stderr(f"{show_cursor}{message}")
     os._exit(INTERRUPTED)

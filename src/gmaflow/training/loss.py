@@ -43,8 +43,8 @@ def loss_weights(
 ) -> Float[Tensor, "b h w"]:
     """Return the weight of each pixel: 0 where the true flow is unknown or too large.
 
-    The weight of occluded pixels is a tensor, so that it can change while a recorded step stays the
-    same.
+    The weight of occluded pixels is a tensor, so that it can change without recording the step
+    again.
     """
     counts = valid & (flow.square().sum(dim=1) < MAX_FLOW**2)
     return torch.where(occluded, occluded_weight, 1.0) * counts
@@ -65,8 +65,8 @@ def sequence_loss(
     # Pixels of weight 0 may hold any value, and 0 times infinity is not 0.
     truth = torch.where(weights > 0, truth, 0.0)
     loss = truth.new_zeros(())
-    for to_come, flow in enumerate(reversed(flows)):
-        loss = loss + gamma**to_come * weighted_error(flow, truth, weights)
+    for remaining, flow in enumerate(reversed(flows)):
+        loss = loss + gamma**remaining * weighted_error(flow, truth, weights)
     return loss
 
 
@@ -87,10 +87,11 @@ def continuation_loss(
     *,
     gamma: float,
 ) -> Float[Tensor, ""]:
-    """Return the loss of continued motion itself, over all iterations that continued some.
+    """Return the loss of the continued motion, over all iterations that continue motion.
 
-    It is the L1 error of e in pixels, mostly of hidden cells, plus the cross entropy of trust
-    against whether the flow is right. The truth of a cell is that of its pixel (4, 4).
+    It is the L1 error of the continued flow in pixels, mostly of hidden cells, plus the cross
+    entropy between trust and whether the flow is right. The truth of a cell is that of its pixel
+    (4, 4).
     """
     middle = slice(STRIDE // 2, None, STRIDE)
     truth, valid, occluded = (x[..., middle, middle] for x in (truth, valid, occluded))
@@ -98,12 +99,12 @@ def continuation_loss(
     weights = torch.where(occluded[:, None], 1.0, VISIBLE_WEIGHT) * counts
     truth = torch.where(counts, truth, 0.0)
     loss = truth.new_zeros(())
-    for to_come, one in enumerate(reversed(continued)):
-        distance = (STRIDE * one.before - truth).norm(dim=1, keepdim=True)
-        deserved = (distance < TRUSTED_ERROR).float()
-        trust = F.binary_cross_entropy_with_logits(one.trust, deserved, reduction="none")
-        error = (weights * (STRIDE * one.flow - truth).abs()).mean()
-        loss = loss + gamma**to_come * (error + TRUST_WEIGHT * (counts * trust).mean())
+    for remaining, step in enumerate(reversed(continued)):
+        distance = (STRIDE * step.before - truth).norm(dim=1, keepdim=True)
+        target = (distance < TRUSTED_ERROR).float()
+        trust = F.binary_cross_entropy_with_logits(step.trust, target, reduction="none")
+        error = (weights * (STRIDE * step.flow - truth).abs()).mean()
+        loss = loss + gamma**remaining * (error + TRUST_WEIGHT * (counts * trust).mean())
     return loss
 
 

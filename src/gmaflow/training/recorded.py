@@ -30,15 +30,15 @@ WARM_UPS = 3
 
 
 class RecordedStep:
-    """A `TrainStep` that does the same, faster. Each plan of iterations is recorded once."""
+    """The same as a `TrainStep`, but faster. Each number of iterations is recorded once."""
 
     def __init__(self, step: TrainStep) -> None:
         self.step = step
-        self._parts = CompiledParts(step.computing)
+        self._parts = CompiledParts(step.forward_network)
         self._recordings: dict[tuple[int, int], Replay] = {}
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
-        """Learn from a batch. The next step overwrites the result."""
+        """Train on a batch. The next step overwrites the result."""
         self.step.prepare(plan)
         iterations = (plan.iters, plan.ahead)
         if iterations not in self._recordings:
@@ -51,60 +51,60 @@ class RecordedStep:
         def run(*tensors: Tensor) -> StepResult:
             return step.run(Batch(*tensors), iters, ahead)
 
-        def gather(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return step.gather(Batch(*tensors), iters, ahead)
+        def compute_gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+            return step.compute_gradients(Batch(*tensors), iters, ahead)
 
-        with self._parts.used(), cudnn_benchmark(), unchanged(step):
+        with self._parts.used(), cudnn_benchmark(), restored_state(step):
             pool = GraphPool(step.device)
             record = partial(pool.record, warm_ups=WARM_UPS, copy_outputs=False)
             if shared is None:
                 return record(run, batch)
-            gathering = record(gather, batch)
-            # What it returns stays where it is.
-            applying = record(partial(step.apply, *gathering(*batch)), ())
+            compute = record(compute_gradients, batch)
+            # The graph's outputs keep their addresses.
+            apply = record(partial(step.apply, *compute(*batch)), ())
 
         def replay(*tensors: Tensor) -> tuple[Tensor, ...]:
-            gathering(*tensors)
+            compute(*tensors)
             shared.exchange()
-            return applying()
+            return apply()
 
         return replay
 
 
 @contextmanager
-def unchanged(step: TrainStep) -> Iterator[None]:
-    """Restore the state that preparing runs change, since they learn too."""
-    before = {name: value.clone() for name, value in step.state().items()}
-    # Erasing draws random numbers, also in runs that do not count.
+def restored_state(step: TrainStep) -> Iterator[None]:
+    """Restore the state afterwards: warm-up runs change it, since they train too."""
+    saved = {name: value.clone() for name, value in step.state().items()}
+    # Warm-up runs draw random numbers too.
     devices = [step.device] if step.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         try:
             yield
         finally:
-            step.load_state(before)
+            step.load_state(saved)
 
 
 class CompiledParts:
     """The encoders, a refinement, the upsampling head and the loss, compiled at first use.
 
-    Each is one graph to the compiler, which takes seconds for each. A refinement is two graphs:
-    between them is the product with the attention, which gathers its gradient over all iterations,
-    and the compiler sees one call only.
+    Each part is one graph to the compiler and compiles in seconds. A refinement is two graphs:
+    between them is the product with the attention, whose gradient accumulates over all iterations,
+    while the compiler sees only one call.
     """
 
     def __init__(self, network: FlowNetwork, *, backend: str = "inductor") -> None:
-        places: list[tuple[object, str]] = [
+        targets: list[tuple[object, str]] = [
             *((network, name) for name in ("encode_context", "encode", "advance", "observe")),
             (loss, "weighted_error"),
         ]
         if isinstance(network.upsample, ConvexUpsampler):
-            places.append((network.upsample.weights, "forward"))
+            targets.append((network.upsample.weights, "forward"))
         if network.continuation is not None:
-            places += [(network.continuation, name) for name in CONTINUATION_PARTS]
-        # Sizes never change; given a second size, the compiler would assume that they do.
+            targets += [(network.continuation, name) for name in CONTINUATION_PARTS]
+        # Sizes never change; at a second size, the compiler would switch to dynamic shapes.
         self._parts: list[tuple[object, str, object]] = [
-            (*place, torch.compile(getattr(*place), dynamic=False, backend=backend))
-            for place in places
+            (*target, torch.compile(getattr(*target), dynamic=False, backend=backend))
+            for target in targets
         ]
         self._parts += [
             (layer, "forward", partial(instance_norm, eps=layer.eps))
@@ -114,25 +114,25 @@ class CompiledParts:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Put the compiled parts in place for a while."""
+        """Use the compiled parts inside the context."""
         with ExitStack() as stack:
             for owner, name, part in self._parts:
-                stack.enter_context(replaced(owner, name, part))
+                stack.enter_context(patched(owner, name, part))
             yield
 
 
 @contextmanager
-def replaced(owner: object, name: str, part: object) -> Iterator[None]:
-    """Replace an attribute for a while."""
-    own = vars(owner).get(name)
+def patched(owner: object, name: str, part: object) -> Iterator[None]:
+    """Replace an attribute inside the context."""
+    original = vars(owner).get(name)
     setattr(owner, name, part)
     try:
         yield
     finally:
-        if own is None:
+        if original is None:
             delattr(owner, name)  # uncovers the method of the class
         else:
-            setattr(owner, name, own)
+            setattr(owner, name, original)
 
 
 def instance_norm(x: Float[Tensor, "b c h w"], *, eps: float) -> Float[Tensor, "b c h w"]:

@@ -96,9 +96,9 @@ class Reporter:
             self.progress.update(self.task, description=text)
             return
         left = "" if name else f", {self.time_left(step)} left"
-        shown = f"step {step}: {name + ': ' if name else ''}{text}{left}"
-        # Always one line: a log file has no width.
-        self.console.print(shown, markup=False, soft_wrap=True)
+        message = f"step {step}: {name + ': ' if name else ''}{text}{left}"
+        # Always one line: a log file has no width to wrap at.
+        self.console.print(message, markup=False, soft_wrap=True)
 
     def time_left(self, step: int) -> str:
         """Return the estimated remaining time as hours, minutes and seconds."""
@@ -120,14 +120,16 @@ def introduce(config: TrainConfig, device: torch.device, *, compiling: bool) -> 
 
 def format_values(values: Mapping[str, float]) -> str:
     """Return the most important measurements as text."""
-    forms = {
+    templates = {
         "loss": "loss {:.3f}",
         "epe": "EPE {:.2f} px",
         "epe-noc": "noc {:.2f}",
         "epe-occ": "occ {:.2f}",
         "pairs/s": "{:.1f} pairs/s",
     }
-    return ", ".join(form.format(values[key]) for key, form in forms.items() if key in values)
+    return ", ".join(
+        template.format(values[key]) for key, template in templates.items() if key in values
+    )
 
 
 def open_events(folder: Path) -> Any:  # noqa: ANN401  SummaryWriter, if tensorboard is installed

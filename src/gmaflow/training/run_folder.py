@@ -38,7 +38,7 @@ from gmaflow.weights.checkpoint import load_tensors_only
 log = logging.getLogger(__name__)
 
 VERSION = 1
-OURS = ("config.json", "log.jsonl", "weights.safetensors", "best.safetensors", "curve.png")
+FILE_NAMES = ("config.json", "log.jsonl", "weights.safetensors", "best.safetensors", "curve.png")
 CHECKSUM_MARK = b"sha256:"
 """Precedes the checksum at the end of a checkpoint."""
 COMMENT_BYTES = len(CHECKSUM_MARK) + 64
@@ -209,7 +209,7 @@ class RunFolder:
         """Create the folder, or delete the files of an earlier run."""
         lock_folder(self.path)  # before anything of another process could be deleted
         self.checkpoints.clear()
-        for name in OURS:
+        for name in FILE_NAMES:
             (self.path / name).unlink(missing_ok=True)
         for events in self.path.glob("tensorboard/events.*"):
             events.unlink()
@@ -220,8 +220,8 @@ class RunFolder:
 
     def rewind(self, step: int) -> None:
         """Remove log lines of steps that will be repeated."""
-        kept = [line for line in self.read_log() if line["step"] <= step]
-        write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+        lines = [line for line in self.read_log() if line["step"] <= step]
+        write_text(self.path / "log.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
 
     def append_log(self, line: Mapping[str, object]) -> None:
         """Append a line to the log; on a full disk only the line is lost."""

@@ -55,8 +55,8 @@ class TrainingRun:
     world: World
     folder: RunFolder
     step: TrainStep
-    learn: Callable[[Batch, StepPlan], StepResult]
-    """Executes a step: the step itself, or a recording of it."""
+    train_step: Callable[[Batch, StepPlan], StepResult]
+    """The step itself, or a CUDA graph of it."""
     source: Source
     validation: Validation | None
     """None if the config has no validation."""
@@ -116,7 +116,7 @@ def prepare(
         world=world,
         folder=folder,
         step=step,
-        learn=RecordedStep(step) if recorded else step,
+        train_step=RecordedStep(step) if recorded else step,
         source=source,
         validation=validation,
         start=config.start_step if state is None else state.step,
@@ -130,9 +130,10 @@ def prepare(
 # with 1 or 2 pairs and 4 to 12 iterations, which it meets within 3 %. raft takes up to 10 % less.
 PIXEL_BYTES, ITERATION_BYTES, CELL_BYTES = 4800.0, 500.0, 5.0
 SMALL_SHARE = 0.45
-"""A step of raft-small takes less; measured 0.39 to 0.45."""
+"""A step of raft-small takes this share of gma's memory; measured 0.39 to 0.45."""
 CUDA_SHARE = 0.84
-"""A step on a GPU takes less; measured 13.7 GB for 16 pairs of 368x496 in half precision."""
+"""A step on a GPU takes this share of the memory; measured 13.7 GB for 16 pairs of 368x496 in half
+precision."""
 RENDERING_BYTES = 230.0
 """Peak memory of rendering, for each pixel of a batch."""
 FIXED_BYTES = 2e8
@@ -159,7 +160,7 @@ def fit_into_memory(
     """Choose `accumulate` so that a step fits into memory, unless it is given.
 
     Returns:
-        The config, and what to tell the user: what a step takes, and what was done about it.
+        The config, and messages for the user: the memory of a step, and how it was reduced.
     """
     pairs = world.share(config.batch, parts=config.parts * config.ways)
     # Too large a step on a GPU fails with advice, so split only what cannot fit there.
@@ -169,20 +170,22 @@ def fit_into_memory(
     fitting = (n for n in choices if step_memory(config, pairs, n, device, config.crop) <= budget)
     needed = torch.tensor(float(next(fitting, pairs + 1)), device=device)
     parts = int(world.any(needed))  # the same in all processes
-    whole = memory_text(step_memory(config, pairs, config.parts, device, config.crop))
-    told = f"a step takes about {whole} of memory"
+    total = memory_text(step_memory(config, pairs, config.parts, device, config.crop))
+    message = f"a step takes about {total} of memory"
     if parts == config.parts:
-        return replace(config, accumulate=parts), [told]
-    told += f", more than the {memory_text(budget)} to use on {device}"
+        return replace(config, accumulate=parts), [message]
+    message += f", more than the {memory_text(budget)} to use on {device}"
     if config.accumulate:
-        return config, [f"{told}; set accumulate={parts} if it fails" if parts <= pairs else told]
+        return config, [
+            f"{message}; set accumulate={parts} if it fails" if parts <= pairs else message
+        ]
     if parts > pairs:
         raise TrainingError(
-            f"{told}, even pair by pair; {smaller_crop(config, device, budget)}use fewer iters, or "
-            f"set accumulate={pairs // config.ways} to try anyway"
+            f"{message}, even pair by pair; {smaller_crop(config, device, budget)}use fewer iters, "
+            f"or set accumulate={pairs // config.ways} to try anyway"
         )
-    each = counted(pairs // parts, "pair")
-    note = f"{told}; computing it in {parts} parts of {each} (accumulate={parts})"
+    part_size = counted(pairs // parts, "pair")
+    note = f"{message}; computing it in {parts} parts of {part_size} (accumulate={parts})"
     return replace(config, accumulate=parts), [note]
 
 

@@ -89,7 +89,7 @@ class SceneSource:
 class SideStream:
     """A second CUDA stream, which renders the next batch while the last step still computes.
 
-    On other devices work is done at once.
+    On other devices the batch is made synchronously.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -100,20 +100,20 @@ class SideStream:
             self._stream.wait_stream(torch.cuda.current_stream(device))
 
     def make(self, batch: Callable[[], Batch]) -> Batch:
-        """Return a new batch; the caller's stream waits for it, the caller does not."""
+        """Return a new batch; only the caller's stream waits for it."""
         if self._stream is None:
             return batch()
         while len(self._handed_over) >= AHEAD:
             self._handed_over.popleft().synchronize()
         with torch.cuda.stream(self._stream):
-            made = batch()
+            result = batch()
         steps = torch.cuda.current_stream(self._stream.device)
         steps.wait_stream(self._stream)
-        for tensor in made:
-            # The memory is the side stream's, which must not reuse it before the step reads it.
+        for tensor in result:
+            # The side stream owns the memory and must not reuse it before the step has read it.
             tensor.record_stream(steps)
         self._handed_over.append(steps.record_event())
-        return made
+        return result
 
 
 class FileSource:
@@ -191,7 +191,7 @@ def open_renderer(
 def load_textures(folder: str, split: TexturesSplit, device: torch.device) -> TextureBank:
     """Read textures once for training and validation; they can take gigabytes.
 
-    A small folder may have none to hold out, or only such textures.
+    In a small folder, one of the splits may be empty.
     """
     other = OTHER_SPLIT.get(split)
     if other and not list_pictures(Path(folder), split):
@@ -219,8 +219,8 @@ def change_exposure(scenes: SceneBatch, gammas: Array) -> SceneBatch:
 
 def join_directions(forward: Batch, backward: Batch, parts: int) -> Batch:
     """Join pairs and their reverse, so that each part contains both directions of its pairs."""
-    turns = zip(forward.split(parts), backward.split(parts), strict=True)
-    return Batch.join([batch for turn in turns for batch in turn])
+    pairs = zip(forward.split(parts), backward.split(parts), strict=True)
+    return Batch.join([batch for pair in pairs for batch in pair])
 
 
 def ignore_interrupts(_worker: int) -> None:

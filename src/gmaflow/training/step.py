@@ -33,17 +33,17 @@ from gmaflow.training.loss import (
 )
 
 ADAM_EPSILON = 1e-8
-FIRST_SCALE = 2.0**16
+INITIAL_SCALE = 2.0**16
 GROWTH_INTERVAL = 200
 """Good steps after which the loss scale doubles. torch's 2,000 are too many: if one step in a
-thousand overflows, the scale falls until small gradients vanish."""
+thousand overflows, the scale keeps falling until small gradients vanish."""
 CONTINUATION_RATE = 2.0
-"""How much higher the learning rate of the continuation is."""
+"""Learning rate of the continuation, relative to the rest of the network."""
 ERASED_SIDES = (6, 12)
-"""Sides of erased boxes, in cells."""
+"""Smallest and largest side of an erased box, in cells."""
 REVERSED_SHARE = 0.15
-"""Share of the disturbed starts that are of another pair, so useless: of the same frames backward
-if the batch is both ways."""
+"""Share of the disturbed starts that come from another pair and are useless. With `both_ways` that
+is the same pair backward."""
 
 
 ParameterGroup: TypeAlias = tuple[list[nn.Parameter], Float[Tensor, ""]]
@@ -68,20 +68,20 @@ class StepResult(NamedTuple):
 
 
 class TrainStep:
-    """A network in training, on its device, with everything that a step reads and changes."""
+    """A network in training, with all the state that a step reads and changes."""
 
     def __init__(self, network: FlowNetwork, config: TrainConfig, *, world: World = ALONE) -> None:
         freeze_unused(network)
         self.network = network.train()
         self.config, self.world = config, world
-        self.learned = {n: p for n, p in network.named_parameters() if p.requires_grad}
+        self.trainable = {n: p for n, p in network.named_parameters() if p.requires_grad}
         self.device = next(network.parameters()).device
         self.dtype = pick_dtype(as_precision(config.precision), self.device)
         half = self.dtype != torch.float32
         self.half = HalfPrecisionCopy(network, self.dtype) if half else None
-        self.computing = network if self.half is None else self.half.network
+        self.forward_network = network if self.half is None else self.half.network
         self.shared = (
-            SharedGradients(self.learned.values(), network.buffers(), world)
+            SharedGradients(self.trainable.values(), network.buffers(), world)
             if world.exchanges
             else None
         )
@@ -98,10 +98,10 @@ class TrainStep:
 
     def _groups(self) -> Iterator[ParameterGroup]:
         """Yield the parameters with their learning rates."""
-        new = {n for n in self.learned if n.startswith("continuation.")}
-        yield [p for n, p in self.learned.items() if n not in new], self.lr
-        if new:
-            yield [self.learned[n] for n in self.learned if n in new], self.continuation_lr
+        continuation = {n for n in self.trainable if n.startswith("continuation.")}
+        yield [p for n, p in self.trainable.items() if n not in continuation], self.lr
+        if continuation:
+            yield [p for n, p in self.trainable.items() if n in continuation], self.continuation_lr
 
     def __call__(self, batch: Batch, plan: StepPlan) -> StepResult:
         """Train on a batch with the settings of `plan`."""
@@ -117,43 +117,43 @@ class TrainStep:
 
     def run(self, batch: Batch, iters: int, ahead: int = 0) -> StepResult:
         """Train on a batch with the settings last prepared."""
-        found = self.gather(batch, iters, ahead)
+        outputs = self.compute_gradients(batch, iters, ahead)
         if self.shared is not None:
             self.shared.exchange()
-        return self.apply(*found)
+        return self.apply(*outputs)
 
-    def gather(self, batch: Batch, iters: int, ahead: int = 0) -> tuple[Tensor, ...]:
-        """Find the gradient; return the loss, the errors, and the statistics from before."""
-        before = [value.clone() for value in self.network.buffers()]
+    def compute_gradients(self, batch: Batch, iters: int, ahead: int = 0) -> tuple[Tensor, ...]:
+        """Compute the gradients; return the loss, the errors, and the buffers before the step."""
+        old_buffers = [value.clone() for value in self.network.buffers()]
 
         self.optimizer.zero_grad(set_to_none=True)
         if self.half is not None:
             self.half.refresh()
         parts = batch.split(self.config.parts)
-        results = [self.learn(part, iters, ahead) for part in parts]
+        results = [self.accumulate(part, iters, ahead) for part in parts]
         loss = torch.stack([loss for loss, _ in results]).sum()
         errors = torch.stack([errors for _, errors in results]).sum(dim=0)
 
         if self.half is not None:
-            self.half.hand_over_gradients()
+            self.half.copy_gradients_back()
         if self.shared is not None:
             self.shared.collect(loss)
-        return loss, errors, *before
+        return loss, errors, *old_buffers
 
     def apply(
-        self, loss: Float[Tensor, ""], errors: Float[Tensor, " s"], *before: Tensor
+        self, loss: Float[Tensor, ""], errors: Float[Tensor, " s"], *old_buffers: Tensor
     ) -> StepResult:
-        """Update the network by what `gather` found, or skip the step."""
-        # With several processes the gradient is the same in all, the loss is not.
+        """Update the network with the results of `compute_gradients`, or skip the step."""
+        # All processes have the same gradient, but each has its own loss.
         mean_loss = loss if self.shared is None else self.shared.distribute()
-        norm = self.scale_and_clip()
+        norm = self.unscale_and_clip()
         failed = ~(mean_loss.isfinite() & norm.isfinite())
         self.update(failed)
-        for value, old in zip(self.network.buffers(), before, strict=True):
+        for value, old in zip(self.network.buffers(), old_buffers, strict=True):
             value.copy_(torch.where(failed, old, value))
         return StepResult(loss, norm, errors, failed)
 
-    def learn(
+    def accumulate(
         self, part: Batch, iters: int, ahead: int
     ) -> tuple[Float[Tensor, ""], Float[Tensor, " s"]]:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
@@ -176,14 +176,14 @@ class TrainStep:
     def predict(self, part: Batch, iters: int, ahead: int) -> Prediction:
         """Estimate the flow after every iteration.
 
-        Both ways, the second half of a batch is the first half backward: each frame is encoded only
-        once.
+        With `both_ways`, the second half of a batch is the first half backward, so each frame is
+        encoded only once.
         """
-        network, config = self.computing, self.config
+        network, config = self.forward_network, self.config
         start = disturb(part.flow, part.valid, self.disturbed) if config.disturbed else None
         if config.both_ways:
             first = network.encode_frame(part.image1)
-            features2 = exchange_halves(first.features)
+            features2 = swap_halves(first.features)
         else:
             features1, features2 = network.encode(torch.cat([part.image1, part.image2])).chunk(2)
             first = EncodedFrame(features1, *network.encode_context(part.image1))
@@ -203,9 +203,9 @@ class TrainStep:
             all_iterations=True,
         )
 
-    def scale_and_clip(self) -> Float[Tensor, ""]:
+    def unscale_and_clip(self) -> Float[Tensor, ""]:
         """Unscale and clip the gradient in one pass; return its norm before clipping."""
-        gradients = [p.grad for p in self.learned.values() if p.grad is not None]
+        gradients = [p.grad for p in self.trainable.values() if p.grad is not None]
         norm = nn.utils.get_total_norm(gradients) / self.scale.scale
         factor = (self.config.clip / (norm + 1e-6)).clamp(max=1.0) / self.scale.scale
         torch._foreach_mul_(gradients, factor)
@@ -223,13 +223,13 @@ class TrainStep:
         self.skipped_in_row.add_(1).mul_(failed)
 
     def progress(self) -> dict[str, float]:
-        """Return what the log tells about the optimisation. Waits for the device."""
+        """Return the state of the optimisation for the log. Waits for the device."""
         values = {"lr": self.lr, "skipped": self.skipped, "loss-scale": self.scale.scale}
         return {name: float(value) for name, value in values.items()}
 
     @contextmanager
     def evaluating(self) -> Iterator[FlowNetwork]:
-        """Give the network in evaluation mode, with averaged weights if `ema` is on."""
+        """Yield the network in evaluation mode, with averaged weights if `ema` is on."""
         if self.average is not None:
             self.average.swap()
         try:
@@ -243,7 +243,7 @@ class TrainStep:
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that steps change, by name. Filling them in place restores a state."""
         tensors = {f"network.{n}": value for n, value in self.network.state_dict().items()}
-        for name, parameter in self.learned.items():
+        for name, parameter in self.trainable.items():
             moments = self.optimizer.state[parameter]
             tensors |= {f"adam.{kind}.{name}": value for kind, value in moments.items()}
         if self.average is not None:
@@ -264,7 +264,7 @@ class TrainStep:
 
 
 def weights_in(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of the weights to save, out of `TrainStep.state`: averages if there are any."""
+    """Return a copy of the weights to save from `TrainStep.state`: averages if there are any."""
     own = {n.removeprefix("network."): v for n, v in state.items() if n.startswith("network.")}
     return {n: state.get(f"average.{n}", v).detach().cpu().clone() for n, v in own.items()}
 
@@ -303,7 +303,7 @@ def make_optimizer(groups: list[ParameterGroup], config: TrainConfig) -> torch.o
 
 
 class HalfPrecisionCopy:
-    """A half-precision copy that computes, while float32 weights are optimised; channels last.
+    """A half-precision copy for the forward and backward pass; the float32 weights are optimised.
 
     Autocast would convert the weights again in each iteration of a step, forward and backward. The
     copy is filled once a step, and its gradients accumulate in its own type.
@@ -311,7 +311,7 @@ class HalfPrecisionCopy:
     Batch norm layers and the continuation are shared with the original: statistics, and sums of
     positions and flow, need float32.
 
-    The weights of the float32 network become channels last, too.
+    Both networks are converted to channels last.
     """
 
     def __init__(self, network: FlowNetwork, dtype: torch.dtype) -> None:
@@ -328,22 +328,22 @@ class HalfPrecisionCopy:
                 for parameter in layer.parameters(recurse=False):
                     parameter.data = parameter.data.to(dtype)
         pairs = zip(network.parameters(), self.network.parameters(), strict=True)
-        copied = [(own, half) for own, half in pairs if own is not half]
-        self._own: list[Tensor] = [own for own, _ in copied]
+        copied = [(master, half) for master, half in pairs if master is not half]
+        self._master: list[Tensor] = [master for master, _ in copied]
         self._half: list[Tensor] = [half for _, half in copied]
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Copy the current weights of the network and clear the gradients."""
-        torch._foreach_copy_(self._half, self._own)
+        torch._foreach_copy_(self._half, self._master)
         for half in self._half:
             half.grad = None
 
     @torch.no_grad()
-    def hand_over_gradients(self) -> None:
-        """Copy the accumulated gradients to the network."""
-        for own, half in zip(self._own, self._half, strict=True):
-            own.grad = None if half.grad is None else half.grad.to(own.dtype)
+    def copy_gradients_back(self) -> None:
+        """Copy the accumulated gradients to the float32 network."""
+        for master, half in zip(self._master, self._half, strict=True):
+            master.grad = None if half.grad is None else half.grad.to(master.dtype)
 
 
 class LossScale:
@@ -356,7 +356,7 @@ class LossScale:
 
     def __init__(self, device: torch.device, *, enabled: bool) -> None:
         self.enabled = enabled
-        self.scale = torch.tensor(FIRST_SCALE if enabled else 1.0, device=device)
+        self.scale = torch.tensor(INITIAL_SCALE if enabled else 1.0, device=device)
         self.good_steps = torch.zeros((), device=device)
 
     def update(self, overflowed: Bool[Tensor, ""]) -> None:
@@ -391,26 +391,26 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange the average and the parameters, in place."""
+        """Swap the average and the parameters, in place."""
         for name, value in self.parameters.items():
-            kept = value.detach().clone()
+            current = value.detach().clone()
             value.copy_(self.mean[name])
-            self.mean[name].copy_(kept)
+            self.mean[name].copy_(current)
 
 
 def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tensor, "b c h w"]:
-    """Fill 1 or 2 boxes of a share of the items with the item's mean, keeping the memory layout."""
+    """Replace 1 or 2 boxes in a share of the items by the item's mean; keeps the memory layout."""
     batch, _, height, width = features.shape
-    smallest, largest = ERASED_SIDES
+    min_side, max_side = ERASED_SIDES
     device = features.device
     drawn = torch.rand(batch, 2, 5, device=device)  # for each of two boxes
 
-    def draw(cells: int, size: Tensor, place: Tensor) -> Tensor:
+    def draw(cells: int, size: Tensor, position: Tensor) -> Tensor:
         """Return which rows or columns a box covers."""
-        side = torch.floor(smallest + (largest - smallest + 1) * size)
-        first = torch.floor(place * (cells - side + 1).clamp(min=1))
-        each = torch.arange(cells, device=device)
-        return (each >= first[..., None]) & (each < (first + side)[..., None])
+        side = torch.floor(min_side + (max_side - min_side + 1) * size)
+        first = torch.floor(position * (cells - side + 1).clamp(min=1))
+        index = torch.arange(cells, device=device)
+        return (index >= first[..., None]) & (index < (first + side)[..., None])
 
     rows = draw(height, drawn[..., 0], drawn[..., 1])
     columns = draw(width, drawn[..., 2], drawn[..., 3])
@@ -427,19 +427,19 @@ def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tenso
 def disturb(
     flow: Float[Tensor, "b 2 H W"], valid: Bool[Tensor, "b H W"], share: Float[Tensor, ""]
 ) -> Float[Tensor, "b 2 h w"]:
-    """Return starts on the 1/8 grid: for a share of the pairs a wrong true flow, otherwise zero.
+    """Return starts on the 1/8 grid: disturbed true flow for a share of the pairs, otherwise zero.
 
-    A warm start is the last pair's flow, moved along itself. It differs from the truth in speed,
-    by smooth changes of motion, and its edges are displaced.
+    A warm start is the flow of the previous pair, warped forward by itself. It differs from the
+    truth in speed and by smooth changes of motion, and its edges are displaced.
     """
     middle = slice(STRIDE // 2, None, STRIDE)
-    known = valid[:, None, middle, middle]
-    start = torch.where(known, flow[..., middle, middle], 0.0).clamp(-MAX_FLOW, MAX_FLOW) / STRIDE
+    mask = valid[:, None, middle, middle]
+    start = torch.where(mask, flow[..., middle, middle], 0.0).clamp(-MAX_FLOW, MAX_FLOW) / STRIDE
     batch, _, height, width = start.shape
     drawn = torch.rand(batch, 4, 1, 1, 1, device=flow.device)
 
     def smooth_noise() -> Float[Tensor, "b 2 h w"]:
-        """Return noise of about unit size that varies over a third of the frame."""
+        """Return noise of about unit size that changes over a third of the frame."""
         coarse = torch.randn(batch, 2, 4, 5, device=flow.device)
         return F.interpolate(coarse, (height, width), mode="bilinear", align_corners=True)
 
@@ -447,15 +447,15 @@ def disturb(
     start = torch.where(drawn[:, 1] < REVERSED_SHARE, other, start)
     # Edges are displaced by one or two cells.
     x, y = (pixel_grid(start) + 1.5 * smooth_noise()).unbind(dim=1)
-    places = torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], dim=-1)
-    start = F.grid_sample(start, places, mode="nearest", padding_mode="border", align_corners=True)
+    grid = torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], dim=-1)
+    start = F.grid_sample(start, grid, mode="nearest", padding_mode="border", align_corners=True)
     size = start.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
     start = start * (0.6 + 0.6 * drawn[:, 2])  # another speed
     start = start + (0.1 + 0.3 * drawn[:, 3] * size) * smooth_noise()
     return torch.where(drawn[:, 0] < share, start, 0.0)
 
 
-def exchange_halves(tensor: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
-    """Exchange the halves of a batch, keeping the memory layout."""
+def swap_halves(tensor: Float[Tensor, "b ..."]) -> Float[Tensor, "b ..."]:
+    """Swap the halves of a batch, keeping the memory layout."""
     first, second = tensor.chunk(2)
     return torch.cat([second, first])

@@ -42,14 +42,14 @@ class Validation:
 
     def errors(self, network: FlowNetwork) -> dict[str, dict[str, float]]:
         """Return the mean errors on every set; the pairs are divided among the processes."""
-        found = {}
-        for each in self.sets:
+        means = {}
+        for validation_set in self.sets:
             sums = torch.zeros(SUMS, device=self.device)
-            for number in range(self.world.rank, each.size, self.world.size):
-                pair = each.read(number).to(self.device)
-                sums += self.measure(network, pair, each.padding)
-            found[each.name] = mean_errors(self.world.sum(sums))
-        return found
+            for number in range(self.world.rank, validation_set.size, self.world.size):
+                pair = validation_set.read(number).to(self.device)
+                sums += self.measure(network, pair, validation_set.padding)
+            means[validation_set.name] = mean_errors(self.world.sum(sums))
+        return means
 
     def measure(self, network: FlowNetwork, pair: Batch, kind: PaddingKind) -> Float[Tensor, " s"]:
         """Return the error sums of a pair."""

@@ -6,7 +6,7 @@ from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_flow, check_image, check_positive, check_same_size
-from gmaflow.viz.flow_colors import INK, flow_to_image, known_pixels
+from gmaflow.viz.flow_colors import INK, flow_to_image, valid_mask
 from gmaflow.viz.maps import blend, paste_reduced
 
 
@@ -43,7 +43,7 @@ def flow_arrows(
         raise FlowError(f"a spacing of {spacing} is too small for arrows; give 4 or more")
 
     ground = blend(image, np.zeros((1, 1, 3), np.uint8), 0.3)
-    starts, motions = _sample(flow, known_pixels(flow, valid), spacing)
+    starts, motions = _sample(flow, valid_mask(flow, valid), spacing)
     if not len(starts):
         return ground
 
@@ -57,14 +57,14 @@ def flow_arrows(
 
 
 def _sample(
-    flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"], spacing: int
+    flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"], spacing: int
 ) -> tuple[Float32[np.ndarray, "n 2"], Float32[np.ndarray, "n 2"]]:
     """Start points (x, y) on a grid centred in the image, and the motions at these points."""
     rows, columns = (np.arange((side - 1) % spacing // 2, side, spacing) for side in flow.shape[:2])
     x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    shown = known[y, x]
+    visible = mask[y, x]
     starts = np.stack([x, y], axis=1).astype(np.float32)
-    return starts[shown], flow[y, x][shown]
+    return starts[visible], flow[y, x][visible]
 
 
 def _draw_arrows(

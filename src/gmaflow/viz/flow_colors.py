@@ -41,16 +41,16 @@ def flow_to_image(
     """
     check_flow(flow)
     check_same_size({"the flow": flow, "the valid mask": valid})
-    known = known_pixels(flow, valid)
+    mask = valid_mask(flow, valid)
     if max_length is None:
-        max_length = _largest(flow, known) or 1.0
+        max_length = _largest(flow, mask) or 1.0
     check_positive("max_length", max_length)
 
     scale = np.float32(max(max_length, _SHORTEST))
-    picture = np.empty((*known.shape, 3), np.uint8)
-    for rows in strips(*known.shape):
-        u, v = without_unknown(flow[rows], known[rows])
-        picture[rows] = _encode(u / scale, v / scale) * known[rows, :, None]
+    picture = np.empty((*mask.shape, 3), np.uint8)
+    for rows in strips(*mask.shape):
+        u, v = zero_invalid(flow[rows], mask[rows])
+        picture[rows] = _encode(u / scale, v / scale) * mask[rows, :, None]
     return picture
 
 
@@ -60,23 +60,23 @@ def largest_length(
     """The longest motion in pixels; 0 if no pixel is known or nothing moves."""
     check_flow(flow)
     check_same_size({"the flow": flow, "the valid mask": valid})
-    return _largest(flow, known_pixels(flow, valid))
+    return _largest(flow, valid_mask(flow, valid))
 
 
-def known_pixels(
+def valid_mask(
     flow: Float32[np.ndarray, "h w 2"], valid: Bool[np.ndarray, "h w"] | None
 ) -> Bool[np.ndarray, "h w"]:
     """Where there is a flow to draw: valid, finite, and not marked as unknown."""
     # NaN compares false, so this one test covers NaN, infinity and Middlebury's mark.
-    known = (np.abs(flow[..., 0]) < _UNKNOWN) & (np.abs(flow[..., 1]) < _UNKNOWN)
-    return known if valid is None else known & valid
+    mask = (np.abs(flow[..., 0]) < _UNKNOWN) & (np.abs(flow[..., 1]) < _UNKNOWN)
+    return mask if valid is None else mask & valid
 
 
-def without_unknown(
-    flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"]
+def zero_invalid(
+    flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"]
 ) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarray, "h w"]]:
     """Both components, with 0 where unknown, so that NaN and infinity cause no warnings."""
-    return np.where(known, flow[..., 0], 0), np.where(known, flow[..., 1], 0)
+    return np.where(mask, flow[..., 0], 0), np.where(mask, flow[..., 1], 0)
 
 
 def color_wheel(size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
@@ -139,8 +139,8 @@ def flow_with_legend(
 ) -> UInt8[np.ndarray, "h w 3"]:
     """Draw a flow as `flow_to_image` does, with the legend unless nothing moves."""
     picture = flow_to_image(flow, max_length=max_length, valid=valid)
-    shown = max_length or largest_length(flow, valid=valid)
-    return add_legend(picture, shown) if shown > 0 else picture
+    full_scale = max_length or largest_length(flow, valid=valid)
+    return add_legend(picture, full_scale) if full_scale > 0 else picture
 
 
 def strips(height: int, width: int) -> Iterator[slice]:
@@ -174,8 +174,8 @@ def _rounded(size: tuple[int, int], *, radius: int) -> Image.Image:
     return mask.reduce(sharp)
 
 
-def _largest(flow: Float32[np.ndarray, "h w 2"], known: Bool[np.ndarray, "h w"]) -> float:
-    u, v = without_unknown(flow, known)
+def _largest(flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"]) -> float:
+    u, v = zero_invalid(flow, mask)
     return float(np.sqrt(np.max(u * u + v * v, initial=0)))
 
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 
 from gmaflow.errors import FlowError
 from gmaflow.io.images import check_flow, check_image, check_positive, check_same_size
-from gmaflow.viz.flow_colors import INK, known_pixels, without_unknown
+from gmaflow.viz.flow_colors import INK, valid_mask, zero_invalid
 
 # Lightness grows from 0 to 1, so that more looks like more. Both ramps start well above black,
 # which means unknown, and run from blue to yellow, which every kind of colour vision separates.
@@ -61,10 +61,10 @@ def colorize(
     values: Float32[np.ndarray, "*shape"], ramp: UInt8[np.ndarray, "256 3"]
 ) -> UInt8[np.ndarray, "*shape 3"]:
     """Map values from 0 to 1 to colours; values outside are clipped and NaN becomes black."""
-    known = ~np.isnan(values)
-    index = np.rint(np.clip(np.where(known, values, 0), 0, 1) * 255).astype(np.intp)
+    mask = ~np.isnan(values)
+    index = np.rint(np.clip(np.where(mask, values, 0), 0, 1) * 255).astype(np.intp)
     picture = ramp.take(index, axis=0)
-    picture[~known] = 0
+    picture[~mask] = 0
     return picture
 
 
@@ -87,13 +87,13 @@ def error_map(
     check_flow(flow)
     check_flow(truth, name="truth")
     check_same_size({"the flow": flow, "the truth": truth, "the valid mask": valid})
-    known = known_pixels(flow, None) & known_pixels(truth, valid)
-    (u, v), (true_u, true_v) = (without_unknown(field, known) for field in (flow, truth))
+    mask = valid_mask(flow, None) & valid_mask(truth, valid)
+    (u, v), (true_u, true_v) = (zero_invalid(field, mask) for field in (flow, truth))
     error = np.hypot(u - true_u, v - true_v)
     if max_error is None:
         max_error = max(1.0, float(np.max(error, initial=0)))
     check_positive("max_error", max_error)
-    error[~known] = np.nan
+    error[~mask] = np.nan
     return colorize(_on_scale(error, max_error), EMBER)
 
 
