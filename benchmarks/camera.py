@@ -21,7 +21,14 @@ import torch
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator
 from gmaflow.inference.camera import CameraMotion, project
 from gmaflow.scenes import SceneRenderer, TextureBank
-from gmaflow.scenes.projection import follow, look, nothing, of_pixels, pixel_grid, take_sheets
+from gmaflow.scenes.projection import (
+    add_sheet,
+    follow,
+    initial_layers,
+    make_sheets,
+    of_pixels,
+    pixel_grid,
+)
 from gmaflow.scenes.renderer import pair_arrays
 from gmaflow.scenes.scene_layout import (
     BACKGROUND_LAYERS,
@@ -104,11 +111,11 @@ def render(
             "push": np.stack([push[:, 0], push[:, 0]], axis=1),
         }
         scenes, still = Scenes.from_arrays(arrays), Scenes.from_arrays(resting)
-        seen = nothing(scenes, pixels)
-        for sheet in take_sheets(scenes, bank.outlines, RenderPlan.for_scenes(arrays).layers):
-            seen = look(sheet, pixels, seen)
-        _, truth = follow(scenes, pixels, seen.shown)
-        _, without = follow(still, pixels, seen.shown)
+        visible = initial_layers(scenes, pixels)
+        for sheet in make_sheets(scenes, bank.outlines, RenderPlan.for_scenes(arrays).layers):
+            visible = add_sheet(sheet, pixels, visible)
+        _, truth = follow(scenes, pixels, visible.shown)
+        _, without = follow(still, pixels, visible.shown)
         own = (truth.flow - without.flow)[0].norm(dim=0).numpy()
         (pair,) = pair_arrays(renderer.render(number, 1))
         matrix = rows["across"][0][0, 0]
@@ -118,7 +125,7 @@ def render(
             image2=pair.final2,
             flow=pair.flow,
             own_motion=own,
-            identity=of_pixels(scenes.identity, seen.shown)[0].numpy(),
+            identity=of_pixels(scenes.identity, visible.shown)[0].numpy(),
             homography=matrix / matrix[2, 2],
             bent=bool(np.abs(push[0, 1, ..., 0] - push[0, 0, ..., 0]).max() > 0),
             parallax=bool(np.abs(setting.camera.shift).max() > 0),

@@ -114,10 +114,10 @@ def test_the_time_left_is_at_least_that_of_the_longest_clip() -> None:
     for number in range(9):
         progress.add(ClipResult(Clip(f"{number}", f"/{number}.mp4"), pairs=3))
     film = Clip("film", "/film.mp4")
-    progress.note(ClipProgress(film, 100, 1000, seconds=80.0))
+    progress.update(ClipProgress(film, 100, 1000, seconds=80.0))
     assert progress.seconds_left == pytest.approx(720)
     # Of a clip that says nothing about its length, nothing is known.
-    progress.note(ClipProgress(film, 100, None, seconds=80.0))
+    progress.update(ClipProgress(film, 100, None, seconds=80.0))
     assert progress.seconds_left == pytest.approx(10, rel=1e-3)
 
 

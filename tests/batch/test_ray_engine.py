@@ -13,7 +13,7 @@ import pytest
 
 from gmaflow.batch import BatchConfig, BatchProgress, ray_engine, run_batch, worker
 from gmaflow.batch.destination import Destination
-from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of, room_on
+from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of, worker_slots
 from gmaflow.cli import batch as batch_command
 from gmaflow.cli import main
 from gmaflow.errors import FlowError
@@ -27,7 +27,7 @@ class TellingWorker(RayWorker):
     """An actor that tells after each pair how far it is."""
 
     def start(self, *args: Any) -> str:  # noqa: ANN401
-        worker.TELL_EVERY = 0.0
+        worker.REPORT_EVERY = 0.0
         return super().start(*args)
 
 
@@ -143,7 +143,7 @@ def test_two_workers_share_a_gpu(
 def test_workers_are_as_many_as_a_node_has_room_for(
     cores: int, gpus: int, num_gpus: float, room: int
 ) -> None:
-    assert room_on({"CPU": float(cores), "GPU": float(gpus)}, num_gpus) == room
+    assert worker_slots({"CPU": float(cores), "GPU": float(gpus)}, num_gpus) == room
 
 
 def assert_same(folder: Path, reference: str) -> None:

@@ -189,7 +189,7 @@ def test_it_tells_how_far_a_clip_is(
     video = str(write_clip(tmp_path / "v.mp4", moving(4)))
     worker.run(Clip("quick", video), told.append)
     assert not told
-    monkeypatch.setattr(worker_module, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(worker_module, "REPORT_EVERY", 0.0)
     for source, pairs in ((video, 3), (str(clips / "00"), 2)):
         told.clear()
         clip = Clip(f"{pairs}", source)

@@ -162,7 +162,7 @@ def test_a_long_clip_is_shown_while_it_is_done(
     for number in range(8):
         film = Clip(f"film-{number}", f"/film{number}.mp4")
         expected = None if number == 7 else 1000 * number
-        progress.note(ClipProgress(film, 100 * number, expected, f"gpu{number % 2}", "0"))
+        progress.update(ClipProgress(film, 100 * number, expected, f"gpu{number % 2}", "0"))
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(draw(progress))
     lines = console.export_text().splitlines()

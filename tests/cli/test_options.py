@@ -123,7 +123,10 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
 
 
 def test_an_interrupt_says_what_is_kept() -> None:
-    with pytest.raises(KeyboardInterrupt, match="continues"), progress_bar("x", kept="continues"):
+    with (
+        pytest.raises(KeyboardInterrupt, match="continues"),
+        progress_bar("x", on_interrupt="continues"),
+    ):
         raise KeyboardInterrupt
 
 

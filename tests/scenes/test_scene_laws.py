@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gmaflow.scenes import SceneBatch, TextureBank
-from gmaflow.scenes.projection import look, nothing, pixel_grid, take_sheets
+from gmaflow.scenes.projection import add_sheet, initial_layers, make_sheets, pixel_grid
 from gmaflow.scenes.scene_params import RenderPlan, Scenes, draw_scenes
 from tests.scenes.conftest import KINDS, SIZE, comparable, inner, sample
 
@@ -37,8 +37,8 @@ def test_a_wrong_flow_would_be_noticed(kind: str, batches: dict[str, SceneBatch]
     batch = batches[kind]
     right = (sample(batch.clean2, batch.flow) - batch.clean1).abs().amax(dim=1)
     wrong = (sample(batch.clean2, batch.flow + 1.5) - batch.clean1).abs().amax(dim=1)
-    seen = comparable(batch)
-    assert wrong[seen].mean() > 2.5 * right[seen].mean()
+    visible = comparable(batch)
+    assert wrong[visible].mean() > 2.5 * right[visible].mean()
 
 
 @every_kind
@@ -111,9 +111,11 @@ def test_still_pairs_have_no_flow_at_all(kind: str, batches: dict[str, SceneBatc
 def test_nothing_shines_through_away_from_edges(kind: str, bank: TextureBank) -> None:
     scenes = Scenes.from_arrays(draw_scenes(kind, 3, np.arange(24), SIZE, bank))
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
-    seen = nothing(scenes, pixels)
-    for sheet in take_sheets(scenes, bank.outlines, RenderPlan().layers):
-        seen = look(sheet._replace(edge_width=torch.ones_like(sheet.edge_width)), pixels, seen)
-    mixed = (seen.cover > 0.02) & (seen.cover < 0.98) & inner(seen.shown)
+    visible = initial_layers(scenes, pixels)
+    for sheet in make_sheets(scenes, bank.outlines, RenderPlan().layers):
+        visible = add_sheet(
+            sheet._replace(edge_width=torch.ones_like(sheet.edge_width)), pixels, visible
+        )
+    mixed = (visible.cover > 0.02) & (visible.cover < 0.98) & inner(visible.shown)
     # What remains are things thinner than a pixel, which no pixel's centre shows.
     assert mixed.float().mean() < 0.01

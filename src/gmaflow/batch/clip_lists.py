@@ -33,7 +33,7 @@ CLIP_COLUMNS = {
 }
 """Columns of every table, with their types. Those of outputs are all float64."""
 Rows = list[dict[str, Any]]
-WHOLE = "failures.jsonl"
+ALL_FAILURES = "failures.jsonl"
 UPLOAD_EVERY = 60.0
 """Seconds between uploads to a store, which cannot append."""
 
@@ -51,7 +51,7 @@ def require_table(kind: str) -> None:
 
 @contextmanager
 def table_writer(path: Path, names: Sequence[str]) -> Iterator[Callable[[Rows], None]]:
-    """Give a function that appends rows to a new table; the suffix picks the format.
+    """Yield a function that appends rows to a new table; the suffix picks the format.
 
     `names` are columns in addition to those of every table.
     """
@@ -94,7 +94,7 @@ class FailureLog:
     def read_earlier(self, finished: FinishedClips) -> HashSet:
         """Return the keys of clips that failed before, in whichever shard, and still do."""
         failed = HashSet()
-        for name in (WHOLE, *self._names_of_shards()):
+        for name in (ALL_FAILURES, *self._names_of_shards()):
             for row in read_rows(self._destination.read(name)):
                 key = Clip.from_row(row).key
                 if key not in finished:
@@ -116,20 +116,20 @@ class FailureLog:
             self._uploaded = time.monotonic()
 
     def close(self, is_done: Callable[[str], bool]) -> None:
-        """Leave the last row of each clip that is still not done; without any, no file changes.
+        """Keep the last row of each clip that is still not done; without any, no file changes.
 
-        The list of a run over everything has the rows of shards, too.
+        The list of a run without shards includes the rows of all shards.
         """
         text = self._destination.read(self._name)
         if self._file is not None:
             self._file.close()
             text = Path(self._file.name).read_bytes()
-        shards = self._names_of_shards() if self._name == WHOLE else []
+        shards = self._names_of_shards() if self._name == ALL_FAILURES else []
         texts = [*(self._destination.read(name) for name in shards), text]
         rows = {Clip.from_row(row).key: row for part in texts for row in read_rows(part)}
-        kept = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
-        if kept.encode() != (text or b"") or (text and self._destination.is_remote):
-            self._destination.write(self._name, kept.encode())
+        remaining = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
+        if remaining.encode() != (text or b"") or (text and self._destination.is_remote):
+            self._destination.write(self._name, remaining.encode())
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -138,7 +138,7 @@ class FailureLog:
             path = Path(self._destination.path_of(self._name))
             if self._destination.is_remote:
                 self._folder = tempfile.mkdtemp(prefix="gmaflow-")
-                path = Path(self._folder) / WHOLE
+                path = Path(self._folder) / ALL_FAILURES
                 path.write_bytes(self._destination.read(self._name) or b"")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")

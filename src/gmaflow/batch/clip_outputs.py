@@ -87,14 +87,14 @@ class ClipFiles:
 
 
 class ClipOutput(ABC):
-    """What is written of a clip."""
+    """One kind of output of a clip."""
 
     @abstractmethod
     def add(self, pair: ClipPair) -> None:
-        """Take the next pair."""
+        """Add the next pair."""
 
     def close(self) -> Record:
-        """Finish the files, and return what the clip's record says about them."""
+        """Finish the files, and return their entries in the clip's record."""
         return {}
 
 
@@ -116,8 +116,8 @@ class FlowClip(ClipOutput):
 
     def __init__(self, files: ClipFiles, suffix: str, bound: float) -> None:
         self._exit = files.open_files.enter_context(ExitStack())
-        made = create_clip(files.path(suffix), bound=bound, key=files.identifier)
-        self._clip = self._exit.enter_context(made)
+        clip = create_clip(files.path(suffix), bound=bound, key=files.identifier)
+        self._clip = self._exit.enter_context(clip)
 
     def add(self, pair: ClipPair) -> None:
         """Add the pair's flow."""
@@ -136,8 +136,8 @@ class OcclusionArchive(ClipOutput):
     """
 
     def __init__(self, files: ClipFiles) -> None:
-        made = zipfile.ZipFile(files.path(OCCLUSION_ENDING), "w")
-        self._archive = files.open_files.enter_context(made)
+        archive = zipfile.ZipFile(files.path(OCCLUSION_ENDING), "w")
+        self._archive = files.open_files.enter_context(archive)
 
     def add(self, pair: ClipPair) -> None:
         """Add the pair's arrays."""
@@ -176,8 +176,8 @@ class Score(ClipOutput):
         """Return the row; None if every pair is a cut."""
         if not self._pairs:
             return {"score": None}
-        found = asdict(self._scorer.result())
-        return {"score": {name: found[name] for name in ROWS["score"]}}
+        scores = asdict(self._scorer.result())
+        return {"score": {name: scores[name] for name in ROWS["score"]}}
 
 
 class Statistics(ClipOutput):
@@ -187,7 +187,7 @@ class Statistics(ClipOutput):
         self._pairs: list[dict[str, float]] = []
 
     def add(self, pair: ClipPair) -> None:
-        """Take the pair's statistics."""
+        """Add the pair's statistics."""
         self._pairs.append(asdict(pair.flow.statistics()))
 
     def close(self) -> Record:
@@ -195,7 +195,7 @@ class Statistics(ClipOutput):
         if not self._pairs:
             return {"statistics": None}
         values = {name: [pair[name] for pair in self._pairs] for name in ROWS["statistics"]}
-        row = {name: float(np.mean(found)) for name, found in values.items()}
+        row = {name: float(np.mean(numbers)) for name, numbers in values.items()}
         return {"statistics": row | {"max_length": max(values["max_length"])}}
 
 
@@ -225,14 +225,14 @@ def make_outputs(
             lambda path, pair: pair.flow.save_picture(path, max_length=max_length),
         )
 
-    made: dict[str, Callable[[], ClipOutput]] = {
+    factories: dict[str, Callable[[], ClipOutput]] = {
         "flow": flow,
         "pictures": pictures,
         "occlusion": lambda: OcclusionArchive(files),
         "statistics": Statistics,
         "score": Score,
     }
-    return [made[kind]() for kind in KINDS if kind in kinds]
+    return [factories[kind]() for kind in KINDS if kind in kinds]
 
 
 def require_format(flow_format: str) -> None:

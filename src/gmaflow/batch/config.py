@@ -95,7 +95,7 @@ class BatchConfig(DeviceOptions):
             raise FlowError(f"{self.num_gpus:g} GPUs for a worker are out of range; give 1 or 0.5")
         if self.engine == "ray" and self.num_gpus > 1 and self.num_gpus % 1:
             raise FlowError(f"Ray cannot give a worker {self.num_gpus:g} GPUs; give a whole number")
-        self.shard_numbers  # noqa: B018  (it refuses what is not a shard)
+        self.shard_numbers  # noqa: B018  (raises for an invalid shard)
 
     def _check_estimator(self) -> None:
         """Refuse what workers would refuse, before it is recorded as a new job's settings."""
@@ -131,8 +131,8 @@ class BatchConfig(DeviceOptions):
         """The part to do and the number of parts, from 1; 1, 1 for everything."""
         if self.shard is None:
             return 1, 1
-        found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.shard)
-        part, parts = (int(found[1]), int(found[2])) if found else (0, 0)
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", self.shard)
+        part, parts = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= part <= parts:
             raise FlowError(
                 f"{self.shard!r} is not a shard; give I/N with I from 1 to N, such as 1/8 to 8/8"

@@ -48,7 +48,7 @@ class Destination:
             # Workers may run in another folder.
             self.url = str(Path(self.url).absolute())
         self.run = secrets.token_hex(8)
-        """Tells the unfinished files of this run from those of others."""
+        """Distinguishes the unfinished files of this run from those of others."""
 
     @property
     def in_this_process(self) -> bool:
@@ -106,8 +106,8 @@ class Destination:
         store, root = open_store(self.url)
         paths = [f"{root}/{name}" for name in names]
         with explaining(self.url, OutputError):
-            found = store.cat(paths) if len(paths) > 1 else {p: store.cat_file(p) for p in paths}
-            return [found[path] for path in paths]
+            contents = store.cat(paths) if len(paths) > 1 else {p: store.cat_file(p) for p in paths}
+            return [contents[path] for path in paths]
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file as a whole."""
@@ -144,11 +144,11 @@ class Destination:
         store, path = open_store(self.path_of(folder))
         with explaining(self.path_of(folder), OutputError):
             try:
-                found = store.find(path)
+                paths = store.find(path)
             except FileNotFoundError:
                 return
             skip = len(path.rstrip("/")) + 1
-            yield from (name[skip:] for name in found if len(name) > skip)
+            yield from (name[skip:] for name in paths if len(name) > skip)
 
     @property
     def _unfinished(self) -> Path:
@@ -159,7 +159,7 @@ class Destination:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a folder for unfinished files, from which `put` moves them; removed at the end."""
+        """Yield a folder for unfinished files, from which `put` moves them; removed at the end."""
         folder = self._unfinished / secrets.token_hex(8)
         try:
             folder.mkdir(parents=True)
@@ -208,7 +208,7 @@ def record_name(clip: Clip) -> str:
 
 
 class HashSet:
-    """A set of texts that needs 8 bytes for each: their hashes, sorted when it is first asked.
+    """A set of texts that takes 8 bytes for each: their hashes, sorted at the first lookup.
 
     Two of a million texts share a hash with a probability of 1 in 40 million.
     """
@@ -227,9 +227,9 @@ class HashSet:
 
     def __contains__(self, text: str) -> bool:
         self._sort()
-        wanted = hash_of(text)
-        place = bisect_left(self._hashes, wanted)
-        return place < len(self._hashes) and self._hashes[place] == wanted
+        target = hash_of(text)
+        index = bisect_left(self._hashes, target)
+        return index < len(self._hashes) and self._hashes[index] == target
 
     def repeated(self) -> set[int]:
         """Return the hashes that were added more than once."""

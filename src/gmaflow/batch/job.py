@@ -1,4 +1,4 @@
-"""A batch job: what is left to do, doing it, failures, the table, and progress."""
+"""A batch job: the remaining clips, their processing, failures, the table, and progress."""
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -28,7 +28,7 @@ from gmaflow.weights import Checkpoint, describe, find_checkpoint, fingerprint
 
 RECORD = "batch.json"
 ROWS_AT_ONCE = 500
-"""Records that are read at a time for the table."""
+"""Records to read at a time for the table."""
 
 Watch = Callable[["BatchProgress"], None]
 
@@ -44,7 +44,7 @@ class NodeProgress:
 
 @dataclass
 class BatchProgress:
-    """How far a job is."""
+    """The progress of a job."""
 
     destination: str
     total: int = 0
@@ -58,23 +58,23 @@ class BatchProgress:
     pairs: int = 0
     """Pairs of the clips that this run has finished."""
     under_way: dict[str, ClipProgress] = field(default_factory=dict)
-    """Clips that are being done, by key, if they take longer than a moment."""
+    """Clips in progress, by key, if they take longer than a moment."""
     started: float = field(default_factory=time.monotonic)
     nodes: dict[str, NodeProgress] = field(default_factory=dict)
     last: ClipResult | None = None
-    """The result that just came; None if it was news of a clip under way."""
+    """The latest result; None if the latest message was the progress of a clip."""
     last_failure: ClipResult | None = None
     failures: str = ""
     """Where failures are listed."""
 
     @property
     def left(self) -> int:
-        """Clips that are still to be done."""
+        """Clips that remain."""
         return self.total - self.finished_before - self.failed_before - self.done - self.failed
 
     @property
     def seconds(self) -> float:
-        """Since the work began."""
+        """Time since the work began."""
         return time.monotonic() - self.started
 
     @property
@@ -84,8 +84,8 @@ class BatchProgress:
 
     @property
     def pairs_under_way(self) -> int:
-        """Pairs that are done of clips that are not."""
-        # A tuple, since the display reads it in a thread of its own.
+        """Finished pairs of unfinished clips."""
+        # A tuple, since the display reads it in another thread.
         return sum(clip.pairs for clip in tuple(self.under_way.values()))
 
     @property
@@ -116,11 +116,11 @@ class BatchProgress:
             self.failed += 1
             self.last_failure = result
 
-    def note(self, news: ClipProgress) -> None:
-        """Take news of a clip under way."""
+    def update(self, progress: ClipProgress) -> None:
+        """Record the progress of a clip."""
         self.last = None
-        self.under_way[news.clip.key] = news
-        self._node_of(news)
+        self.under_way[progress.clip.key] = progress
+        self._node_of(progress)
 
     def _node_of(self, reply: ClipResult | ClipProgress) -> NodeProgress:
         node = self.nodes.setdefault(reply.node or "this machine", NodeProgress())
@@ -128,7 +128,7 @@ class BatchProgress:
         return node
 
     def report(self) -> dict[str, Any]:
-        """Return the figures as JSON holds them."""
+        """Return the figures as plain values for JSON."""
         return {
             "clips": self.total,
             "finished_before": self.finished_before,
@@ -148,7 +148,7 @@ class BatchProgress:
 def run_batch(
     config: BatchConfig, inputs: list[str], output: str, *, watch: Watch = lambda progress: None
 ) -> BatchProgress:
-    """Do all clips that are not finished at the destination.
+    """Process all clips that are not finished at the destination.
 
     Args:
         config: The options.
@@ -192,7 +192,7 @@ class BatchJob:
         self.progress.failures = destination.path_of(failures)
 
     def run(self, watch: Watch) -> None:
-        """Do what is missing."""
+        """Process the remaining clips."""
         check_identifiers(self.clips)
         checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
         with self._engine() as device_type:
@@ -200,7 +200,7 @@ class BatchJob:
             self._run(checkpoint, watch)
 
     def _engine(self) -> AbstractContextManager[str]:
-        """Return a context in which clips can be done; it gives the kind of device used."""
+        """Return a context in which clips can be processed; it yields the type of device."""
         if self.config.engine == "ray":
             from gmaflow.batch.ray_engine import connected
 
@@ -259,14 +259,14 @@ class BatchJob:
             from gmaflow.batch.ray_engine import run_on_ray
 
             return run_on_ray(self.config, self.destination, todo, checkpoint)
-        from gmaflow.batch.local_engine import run_here, run_local
+        from gmaflow.batch.local_engine import run_in_process, run_local
 
         here = self.destination.in_this_process
-        return (run_here if here else run_local)(self.config, self.destination, todo)
+        return (run_in_process if here else run_local)(self.config, self.destination, todo)
 
     def _take(self, result: ClipResult | ClipProgress, done: HashSet) -> None:
         if isinstance(result, ClipProgress):
-            self.progress.note(result)
+            self.progress.update(result)
             return
         if result.fatal:
             raise OutputError(
@@ -299,14 +299,14 @@ class BatchJob:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]
             with table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add:
-                while some := list(islice(names, ROWS_AT_ONCE)):
-                    add([table_row(data) for data in self.destination.read_many(some)])
+                while chunk := list(islice(names, ROWS_AT_ONCE)):
+                    add([table_row(data) for data in self.destination.read_many(chunk)])
             self.destination.put(path, self._table)
         self.destination.remove_unfinished()
 
 
 def check_identifiers(clips: Iterable[Clip]) -> None:
-    """Look at all clips, before anything is written.
+    """Check the identifiers of all clips before anything is written.
 
     Raises:
         FlowError: An identifier cannot be a name, or two clips have the same, and would be written
@@ -317,15 +317,15 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
         check_identifier(clip.identifier, clip.source)
         identifiers.add(clip.identifier)
     repeated = identifiers.repeated()
-    seen: dict[str, str] = {}
+    earlier: dict[str, str] = {}
     for clip in clips if repeated else ():
         if hash_of(clip.identifier) in repeated:
-            if clip.identifier in seen:
+            if clip.identifier in earlier:
                 raise FlowError(
-                    f"two clips have the identifier {clip.identifier!r}: {seen[clip.identifier]} "
-                    f"and {clip.source}; give each its own in a manifest's column of identifiers"
+                    f"two clips have the identifier {clip.identifier!r}: "
+                    f"{earlier[clip.identifier]} and {clip.source}; give each its own in a manifest's column of identifiers"
                 )
-            seen[clip.identifier] = clip.source
+            earlier[clip.identifier] = clip.source
 
 
 def settings_of(config: BatchConfig, checkpoint: Checkpoint, device_type: str) -> dict[str, object]:
@@ -368,11 +368,11 @@ def claim(
         raise OutputError(f"{destination.path_of(RECORD)} is damaged; choose another destination")
     if before.get("precision") == config.precision == "auto":  # of an earlier version
         settings["precision"] = "auto"
-    found, wanted = before.get("precision"), settings["precision"]
-    if config.precision == "auto" and found != wanted:
+    earlier, precision = before.get("precision"), settings["precision"]
+    if config.precision == "auto" and earlier != precision:
         raise OutputError(
-            f"{destination.url} was started in {found}, and --precision auto means {wanted} on "
-            f"{device_type}; give --precision {found}, or choose another destination"
+            f"{destination.url} was started in {earlier}, and --precision auto means {precision} "
+            f"on {device_type}; give --precision {earlier}, or choose another destination"
         )
     if difference := find_difference(before, settings):
         raise OutputError(

@@ -28,16 +28,16 @@ from gmaflow.errors import FlowError
 from gmaflow.runtime.device import free_host_memory, pick_device, usable_cores
 
 CLIPS_AT_ONCE = {"cuda": 8}
-"""Clips that a worker does at the same time, in threads: while some are read and written, the GPU
-computes others. On a CPU, one."""
-MEMORY_OF_A_WORKER = 1.5e9
+"""Clips that a worker processes at the same time, in threads: while some are read and written, the
+GPU computes others. On a CPU, one."""
+WORKER_MEMORY = 1.5e9
 """Bytes that a worker on a CPU takes with frames of a usual size: torch, the network, a pair."""
-WORKERS_OF_A_GPU = 2
+WORKERS_PER_GPU = 2
 """Workers that share a GPU by default: one process cannot read and write images as fast as a large
 GPU computes. Two make 612 pairs of 256x344 a second on an H200, one makes 365."""
-MEMORY_OF_SHARED_GPU, CORES_OF_SHARED_GPU = 16e9, 4
+SHARED_GPU_MEMORY, SHARED_GPU_CORES = 16e9, 4
 """A smaller GPU, or one with fewer CPU cores, has one worker."""
-MOST_TRIES = 2
+MAX_TRIES = 2
 
 Reply: TypeAlias = "ClipResult | ClipProgress | str | None"
 """A result, how far a clip is, why the worker cannot start, or that it has started."""
@@ -45,38 +45,38 @@ Reply: TypeAlias = "ClipResult | ClipProgress | str | None"
 
 def devices_of(config: BatchConfig) -> list[str]:
     """Return the device of each worker."""
-    place = pick_device(config.device)
-    if place.type == "cuda":
-        numbers = range(torch.cuda.device_count()) if place.index is None else [place.index]
-        workers = config.workers or len(numbers) * workers_of_a_gpu(numbers)
+    device = pick_device(config.device)
+    if device.type == "cuda":
+        numbers = range(torch.cuda.device_count()) if device.index is None else [device.index]
+        workers = config.workers or len(numbers) * workers_per_gpu(numbers)
         return [f"cuda:{numbers[worker % len(numbers)]}" for worker in range(workers)]
-    if place.type != "cpu":
-        return [str(place)] * (config.workers or 1)
+    if device.type != "cpu":
+        return [str(device)] * (config.workers or 1)
     return ["cpu"] * (config.workers or cpu_workers())
 
 
-def workers_of_a_gpu(numbers: Sequence[int]) -> int:
+def workers_per_gpu(numbers: Sequence[int]) -> int:
     """Return how many workers share each of these GPUs."""
     memory = min(torch.cuda.get_device_properties(number).total_memory for number in numbers)
-    enough = usable_cores() >= CORES_OF_SHARED_GPU * len(numbers)
-    large = memory >= MEMORY_OF_SHARED_GPU and enough
-    return WORKERS_OF_A_GPU if large else 1
+    enough = usable_cores() >= SHARED_GPU_CORES * len(numbers)
+    large = memory >= SHARED_GPU_MEMORY and enough
+    return WORKERS_PER_GPU if large else 1
 
 
 def cpu_workers() -> int:
     """Return how many workers with one thread each this machine has cores and memory for."""
-    return max(1, min(usable_cores(), int(free_host_memory() / MEMORY_OF_A_WORKER)))
+    return max(1, min(usable_cores(), int(free_host_memory() / WORKER_MEMORY)))
 
 
 def clips_at_once(device: str) -> int:
-    """Return how many clips a worker on a device does at the same time."""
+    """Return how many clips a worker on a device processes at the same time."""
     return CLIPS_AT_ONCE.get(device.partition(":")[0], 1)
 
 
-def run_here(
+def run_in_process(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
 ) -> Generator[ClipResult]:
-    """Do clips in this process, one after the other; for places that other processes cannot see."""
+    """Process clips in this process, one by one; for places that other processes cannot see."""
     threads = torch.get_num_threads()
     try:
         worker = ClipWorker(config, destination, device=config.device, name="0")
@@ -88,7 +88,7 @@ def run_here(
 def run_local(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip]
 ) -> Generator[ClipResult | ClipProgress]:
-    """Do clips with all devices of this machine; gives results and progress as they come."""
+    """Process clips on all devices of this machine; yields results and progress as they come."""
     pool = WorkerPool(config, destination)
     try:
         yield from pool.run(clips)
@@ -98,51 +98,51 @@ def run_local(
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A process, and what it is doing."""
+    """A process and its clips."""
 
     name: str
     device: str
     process: BaseProcess
     connection: Connection
-    doing: dict[str, Clip] = field(default_factory=dict)
+    assigned: dict[str, Clip] = field(default_factory=dict)
     alone: bool = False
-    """Whether it has a clip that may have ended another process, and gets no other beside it."""
+    """Whether it has a clip that may have ended another process, and gets no other meanwhile."""
     started: bool = False
 
     @property
     def load(self) -> float:
         """How busy it is: 0 for idle, 1 if it can take no more."""
-        return 1.0 if self.alone else len(self.doing) / clips_at_once(self.device)
+        return 1.0 if self.alone else len(self.assigned) / clips_at_once(self.device)
 
-    def give(self, clip: Clip, *, alone: bool) -> None:
+    def assign(self, clip: Clip, *, alone: bool) -> None:
         """Send a clip."""
-        self.doing[clip.key] = clip
+        self.assigned[clip.key] = clip
         self.alone = alone
         with suppress(OSError):  # it has just died, which is noticed when its results are awaited
             self.connection.send(clip)
 
 
 class WorkerPool:
-    """Worker processes that are given clips as they have room."""
+    """Worker processes that get clips as they have room."""
 
     def __init__(self, config: BatchConfig, destination: Destination) -> None:
         self._config, self._destination = config, destination
         self._tries: Counter[str] = Counter()
         self._suspects: deque[Clip] = deque()
         self._workers: list[WorkerProcess] = []
-        self._sharing: Counter[str] = Counter()
-        """How many workers a device has."""
+        self._shares: Counter[str] = Counter()
+        """Number of workers that share a device."""
         self._failed_starts = 0
         """How many workers died while they started, since the last one that did start."""
 
     def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
-        """Give out clips, and collect results and progress."""
-        places = devices_of(self._config)
-        self._sharing = Counter(places)
-        devices = deque(enumerate(places))
+        """Assign clips, and collect results and progress."""
+        device_names = devices_of(self._config)
+        self._shares = Counter(device_names)
+        devices = deque(enumerate(device_names))
         while True:
-            self._give_out(clips, devices)
-            busy = [worker for worker in self._workers if worker.doing]
+            self._assign_clips(clips, devices)
+            busy = [worker for worker in self._workers if worker.assigned]
             if not busy:
                 return
             ready = wait([worker.connection for worker in busy])
@@ -150,7 +150,7 @@ class WorkerPool:
                 if worker.connection in ready:
                     yield from self._collect(worker)
 
-    def _give_out(self, clips: Iterator[Clip], devices: deque[tuple[int, str]]) -> None:
+    def _assign_clips(self, clips: Iterator[Clip], devices: deque[tuple[int, str]]) -> None:
         """Fill all workers evenly; processes are started as there is work for them."""
         while True:
             worker = min(self._workers, key=lambda worker: worker.load, default=None)
@@ -160,31 +160,31 @@ class WorkerPool:
                     return
                 number, device = devices.popleft()
                 self._workers.append(self._start(str(number), device))
-                self._workers[-1].give(clip, alone=clip.key in self._tries)
+                self._workers[-1].assign(clip, alone=clip.key in self._tries)
             elif worker is not None and worker.load == 0 and self._suspects:
-                worker.give(self._suspects.popleft(), alone=True)
+                worker.assign(self._suspects.popleft(), alone=True)
             elif worker is not None and worker.load < 1:
                 clip = next(clips, None)
                 if clip is None:
                     return
-                worker.give(clip, alone=False)
+                worker.assign(clip, alone=False)
             else:
                 return
 
     def _start(self, name: str, device: str) -> WorkerProcess:
         # Each plans with its share of a GPU's memory.
-        config = replace(self._config, num_gpus=self._config.num_gpus / self._sharing[device])
+        config = replace(self._config, num_gpus=self._config.num_gpus / self._shares[device])
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
+        parent_end, child_end = context.Pipe()
         process = context.Process(
             target=serve,
-            args=(theirs, config, self._destination, device, name),
+            args=(child_end, config, self._destination, device, name),
             name=f"gmaflow-batch-{name}",
             daemon=True,
         )
         process.start()
-        theirs.close()
-        return WorkerProcess(name, device, process, ours)
+        child_end.close()
+        return WorkerProcess(name, device, process, parent_end)
 
     def _collect(self, worker: WorkerProcess) -> Iterator[ClipResult | ClipProgress]:
         try:
@@ -200,8 +200,8 @@ class WorkerPool:
         elif isinstance(reply, ClipProgress):
             yield reply
         else:
-            del worker.doing[reply.clip.key]
-            worker.alone = worker.alone and bool(worker.doing)
+            del worker.assigned[reply.clip.key]
+            worker.alone = worker.alone and bool(worker.assigned)
             self._tries.pop(reply.clip.key, None)
             yield reply
 
@@ -210,25 +210,25 @@ class WorkerPool:
         worker.process.join()
         if not worker.started:
             self._failed_starts += 1
-            if self._failed_starts == MOST_TRIES:
-                raise FlowError(f"a worker {how_it_ended(worker.process)} while it started, twice")
+            if self._failed_starts == MAX_TRIES:
+                raise FlowError(f"a worker {exit_reason(worker.process)} while it started, twice")
         successor = self._start(worker.name, worker.device)
         self._workers[self._workers.index(worker)] = successor
-        for clip in worker.doing.values():
+        for clip in worker.assigned.values():
             if not worker.started:  # no clip is to blame
-                successor.give(clip, alone=worker.alone)
+                successor.assign(clip, alone=worker.alone)
                 continue
             self._tries[clip.key] += 1
-            if self._tries[clip.key] < MOST_TRIES:
+            if self._tries[clip.key] < MAX_TRIES:
                 self._suspects.append(clip)
             else:
-                reason = f"the process that worked on it {how_it_ended(worker.process)}, twice"
+                reason = f"the process that worked on it {exit_reason(worker.process)}, twice"
                 yield ClipResult(clip, worker=worker.name, error=reason)
 
     def stop(self) -> None:
-        """End all processes, whatever they are doing."""
+        """End all processes, busy or not."""
         for worker in self._workers:
-            if worker.doing:
+            if worker.assigned:
                 worker.process.terminate()
             else:
                 with suppress(OSError):
@@ -241,8 +241,8 @@ class WorkerPool:
             worker.connection.close()
 
 
-def how_it_ended(process: BaseProcess) -> str:
-    """Return how a process ended, in words."""
+def exit_reason(process: BaseProcess) -> str:
+    """Describe how a process ended."""
     code = process.exitcode or 0
     return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
@@ -250,14 +250,14 @@ def how_it_ended(process: BaseProcess) -> str:
 def serve(
     connection: Connection, config: BatchConfig, destination: Destination, device: str, name: str
 ) -> None:
-    """Do clips as they come, in a process of its own, until None comes or the driver is gone."""
+    """Process clips as they come, in a worker process, until None comes or the driver is gone."""
     # Ctrl-C reaches all processes of a terminal; the driver decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sending = threading.Lock()
+    lock = threading.Lock()
 
     def send(reply: Reply) -> None:
         try:
-            with sending:
+            with lock:
                 connection.send(reply)
         except OSError:
             os._exit(1)  # the driver is gone
@@ -269,7 +269,7 @@ def serve(
         return
     send(None)
 
-    def do(clip: Clip) -> None:
+    def process(clip: Clip) -> None:
         send(worker.run(clip, send))
 
     with ThreadPoolExecutor(clips_at_once(device)) as threads:
@@ -277,7 +277,7 @@ def serve(
             try:
                 clip: Clip | None = connection.recv()
             except (EOFError, OSError):
-                os._exit(1)  # killed without a chance to say so; clips that are begun are lost
+                os._exit(1)  # the driver was killed; clips in progress are lost
             if clip is None:
                 return
-            threads.submit(do, clip)
+            threads.submit(process, clip)

@@ -1,4 +1,4 @@
-"""What to do: videos, folders of frames, patterns and manifests become a stream of clips.
+"""The inputs: videos, folders of frames, patterns and manifests become a stream of clips.
 
 Clips are read anew each time they are iterated over and never held: a manifest may have millions
 of rows.
@@ -59,13 +59,13 @@ class Clip:
 
     @cached_property
     def source_hash(self) -> str:
-        """Eight digits that tell clips of one identifier but different sources apart."""
-        what = [self.source, self.second, self.start, self.end]
-        return blake2b(json.dumps(what).encode(), digest_size=4).hexdigest()
+        """Eight digits that distinguish clips with the same identifier but different sources."""
+        fields = [self.source, self.second, self.start, self.end]
+        return blake2b(json.dumps(fields).encode(), digest_size=4).hexdigest()
 
     @property
     def key(self) -> str:
-        """What tells the clip from all others."""
+        """Identifies the clip among all others."""
         return f"{self.identifier}\0{self.source_hash}"
 
     def as_row(self) -> Row:
@@ -227,15 +227,15 @@ def match_pattern(pattern: str, leave_out: str | None = None) -> Iterator[Clip]:
     if is_remote(pattern):
         store, path = open_store(pattern)
         with explaining(pattern):
-            found = [store.unstrip_protocol(name) for name in store.glob(path)]
+            paths = [store.unstrip_protocol(name) for name in store.glob(path)]
         pattern = full_address(pattern)
     else:
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207  (the pattern is absolute)
+        paths = glob.glob(pattern, recursive=True)  # noqa: PTH207  (the pattern is absolute)
     # Identifiers are relative to the part of the pattern that has no wildcards.
     fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
     base = fixed[: fixed.rfind("/") + 1]
     number = 0
-    for text in sorted(found, key=natural_key):
+    for text in sorted(paths, key=natural_key):
         if is_within(text, leave_out):
             continue
         suffix = PurePosixPath(text).suffix.lower()
@@ -363,14 +363,14 @@ def clip_of_row(row: Row, columns: Columns, folder: str, where: str) -> Clip:
         raise FlowError(
             f"{where} has no file in the column {columns.path!r}; fill it in, or delete the row"
         )
-    given = text_of(columns.identifier)
-    identifier = check_identifier(given or identifier_of(path), where)
-    moments = [_seconds(text_of(column), column, where) for column in (columns.start, columns.end)]
+    identifier_text = text_of(columns.identifier)
+    identifier = check_identifier(identifier_text or identifier_of(path), where)
+    times = [_seconds(text_of(column), column, where) for column in (columns.start, columns.end)]
     return Clip(
         identifier,
         located(path, folder),
         None if second is None else located(second, folder),
-        *moments,
+        *times,
     )
 
 
@@ -384,8 +384,8 @@ def located(path: str, folder: str) -> str:
     if not {".", ".."} & set(path.split("/")):
         return folder + path
     # A store would take them for names of folders.
-    scheme, _, within = folder.partition("://")
-    return f"{scheme}://{posixpath.normpath(within + path)}"
+    scheme, _, rest = folder.partition("://")
+    return f"{scheme}://{posixpath.normpath(rest + path)}"
 
 
 def identifier_of(path: str) -> str:

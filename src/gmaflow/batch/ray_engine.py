@@ -27,7 +27,7 @@ from gmaflow.weights import Checkpoint
 
 log = logging.getLogger(__name__)
 
-MOST_TRIES = 4
+MAX_TRIES = 4
 """Nodes may die for any reason; a clip that ended this many actors is taken for the reason."""
 AHEAD = 1
 """Clips that wait in an actor, so that it need not wait for the driver."""
@@ -65,14 +65,14 @@ def require_cluster(config: BatchConfig, destination: Destination) -> None:
     address = address_of(config)
     if ray.is_initialized() or address in (None, "auto", "local"):
         return
-    found = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address or "")
-    if found is None:
+    match = re.fullmatch(r"(?:ray://)?\[?([^/\s]+?)\]?:(\d{1,5})", address or "")
+    if match is None:
         raise FlowError(
             f"{address!r} is not the address of a Ray cluster; give HOST:PORT, such as "
             "10.0.0.1:6379, or auto"
         )
     try:
-        socket.create_connection((found[1], int(found[2])), timeout=CONNECT_WITHIN).close()
+        socket.create_connection((match[1], int(match[2])), timeout=CONNECT_WITHIN).close()
     except (OSError, OverflowError) as err:
         raise no_cluster(address) from err
 
@@ -112,7 +112,7 @@ class RayWorker:
         return __version__
 
     def run(self, clip: Clip) -> ClipResult | None:
-        """Do a clip; None if the actor was restarted and has not loaded the network yet."""
+        """Process a clip; None if the actor was restarted and has not loaded the network yet."""
         if self._worker is None:
             return None
         try:
@@ -124,21 +124,21 @@ class RayWorker:
         self._under_way[progress.clip.key] = progress
 
     def under_way(self) -> list[ClipProgress]:
-        """Return how far its clips are; called while `run` is running."""
+        """Return the progress of its clips; called while `run` is running."""
         return list(self._under_way.values())
 
 
 @dataclass(eq=False)
 class Actor:
-    """An actor, and what it is doing."""
+    """An actor and its clips."""
 
     handle: Any
-    doing: dict[Any, Clip] = field(default_factory=dict)
+    assigned: dict[Any, Clip] = field(default_factory=dict)
     """Clips by the reference of their result."""
     starting: Any = None
     """The reference that becomes ready when the actor is; None if it is ready."""
-    asked: Any = None
-    """The reference of how far its clips are, if that was asked."""
+    poll: Any = None
+    """The reference of the progress of its clips, if that was requested."""
     alone: bool = False
     node: str = ""
     """Where its last result came from."""
@@ -146,7 +146,7 @@ class Actor:
 
 @contextmanager
 def connected(config: BatchConfig) -> Iterator[str]:
-    """Be connected to a Ray cluster; gives the kind of device that its workers compute on."""
+    """Connect to a Ray cluster; yields the type of device that its workers compute on."""
     ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
@@ -171,8 +171,8 @@ def device_type_on(resources: dict[str, float], config: BatchConfig) -> str:
     return "cuda"
 
 
-def room_on(node: dict[str, float], num_gpus: float) -> int:
-    """Return how many workers with so many GPUs, and a core each, a node has room for.
+def worker_slots(node: dict[str, float], num_gpus: float) -> int:
+    """Return how many workers with `num_gpus` GPUs and one core each fit on a node.
 
     Ray takes a fraction from a single GPU: three workers with 0.4 need two.
     """
@@ -185,7 +185,7 @@ def room_on(node: dict[str, float], num_gpus: float) -> int:
 def run_on_ray(
     config: BatchConfig, destination: Destination, clips: Iterator[Clip], checkpoint: Checkpoint
 ) -> Generator[ClipResult | ClipProgress]:
-    """Do clips on the cluster that is `connected`; gives results and progress as they come."""
+    """Process clips on the `connected` cluster; yields results and progress as they come."""
     pool = ActorPool(import_ray(), config)
     try:
         pool.start(destination, checkpoint)
@@ -211,27 +211,27 @@ def connect(ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
 
 
 class ActorPool:
-    """Actors that are given clips as they have room."""
+    """Actors that get clips as they have room."""
 
     def __init__(self, ray: Any, config: BatchConfig) -> None:  # noqa: ANN401
         self._ray, self._config = ray, config
         self._actors: list[Actor] = []
         self._tries: Counter[str] = Counter()
-        self._again: deque[Clip] = deque()
+        self._retries: deque[Clip] = deque()
         self._at_once = 1
         self._more = True
         self._arguments: tuple[Any, ...] = ()
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
         """Ask Ray for actors."""
         device = device_type_on(self._ray.cluster_resources(), self._config)
         share = self._config.num_gpus if device == "cuda" else 0.0
         nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])
-        fitting = sum(room_on(node, share) for node in nodes)
+        slots = sum(worker_slots(node, share) for node in nodes)
         self._at_once = clips_at_once(device)
-        # A thread of its own answers how far the clips are.
-        make = self._ray.remote(concurrency_groups={"progress": 1})(RayWorker).options(
+        # A separate thread answers requests for progress.
+        actor_class = self._ray.remote(concurrency_groups={"progress": 1})(RayWorker).options(
             num_cpus=1,
             num_gpus=share,
             max_restarts=-1,
@@ -240,70 +240,70 @@ class ActorPool:
         )
         # Weights are sent once to each node, which needs no file of them.
         self._arguments = (self._config, destination, device, self._ray.put(checkpoint))
-        for _ in range(self._config.workers or max(1, fitting)):
-            actor = Actor(make.remote())
-            self._await(actor)
+        for _ in range(self._config.workers or max(1, slots)):
+            actor = Actor(actor_class.remote())
+            self._load_network(actor)
             self._actors.append(actor)
 
-    def _await(self, actor: Actor) -> None:
-        """Let an actor load the network when it has started, or started again."""
+    def _load_network(self, actor: Actor) -> None:
+        """Load the network on an actor when it has started or restarted."""
         start = actor.handle.start.options(max_task_retries=-1)
         actor.starting = start.remote(*self._arguments)
 
     def run(self, clips: Iterator[Clip]) -> Iterator[ClipResult | ClipProgress]:
-        """Give out clips, and collect results and progress."""
+        """Assign clips, and collect results and progress."""
         while True:
-            self._give_out(clips)
-            waiting = [reference for actor in self._actors for reference in actor.doing]
+            self._assign_clips(clips)
+            waiting = [reference for actor in self._actors for reference in actor.assigned]
             starting = [a.starting for a in self._actors if a.starting is not None]
-            if not waiting and not self._again and not self._more:
+            if not waiting and not self._retries and not self._more:
                 return
-            self._ask()
-            asked = [actor.asked for actor in self._actors if actor.asked is not None]
+            self._request_progress()
+            polls = [actor.poll for actor in self._actors if actor.poll is not None]
             ready, _ = self._ray.wait(
-                [*waiting, *starting, *asked], num_returns=1, timeout=ASK_EVERY, fetch_local=False
+                [*waiting, *starting, *polls], num_returns=1, timeout=ASK_EVERY, fetch_local=False
             )
             for reference in ready:
                 yield from self._collect(reference)
 
-    def _ask(self) -> None:
-        """Ask actors how far their clips are, now and then."""
-        if time.monotonic() - self._asked_at < ASK_EVERY:
+    def _request_progress(self) -> None:
+        """Ask the actors for the progress of their clips, every `ASK_EVERY` seconds."""
+        if time.monotonic() - self._requested_at < ASK_EVERY:
             return
-        self._asked_at = time.monotonic()
+        self._requested_at = time.monotonic()
         for actor in self._actors:
-            if actor.doing and actor.starting is None and actor.asked is None:
+            if actor.assigned and actor.starting is None and actor.poll is None:
                 ask = actor.handle.under_way.options(concurrency_group="progress")
-                actor.asked = ask.remote()
+                actor.poll = ask.remote()
 
-    def _give_out(self, clips: Iterator[Clip]) -> None:
+    def _assign_clips(self, clips: Iterator[Clip]) -> None:
         self._more = True
         while self._more:
             free = [actor for actor in self._actors if actor.starting is None and not actor.alone]
-            actor = min(free, key=lambda actor: len(actor.doing), default=None)
-            if actor is None or len(actor.doing) >= self._at_once + AHEAD:
+            actor = min(free, key=lambda actor: len(actor.assigned), default=None)
+            if actor is None or len(actor.assigned) >= self._at_once + AHEAD:
                 return
-            if self._again and not actor.doing:
-                clip, actor.alone = self._again.popleft(), True
+            if self._retries and not actor.assigned:
+                clip, actor.alone = self._retries.popleft(), True
             else:
-                following = next(clips, None)
-                self._more = following is not None
-                if following is None:
+                next_clip = next(clips, None)
+                self._more = next_clip is not None
+                if next_clip is None:
                     return
-                clip = following
-            actor.doing[actor.handle.run.remote(clip)] = clip
+                clip = next_clip
+            actor.assigned[actor.handle.run.remote(clip)] = clip
 
     def _collect(self, reference: Any) -> Iterator[ClipResult | ClipProgress]:  # noqa: ANN401
         actor = next(
-            a for a in self._actors if reference in a.doing or reference in (a.starting, a.asked)
+            a for a in self._actors if reference in a.assigned or reference in (a.starting, a.poll)
         )
         errors = self._ray.exceptions
         lost = (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError)
-        if reference == actor.asked:
-            actor.asked = None
-            doing = {clip.key for clip in actor.doing.values()}
+        if reference == actor.poll:
+            actor.poll = None
+            assigned = {clip.key for clip in actor.assigned.values()}
             with suppress(*lost):
-                yield from (p for p in self._ray.get(reference) if p.clip.key in doing)
+                yield from (p for p in self._ray.get(reference) if p.clip.key in assigned)
         elif reference == actor.starting:
             try:
                 check_version(self._ray.get(reference))
@@ -314,11 +314,11 @@ class ActorPool:
             result: ClipResult | None = None
             with suppress(*lost):
                 result = self._ray.get(reference)
-            yield from self._take(actor, actor.doing.pop(reference), result)
+            yield from self._take(actor, actor.assigned.pop(reference), result)
 
     def _take(self, actor: Actor, clip: Clip, result: ClipResult | None) -> Iterator[ClipResult]:
         """Take the result of a clip; None if its actor died or was restarted."""
-        actor.alone = actor.alone and bool(actor.doing)
+        actor.alone = actor.alone and bool(actor.assigned)
         if result is not None:
             actor.node = result.node
             self._tries.pop(clip.key, None)
@@ -327,16 +327,16 @@ class ActorPool:
         # Its node or process died. Ray restarts it; others go on with its clips.
         if actor.starting is None:
             log.warning("a worker on %s is lost; others take over", actor.node or "a new node")
-            self._await(actor)
+            self._load_network(actor)
         self._tries[clip.key] += 1
-        if self._tries[clip.key] < MOST_TRIES:
-            self._again.append(clip)
+        if self._tries[clip.key] < MAX_TRIES:
+            self._retries.append(clip)
         else:
-            reason = f"the worker died each of the {MOST_TRIES} times that it was tried"
+            reason = f"the worker died each of the {MAX_TRIES} times that it was tried"
             yield ClipResult(clip, error=reason)
 
     def stop(self) -> None:
-        """End all actors, whatever they are doing."""
+        """End all actors, busy or not."""
         for actor in self._actors:
             with suppress(Exception):
                 self._ray.kill(actor.handle)

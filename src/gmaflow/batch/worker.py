@@ -1,4 +1,4 @@
-"""One worker: reads a clip, estimates its flow, writes its files, and says how it went.
+"""One worker: reads a clip, estimates its flow, writes its files, and reports the result.
 
 A bad clip is a result with a reason, never an exception: one unreadable video must not end a job
 of a million. Only a destination that cannot be written to ends it (`ClipResult.fatal`).
@@ -46,22 +46,22 @@ PIXELS_AT_ONCE = 32 * 256 * 344
 of the frames only, so that results do not depend on what else the GPU does."""
 MOST_PAIRS = 32
 SMALLER_PLANS = 3
-"""How often a clip that runs out of memory is tried again with half as much."""
-TELL_EVERY = 2.0
-"""Seconds after which a worker tells how far a clip is."""
+"""How often a clip that runs out of memory is tried again, each time with half as much."""
+REPORT_EVERY = 2.0
+"""Seconds between two reports of the progress of a clip."""
 
 
 @dataclass(frozen=True)
 class ClipResult:
-    """How it went with a clip."""
+    """The result of a clip."""
 
     clip: Clip
     pairs: int = 0
     seconds: float = 0.0
     node: str = ""
-    """The machine that did it."""
+    """The machine that processed it."""
     worker: str = ""
-    """The process that did it."""
+    """The worker process."""
     error: str | None = None
     """Why the clip failed."""
     fatal: bool = False
@@ -70,7 +70,7 @@ class ClipResult:
 
 @dataclass(frozen=True)
 class ClipProgress:
-    """How far a clip is that is being done."""
+    """The progress of a clip that is being processed."""
 
     clip: Clip
     pairs: int
@@ -78,9 +78,9 @@ class ClipProgress:
     expected: int | None = None
     """All its pairs, approximately; None if its file does not say."""
     node: str = ""
-    """The machine that does it."""
+    """The machine that processes it."""
     worker: str = ""
-    """The process that does it."""
+    """The worker process."""
     seconds: float = field(default=0.0, compare=False)
     """Since it began."""
 
@@ -91,11 +91,11 @@ class ClipProgress:
         return self.seconds / self.pairs * left if self.pairs else 0.0
 
 
-Tell = Callable[[ClipProgress], None]
+ReportProgress = Callable[[ClipProgress], None]
 
 
 class ClipWorker:
-    """Does clips with one estimator on one device. Threads may share it."""
+    """Processes clips with one estimator on one device. Threads may share it."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ClipWorker:
     ) -> None:
         self.config, self.destination = config, destination
         self.node, self.name = socket.gethostname(), name
-        place = pick_device(device)
+        torch_device = pick_device(device)
         # Rounding on a CPU depends on the number of threads: with one, the bytes are the same on
         # every machine with such cores, and a process for each core is faster than many threads.
         torch.set_num_threads(1)
@@ -116,37 +116,37 @@ class ClipWorker:
             checkpoint or config.weights,
             model=config.model,
             iters=config.iters,
-            device=place,
+            device=torch_device,
             precision=as_precision(config.precision),
             backend=as_backend(config.backend),
-            max_memory=memory_limit(config, place),
+            max_memory=memory_limit(config, torch_device),
         )
 
-    def run(self, clip: Clip, tell: Tell = lambda progress: None) -> ClipResult:
-        """Do a clip; `tell` is called every `TELL_EVERY` seconds with how far it is."""
-        began = time.monotonic()
-        done = ClipResult(clip, node=self.node, worker=self.name)
+    def run(self, clip: Clip, report: ReportProgress = lambda progress: None) -> ClipResult:
+        """Process a clip; `report` is called every `REPORT_EVERY` seconds with the progress."""
+        started = time.monotonic()
+        result = ClipResult(clip, node=self.node, worker=self.name)
         try:
-            done = replace(done, pairs=self._run(clip, tell))
+            result = replace(result, pairs=self._run(clip, report))
         except OutputError as err:
-            done = replace(done, error=str(err), fatal=True)
+            result = replace(result, error=str(err), fatal=True)
         except FlowError as err:
-            done = replace(done, error=str(err))
+            result = replace(result, error=str(err))
         except OSError as err:
             reason = f"{err.filename or clip.source}: {err.strerror or type(err).__name__}"
-            done = replace(done, error=reason, fatal=err.errno in NO_ROOM)
-        except Exception as err:  # noqa: BLE001 - the other clips can still be done
-            done = replace(done, error=f"{type(err).__name__}: {err}"[:1000])
-        return replace(done, seconds=time.monotonic() - began)
+            result = replace(result, error=reason, fatal=err.errno in NO_ROOM)
+        except Exception as err:  # noqa: BLE001 - the other clips can still be processed
+            result = replace(result, error=f"{type(err).__name__}: {err}"[:1000])
+        return replace(result, seconds=time.monotonic() - started)
 
-    def _run(self, clip: Clip, tell: Tell) -> int:
+    def _run(self, clip: Clip, report: ReportProgress) -> int:
         with self.destination.scratch() as scratch:
             local = fetch(clip, scratch)
             estimator = self.estimator
             for left in reversed(range(SMALLER_PLANS + 1)):
                 try:
                     with ClipFiles(scratch, clip.identifier) as files:
-                        return self._estimate(clip, local, files, estimator, tell)
+                        return self._estimate(clip, local, files, estimator, report)
                 except FlowError as err:
                     if not left or not ran_out_of_memory(err):
                         raise
@@ -154,7 +154,12 @@ class ClipWorker:
         raise AssertionError("the last try returns or raises")
 
     def _estimate(
-        self, clip: Clip, local: Clip, files: ClipFiles, estimator: FlowEstimator, tell: Tell
+        self,
+        clip: Clip,
+        local: Clip,
+        files: ClipFiles,
+        estimator: FlowEstimator,
+        report: ReportProgress,
     ) -> int:
         config = self.config
         outputs = make_outputs(
@@ -167,7 +172,7 @@ class ClipWorker:
         footage = ClipFrames(local, config)
         pairs, size = 0, (0, 0)
         cuts: list[str] = []
-        began = told = time.monotonic()
+        started = reported = time.monotonic()
         with closing(self._pairs(footage, estimator)) as estimated:
             for pair in estimated:
                 name = footage.names[pair.first.number]
@@ -178,17 +183,17 @@ class ClipWorker:
                 pairs += 1
                 for output in outputs:
                     output.add(ClipPair(pair.first.number, name, pair.flow, pair.both))
-                if time.monotonic() - told >= TELL_EVERY:
-                    told = time.monotonic()
-                    expected, seconds = footage.expected_pairs, told - began
-                    tell(ClipProgress(clip, pairs, expected, self.node, self.name, seconds))
+                if time.monotonic() - reported >= REPORT_EVERY:
+                    reported = time.monotonic()
+                    expected, seconds = footage.expected_pairs, reported - started
+                    report(ClipProgress(clip, pairs, expected, self.node, self.name, seconds))
         footage.check()
         height, width = size
         record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}
         for output in outputs:
             record |= output.close()
         record["files"] = files.publish(self.destination)
-        # Written last: it says that the clip is finished.
+        # Written last: it marks the clip as finished.
         text = json.dumps(record, indent=1) + "\n"
         self.destination.write(record_name(clip), text.encode())
         return pairs
@@ -215,12 +220,12 @@ class ClipWorker:
         )
 
 
-def memory_limit(config: BatchConfig, place: torch.device) -> str | float | None:
-    """Return how much memory a worker plans with: its share, if others are on the same GPU."""
-    if config.max_memory is not None or place.type != "cuda" or config.num_gpus >= 1:
+def memory_limit(config: BatchConfig, device: torch.device) -> str | float | None:
+    """Return a worker's memory limit: its share, if others are on the same GPU."""
+    if config.max_memory is not None or device.type != "cuda" or config.num_gpus >= 1:
         return config.max_memory
-    with explaining_out_of_memory(place):  # the first call to a GPU takes some of it
-        return config.num_gpus * memory_budget(place)
+    with explaining_out_of_memory(device):  # the first call to a GPU takes some of it
+        return config.num_gpus * memory_budget(device)
 
 
 class ClipFrames:
@@ -331,7 +336,7 @@ def download(source: str, folder: Path) -> Path:
 
 
 def ran_out_of_memory(err: BaseException | None) -> bool:
-    """Whether an error, or what caused it, means that memory was short."""
+    """Whether an error, or its cause, means that memory was short."""
     while err is not None:
         if isinstance(err, Exception) and is_out_of_memory(err):
             return True

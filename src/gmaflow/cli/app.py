@@ -118,8 +118,8 @@ def pick(
         print(f"\n{command} {kind} --help shows its options.")
         return None, []
     if args[0].startswith("-"):
-        known = ", ".join(choices)
-        raise FlowError(f"the {what} comes first: {command} {what.upper()} {args[0]}; use {known}")
+        names = ", ".join(choices)
+        raise FlowError(f"the {what} comes first: {command} {what.upper()} {args[0]}; use {names}")
     if args[0] not in choices:
         raise FlowError(f"there is no {what} {args[0]!r}; {suggest(args[0], choices)}")
     return args[0], args[1:]

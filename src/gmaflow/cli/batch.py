@@ -74,7 +74,7 @@ def main(args: list[str]) -> None:
             print(json.dumps(clip_event(progress)), flush=True, file=out)
         show(progress)
 
-    # Ray prints pages to stdout when a node is lost; the engine says it in a line.
+    # Ray prints pages to stdout when a node is lost; the engine reports it in one line.
     with redirect_stdout(StringIO()), show_batch(quiet=options.quiet) as show:
         progress = run_batch(options.config, list(options.inputs), options.output, watch=watch)
     if options.json:

@@ -46,11 +46,11 @@ def make_script(shell: str = "bash") -> str:
     groups, choices, options = [], [], []
     actions: list[str] = []
     for verb in VERBS:
-        found = list(find_actions(verb))
-        if found:
+        actions_found = list(find_actions(verb))
+        if actions_found:
             groups.append(verb)
-            actions.append(f'    2:{verb}) words="{" ".join(found)}" ;;')
-        for command in ([verb, action] for action in found) if found else [[verb]]:
+            actions.append(f'    2:{verb}) words="{" ".join(actions_found)}" ;;')
+        for command in ([verb, action] for action in actions_found) if actions_found else [[verb]]:
             text, name = help_of(command), " ".join(command)
             heads = re.findall(r"^\W (-.*?)(?:  |$)", text, re.MULTILINE)
             flags = re.findall(r"--[a-z][a-z-]+", " ".join(heads))

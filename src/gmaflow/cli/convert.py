@@ -85,8 +85,8 @@ class ConvertOptions:
         return Path(self.target)
 
     @property
-    def word(self) -> FileFormat:
-        """What to write into a folder."""
+    def file_format(self) -> FileFormat:
+        """The format of files in a folder."""
         return "png" if self.format == "auto" else self.format
 
     @property
@@ -113,8 +113,8 @@ def main(args: list[str]) -> None:
     jobs = plan(options)
     scale = options.max_length
     if scale is None and jobs[0].draws and options.is_sequence:
-        some = stretch_starts(len(jobs), min(len(jobs), MOST_PAIRS))
-        scale = scale_of(readable(jobs[number] for number in some))
+        numbers = stretch_starts(len(jobs), min(len(jobs), MOST_PAIRS))
+        scale = scale_of(readable(jobs[number] for number in numbers))
     skipped = convert(jobs, options, scale)
     report = {
         "input": str(options.input),
@@ -129,7 +129,7 @@ def main(args: list[str]) -> None:
 
 
 def plan(options: ConvertOptions) -> list[Conversion]:
-    """List each flow file with its output, after everything that can be checked before the work."""
+    """List each flow file with its output, after all checks that are possible before the work."""
     check_length("--max-length", options.max_length)
     check_length("--bound", options.bound)
     check_output(options)
@@ -167,7 +167,7 @@ def check_output(options: ConvertOptions) -> None:
 def plan_clip(options: ConvertOptions) -> list[Conversion]:
     """List the flows of a clip, or of a folder that becomes one."""
     clip = open_clip(options.input)
-    ending = ending_of(options.word)
+    ending = ending_of(options.file_format)
     return [
         Conversion(
             frame,
@@ -183,7 +183,7 @@ def plan_clip(options: ConvertOptions) -> list[Conversion]:
 def plan_files(options: ConvertOptions) -> list[Conversion]:
     """List flow files that become a file each."""
     sources = list_flows(options.input) if options.input.is_dir() else [options.input]
-    ending = ending_of(options.word)
+    ending = ending_of(options.file_format)
     targets = [
         options.output / name_file(stem_of(source), ending)
         if is_folder(options.target)

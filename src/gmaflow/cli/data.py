@@ -58,7 +58,7 @@ def list_sets(options: ListOptions) -> None:
         about = {
             name: {
                 "title": info.title,
-                "root": str(found[0]) if (found := roots[name]) else None,
+                "root": str(configured[0]) if (configured := roots[name]) else None,
                 "variable": root_variable(info),
                 "splits": info.splits,
                 "passes": [name for name in info.passes if name],
@@ -69,9 +69,9 @@ def list_sets(options: ListOptions) -> None:
         print(json.dumps(about, indent=2))
         return
     for name, info in DATASETS.items():
-        found = roots[name]
+        configured = roots[name]
         parts = "; ".join([", ".join(info.splits), ", ".join(filter(None, info.passes))])
-        root = str(found[0]) if found else f"not set; set {root_variable(info)}"
+        root = str(configured[0]) if configured else f"not set; set {root_variable(info)}"
         print(f"{name:<12}{info.title}: {parts.removesuffix('; ')}")
         print(f"{'':<12}root: {root}")
         if info.source:

@@ -66,10 +66,10 @@ class DataOptions:
         from gmaflow.data import DATASETS
         from gmaflow.evaluation import SCENES
 
-        known = (*DATASETS, SCENES)
-        if self.data not in known:
+        names = (*DATASETS, SCENES)
+        if self.data not in names:
             folder = self.data.removeprefix("folder:")
-            hint = suggest(self.data, known)
+            hint = suggest(self.data, names)
             if folder and Path(folder).is_dir():
                 hint = f"did you mean --data folder --root {folder}?"
             raise DatasetError(f"unknown data set {self.data!r}; {hint}")
@@ -94,7 +94,7 @@ class DataOptions:
 
         self.check()
         if self.data == SCENES:
-            found = render_examples(
+            examples = render_examples(
                 self.preset or "mix",
                 seed=self.seed or 0,
                 count=20 if self.count is None else self.count,
@@ -104,9 +104,9 @@ class DataOptions:
                 device=device,
             )
         else:
-            found = open_examples(self.data, self.root, split=self.split, passes=self.passes)
-        found = found if self.limit is None else thin(found, self.limit)
-        return found if self.ignore is None else ignoring(found, self.ignore)
+            examples = open_examples(self.data, self.root, split=self.split, passes=self.passes)
+        examples = examples if self.limit is None else thin(examples, self.limit)
+        return examples if self.ignore is None else ignoring(examples, self.ignore)
 
     def open_footage(self) -> "FlowDataset":
         """List pairs of frames, with or without ground truth."""
@@ -235,7 +235,9 @@ def evaluate_footage(options: EvaluateOptions) -> None:
         raise FlowError("--warm-start needs ground truth; remove it or --unsupervised")
     dataset = options.data.open_footage()
     estimator = options.estimator.make(padding=options.data.padding(options.padding))
-    with progress_bar("evaluate", quiet=options.estimator.quiet, kept=CONTINUES) as progress:
+    with progress_bar(
+        "evaluate", quiet=options.estimator.quiet, on_interrupt=CONTINUES
+    ) as progress:
         checked = check_footage(
             estimator, dataset, options.output, ignore=options.data.ignore, progress=progress
         )
@@ -243,10 +245,10 @@ def evaluate_footage(options: EvaluateOptions) -> None:
     if options.data.data == "folder":  # whose pairs may be in several subfolders
         title = Path(os.path.commonpath([pair.image1.parent for pair in dataset])).name
     page = write_unsupervised(options.output, title, checked, estimator)
-    found = as_json(checked)
+    figures = as_json(checked)
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(figures, indent=2))
         return
     print_table(mean_table(checked), title=f"{title}: {counted(len(dataset), 'pair')}")
     static = ["most of the image does not change: the camera seems to be static"]
-    print_notes(static if found["static_camera"] else [], page)
+    print_notes(static if figures["static_camera"] else [], page)

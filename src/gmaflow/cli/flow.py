@@ -33,12 +33,12 @@ from gmaflow.cli.outputs import (
     OutputKind,
     PairOutput,
     check_formats,
+    describe_settings,
     file_paths,
     folder_endings,
     folder_paths,
     full_scale,
     holds_numbers,
-    how_estimated,
     is_folder,
     refuse_existing,
     refuse_inputs,
@@ -185,11 +185,11 @@ class FlowOptions(Reporting):
 
 def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
     """Replace patterns such as frames/*.png, which some shells leave as they are, by files."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for path in inputs:
         matches = [] if path.exists() else glob(str(path))  # noqa: PTH207 (Path.glob needs a folder)
-        found += map(Path, matches) if matches else [path]
-    return tuple(found)
+        paths += map(Path, matches) if matches else [path]
+    return tuple(paths)
 
 
 def main(args: list[str]) -> None:
@@ -197,8 +197,8 @@ def main(args: list[str]) -> None:
     options.check()
     options = replace(options, inputs=expand_globs(options.inputs))
     run = run_pair if len(options.inputs) == 2 else run_sequence
-    kept = PART_IS_KEPT if options.into_clip else CONTINUES_WITH_RESUME
-    run_and_report(run, options, sentence, kept=kept)
+    on_interrupt = PART_IS_KEPT if options.into_clip else CONTINUES_WITH_RESUME
+    run_and_report(run, options, sentence, on_interrupt=on_interrupt)
 
 
 def run_pair(options: FlowOptions) -> Report:
@@ -256,7 +256,7 @@ def name_outputs(files: list[OutputFile]) -> dict[str, str]:
 
 
 def check_pair(options: FlowOptions) -> list[OutputFile]:
-    """List the files of a pair, after everything that can be checked before the work."""
+    """List the files of a pair, after all checks that are possible before the work."""
     if options.warm_start or options.resume:
         raise FlowError("--warm-start and --resume are for sequences, not for one pair")
     for path in options.inputs:
@@ -299,7 +299,7 @@ def run_sequence(options: FlowOptions) -> Report:
     (check_clip if options.into_clip else check_folder)(options, frames)
     warn_about_breaks(frames)
     source, target = ImageFiles(frames), Path(options.targets[0])
-    # Before anything is estimated: a place that cannot be written to is reported at once.
+    # Opened before anything is estimated, to report at once if it cannot be written.
     opened = create_clip(target, bound=options.bound) if options.into_clip else nullcontext()
     with opened as clip:
         estimator = options.estimator.make()
@@ -394,7 +394,7 @@ def check_folder(options: FlowOptions, frames: list[Path]) -> None:
 
 
 def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[OutputKind, Path]]) -> None:
-    """Refuse frames of which two (a.png and a.jpg) would be written to one name."""
+    """Refuse two frames (a.png and a.jpg) that would be written to the same name."""
     files = (
         (second if part is OutputKind.BACKWARD else first, path)
         for (first, second), paths in written.items()
@@ -410,14 +410,14 @@ def refuse_clashes(written: Mapping[tuple[Path, Path], Mapping[OutputKind, Path]
 
 def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[Path]) -> PairFolder:
     source = frames if len(options.inputs) > 1 else options.inputs[0]
-    how = make_settings(
+    settings = make_settings(
         estimator,
         verb="flow",
         source=source,
         endings=options.endings.values(),
         warm_start=options.warm_start,
         attention=list(options.attention),
-        # Earlier versions did not know it.
+        # Earlier versions did not record it.
         **({"bound": options.bound} if options.only == "xy" else {}),
     )
 
@@ -437,7 +437,7 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[P
 
     return PairFolder(
         Path(options.targets[0]),
-        how,
+        settings,
         source=source,
         endings=options.endings,
         names=FrameNames([frame.stem for frame in frames]),
@@ -449,16 +449,16 @@ def open_folder(options: FlowOptions, estimator: "FlowEstimator", frames: list[P
 
 def sentence(report: Report) -> str:
     written = ", ".join(report["outputs"].values())
-    how = how_estimated(report)
+    settings = describe_settings(report)
     if statistics := report.get("statistics"):
         lengths = "mean {mean_length:.2f} px, longest {max_length:.2f} px".format(**statistics)
         error = report.get("mean_error")
-        shown = "" if error is None else f", mean error {error:.2f} px"
-        return f"wrote {written}: {lengths}{shown} ({how})"
+        error_text = "" if error is None else f", mean error {error:.2f} px"
+        return f"wrote {written}: {lengths}{error_text} ({settings})"
     if report["skipped"]:
         print_stderr(f"gmaflow: {len(report['skipped'])} of {report['pairs']} pairs were skipped")
-    there = f", {report['already_there']} already there" if report["already_there"] else ""
+    earlier = f", {report['already_there']} already there" if report["already_there"] else ""
     return (
-        f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{there}"
-        f"{full_scale(report['max_length'])} ({how})"
+        f"wrote {report['estimated']} of {report['pairs']} pairs to {written}{earlier}"
+        f"{full_scale(report['max_length'])} ({settings})"
     )

@@ -89,15 +89,15 @@ if hasattr(tyro._strings, "remove_single_line_breaks"):  # private: not in every
 
 
 def _hide_empty_defaults(describe: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the function that describes an option: a default of nothing is not shown."""
+    """Wrap the function that describes an option, so that empty defaults are not shown."""
 
     def hint(default: str) -> str:
         return "" if default in ("", "''", "None") else f"(default: {default})"
 
-    def described(arg: Any, lowered: Any, **how: Any) -> Any:  # noqa: ANN401
+    def described(arg: Any, lowered: Any, **options: Any) -> Any:  # noqa: ANN401
         if lowered.action is None:  # other than a flag or an option that may be repeated
             arg.field.argconf = replace(arg.field.argconf, help_behavior_hint=hint)
-        return describe(arg, lowered, **how)
+        return describe(arg, lowered, **options)
 
     return described
 
@@ -108,7 +108,7 @@ if hasattr(tyro._arguments, "generate_argument_helptext"):  # private too
     )
 
 _TYPES = tyro.constructors.ConstructorRegistry()
-"""How options of some types are read."""
+"""Parsers of options, by type."""
 
 
 Rule = tyro.constructors.PrimitiveConstructorSpec[Any] | None
@@ -137,7 +137,7 @@ def _size_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
 
 
 class NotANumberError(FlowError):
-    """A text is not the number that an option wants; `parse` adds the option's name."""
+    """A text is not the number that an option expects; `parse` adds the option's name."""
 
 
 _VALUES: dict[object, tuple[str, str, Callable[[str], int | float | str]]] = {
@@ -150,22 +150,22 @@ _VALUES: dict[object, tuple[str, str, Callable[[str], int | float | str]]] = {
         lambda text: text if text == "auto" else int(text),
     ),
 }
-"""By type: how help calls a value, what is wanted, and how it is read."""
+"""By type: the metavar in help, the expected value in words, and the parser."""
 
 
 @_TYPES.primitive_rule
 def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
     """Numbers, with an error in words, and numbers and texts that may be left out."""
-    known = next((known for known in _VALUES if info.type == known), None)
-    if known is None:
+    value_type = next((value_type for value_type in _VALUES if info.type == value_type), None)
+    if value_type is None:
         return None
-    metavar, wanted, read_one = _VALUES[known]
+    metavar, expected, read_one = _VALUES[value_type]
 
     def read(texts: list[str]) -> int | float | str:
         try:
             return read_one(texts[0])
         except ValueError:
-            raise NotANumberError(f"{texts[0]} is not {wanted}") from None
+            raise NotANumberError(f"{texts[0]} is not {expected}") from None
 
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
@@ -178,7 +178,7 @@ def _value_rule(info: tyro.constructors.PrimitiveTypeInfo) -> Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions(DeviceOptions):
-    """Where networks run, and what is printed about it."""
+    """The device, and how much is printed."""
 
     verbose: bool = False
     """Log decisions, such as device, back end and tiles."""
@@ -260,18 +260,18 @@ def run_and_report(
     options: ReportingOptions,
     sentence: Callable[[Report], str],
     *,
-    kept: str = "",
+    on_interrupt: str = "",
 ) -> None:
     """Run a verb, print its report with the time it took, and exit if the result is not whole.
 
-    `kept` says what remains after an interrupt that the verb reported.
+    `on_interrupt` is the message after an interrupt that the verb reported: which results are kept.
     """
     started = time.perf_counter()
     report = run(options)
     report["seconds"] = round(time.perf_counter() - started, 2)
     print(json.dumps(report, indent=2) if options.json else sentence(report))
     if report.get("interrupted"):
-        raise KeyboardInterrupt(kept)
+        raise KeyboardInterrupt(on_interrupt)
     if report.get("skipped") or report.get("problem"):
         sys.exit(NOT_WHOLE)
 
@@ -402,7 +402,7 @@ def parse(
     # The whole docstring: tyro would drop the examples.
     about = inspect.cleandoc(options.__doc__ or "")
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
-    given: dict[str, Any] = {} if default is None else {"default": default}
+    extra: dict[str, Any] = {} if default is None else {"default": default}
 
     def read(args: list[str], **more: Any) -> Any:  # noqa: ANN401
         return tyro.cli(
@@ -412,7 +412,7 @@ def parse(
             description=about,
             config=config,
             registry=_TYPES,
-            **given,
+            **extra,
             **more,
         )
 
@@ -420,11 +420,11 @@ def parse(
     try:
         # tyro would draw a box around errors of our options, and exit.
         with redirect_stderr(boxed):
-            found = cast(Options, read(args))
-        only = getattr(found, "output", getattr(found, "target", None))
+            parsed = cast(Options, read(args))
+        only = getattr(parsed, "output", getattr(parsed, "target", None))
         if len(outputs) > 1 and isinstance(only, str | Path):
             raise OutputError(f"{verb} writes one output; give -o once")
-        return found
+        return parsed
     except SystemExit as end:
         if not end.code:
             raise
@@ -439,23 +439,23 @@ def raise_own_error(end: SystemExit, named: list[tuple[str, str]]) -> None:
 
     `named` are the arguments, each with the next one.
     """
-    refused: BaseException | None = end
-    while refused is not None:
-        if isinstance(refused, NotANumberError):
-            value = str(refused).partition(" is not ")[0]
-            flags = [flag for flag, given in named if given == value and flag[0] == "-"]
-            raise FlowError(" ".join([*flags[:1], str(refused)])) from None
-        if isinstance(refused, FlowError):
-            raise refused from None
-        refused = refused.__context__
+    error: BaseException | None = end
+    while error is not None:
+        if isinstance(error, NotANumberError):
+            value = str(error).partition(" is not ")[0]
+            flags = [flag for flag, argument in named if argument == value and flag[0] == "-"]
+            raise FlowError(" ".join([*flags[:1], str(error)])) from None
+        if isinstance(error, FlowError):
+            raise error from None
+        error = error.__context__
 
 
 def refuse_unknown_option(
     read: Callable[..., Any], args: list[str], verb: str, named: list[tuple[str, str]]
 ) -> None:
     """Refuse an option that the verb does not have; tyro would also blame what follows it."""
-    shown = StringIO()
-    with redirect_stderr(StringIO()), redirect_stdout(shown):
+    help_text = StringIO()
+    with redirect_stderr(StringIO()), redirect_stdout(help_text):
         with suppress(SystemExit):
             read(["--help"])
         try:
@@ -466,27 +466,27 @@ def refuse_unknown_option(
     for arg in unknown:
         if re.match("--?[A-Za-z]", arg):
             name = arg.partition("=")[0]
-            near = get_close_matches(name, set(re.findall("--[a-z-]+", shown.getvalue())), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"see gmaflow {verb} --help"
+            close = get_close_matches(name, set(re.findall("--[a-z-]+", help_text.getvalue())), n=1)
+            hint = f"did you mean {close[0]}?" if close else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
     for arg in unknown:
-        flags = [given for given in args if given[:1] == "-" and given.endswith(f"={arg}")]
+        flags = [text for text in args if text[:1] == "-" and text.endswith(f"={arg}")]
         if flags:
             raise FlowError(f"{flags[0].partition('=')[0]} takes no value; leave out {arg!r}")
         raise FlowError(f"{arg!r} is one argument too many; see gmaflow {verb} --help")
 
 
 def refuse_misused_option(boxed: str, verb: str) -> None:
-    """Say in a sentence what tyro says in a box; nothing if tyro says something else."""
+    """Raise the error that tyro shows in a box as one sentence; do nothing for other errors."""
     # Without the frame, which is missing where it cannot be shown, and what is below the line.
     boxed = re.split("^  [-─]{3}", boxed.replace("│", " "), maxsplit=1, flags=re.MULTILINE)[0]
     text = " ".join(boxed.split())
-    if found := re.search("Missing value for argument '(.+?)'", text):
-        raise FlowError(f"{found[1]} needs a value; see gmaflow {verb} --help")
-    if found := re.search(r"invalid choice '(.*?)' for argument '(.+?)'.*?one of \((.+?)\)", text):
-        value, option, choices = found.groups()
-        known = sorted(re.findall("'(.+?)'", choices))
-        raise FlowError(f"{option} {value} is not known; {suggest(value, known)}")
+    if match := re.search("Missing value for argument '(.+?)'", text):
+        raise FlowError(f"{match[1]} needs a value; see gmaflow {verb} --help")
+    if match := re.search(r"invalid choice '(.*?)' for argument '(.+?)'.*?one of \((.+?)\)", text):
+        value, option, choices = match.groups()
+        values = sorted(re.findall("'(.+?)'", choices))
+        raise FlowError(f"{option} {value} is not known; {suggest(value, values)}")
     # Names are indented by six, their help by more. Of -o PATH, --output PATH the first is shown.
     missing = [line.strip() for line in re.findall(r"^ {6}(\S[^,\n]*)", boxed, re.MULTILINE)]
     if missing and "Missing from gmaflow" in text:
@@ -513,13 +513,13 @@ def run_action(
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool = False, kept: str = "") -> Iterator["Progress"]:
-    """Give a `Progress` to call while working; `kept` says what remains after an interrupt."""
+def progress_bar(what: str, *, quiet: bool = False, on_interrupt: str = "") -> Iterator["Progress"]:
+    """Yield a `Progress` to call while working; `on_interrupt` says which results are kept."""
     progress = Progress(what, quiet=quiet)
     try:
         yield progress
     except KeyboardInterrupt as err:
-        raise KeyboardInterrupt(*filter(None, [kept])) from err
+        raise KeyboardInterrupt(*filter(None, [on_interrupt])) from err
     finally:
         progress.stop()
 
@@ -528,15 +528,15 @@ def progress_bar(what: str, *, quiet: bool = False, kept: str = "") -> Iterator[
 def step_bar(what: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show progress as `progress_bar` does, for work that is saved step by step.
 
-    Gives a function to call after each of `total` steps with its name.
+    Yields a function to call after each of `total` steps with its name.
     """
     numbers = count(1)
-    with progress_bar(what, quiet=quiet, kept=CONTINUES) as show_progress:
+    with progress_bar(what, quiet=quiet, on_interrupt=CONTINUES) as show_progress:
         yield lambda step: show_progress(next(numbers), total, f"{what}: {step}")
 
 
 class Progress:
-    """Shows how far some work is, if it takes more than two seconds.
+    """Shows the progress of work that takes more than two seconds.
 
     Without a terminal it prints a line every ten seconds, so that logs show it too.
     """
@@ -548,7 +548,7 @@ class Progress:
         self._next = float("inf") if quiet else time.monotonic() + wait
 
     def __call__(self, done: int, total: int | None, what: str | None = None) -> None:
-        """Show the amount done, the total if it is known, and perhaps what is being done."""
+        """Show the amount done, the total if it is known, and a label if there is one."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -556,9 +556,9 @@ class Progress:
         if sys.stderr.isatty():
             from rich.markup import escape
 
-            shown = escape(printable(what))  # names of files are no markup
-            self._bar = self._bar or start_bar(shown)
-            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=shown)
+            label = escape(printable(what))  # file names are not markup
+            self._bar = self._bar or start_bar(label)
+            self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=label)
         else:
             print_stderr(f"gmaflow: {what}: {done}" + (f" of {total}" if total else ""))
             self._next = now + LINE_EVERY

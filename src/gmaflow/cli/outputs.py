@@ -37,7 +37,7 @@ FileFormat = Literal["flo", "pfm", "npy", "npz", "npz16", "flo5", "exr", "kitti"
 FORMATS = FLOW_SUFFIXES | PICTURE_SUFFIXES | VIDEO_OUTPUTS | CLIP_SUFFIXES
 
 MOST_PAIRS = 8
-"""From how many pairs a scale is chosen."""
+"""Maximum number of pairs from which a scale is chosen."""
 SHORTEST = 1.0
 """Pixels: if nothing moves, noise is not scaled up to full colour."""
 QUANTILE, HEADROOM = 0.99, 1.25
@@ -47,14 +47,14 @@ OutputFile: TypeAlias = "tuple[OutputKind, Path]"
 """What a file shows, and where it is written."""
 
 
-def holds_numbers(word: FileFormat) -> bool:
-    """Whether a format holds the flow itself, for which nothing is drawn."""
-    return word != "png"
+def holds_numbers(file_format: FileFormat) -> bool:
+    """Whether a format holds the flow itself, not a picture of it."""
+    return file_format != "png"
 
 
-def ending_of(word: FileFormat) -> str:
+def ending_of(file_format: FileFormat) -> str:
     """Return how the names of files in a format end."""
-    return FLOW_ENDINGS.get(word, f".{word}")
+    return FLOW_ENDINGS.get(file_format, f".{file_format}")
 
 
 class OutputKind(StrEnum):
@@ -117,12 +117,12 @@ class PairOutput:
     """The longest motion that 8-bit flow keeps."""
 
 
-def how_estimated(report: Mapping[str, object]) -> str:
-    """Return the settings of a report, and how long it took, in words."""
+def describe_settings(report: Mapping[str, object]) -> str:
+    """Describe the settings of a report, and how long it took."""
     iters = report["iters"]
-    told = counted(iters, "iteration") if isinstance(iters, int) else f"{iters} iterations"
+    iterations = counted(iters, "iteration") if isinstance(iters, int) else f"{iters} iterations"
     where = "{device}, {precision}, {seconds} s in all".format(**report)
-    return f"{report['model']}, {told}, {where}"
+    return f"{report['model']}, {iterations}, {where}"
 
 
 def full_scale(length: object) -> str:
@@ -191,9 +191,9 @@ def file_paths(output: Path, extras: frozenset[OutputKind]) -> dict[OutputKind, 
     """Return the paths for a single output file: the file, and next to it the extras."""
     suffix = output.suffix.lower()
     if suffix not in FLOW_SUFFIXES | PICTURE_SUFFIXES:
-        known = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
+        formats = ", ".join(sorted(FLOW_SUFFIXES - {".png"}))
         raise OutputError(
-            f"{output}: {suffix} is not a flow format; use {known}, .png for a picture, "
+            f"{output}: {suffix} is not a flow format; use {formats}, .png for a picture, "
             f"{KITTI_ENDING} for KITTI's format, or a folder for everything"
         )
     numbers = not is_picture(output)

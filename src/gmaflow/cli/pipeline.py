@@ -121,7 +121,7 @@ class ClipFile(Output):
 
 @dataclass
 class Tally:
-    """What was done."""
+    """Counts of what was written, skipped and cut."""
 
     written: int = 0
     already_there: int = 0
@@ -155,11 +155,11 @@ def estimate_frames(
     output: Output,
     *,
     quiet: bool,
-    **how: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
 ) -> Tally:
-    """Read, estimate and write at the same time; an interrupt ends it early and keeps the rest.
+    """Read, estimate and write at the same time; an interrupt ends it early and keeps the results.
 
-    `how` are options of `gmaflow.inference.estimate_pairs`.
+    `options` are those of `gmaflow.inference.estimate_pairs`.
     """
     from gmaflow.inference import estimate_pairs
 
@@ -180,12 +180,12 @@ def estimate_frames(
     try:
         with (
             progress_bar("frames", quiet=quiet) as show_progress,
-            write_behind() as later,
+            write_behind() as submit,
             closing(read_ahead(source.passing_over(inner_frames(output.done)))) as frames,
         ):
-            for pair in estimate_pairs(estimator, read(), done=output.done, **how):
+            for pair in estimate_pairs(estimator, read(), done=output.done, **options):
                 if pair.error is None:
-                    later(partial(finish, pair))
+                    submit(partial(finish, pair))
                 else:
                     tally.skip(f"{pair.first.name} -> {pair.second.name}", pair.error)
     except KeyboardInterrupt:
@@ -295,16 +295,16 @@ def make_settings(
     """
     from gmaflow.weights import fingerprint
 
-    how = estimator.settings.as_json()
+    settings = estimator.settings.as_json()
     # A run may be resumed on another device, as long as its precision is the same, and with less
     # memory, in case it ran out.
-    how.pop("device")
-    how.pop("max_memory", None)
+    settings.pop("device")
+    settings.pop("max_memory", None)
     return {
         "verb": verb,
         "frames": str((source if isinstance(source, Path) else source[0].parent).resolve()),
         SOURCE: describe_source(source),
-        **how,
+        **settings,
         "weights": fingerprint(estimator.network),
         "warm_start": warm_start,
         FILES: list(endings),
@@ -328,12 +328,12 @@ def read_before(folder: Path, now: Record, source: Source, *, scale: float | Non
 
     Only new frames after the last one are accepted. If `scale` is None, the earlier one is kept.
     """
-    wanted, ignore = {**now, SCALE: scale}, {SOURCE}
+    expected, ignore = {**now, SCALE: scale}, {SOURCE}
     if scale is None:
         ignore.add(SCALE)
-    before = record_of(folder).read_matching(wanted, ignore=ignore)
-    known = before.get(SOURCE)
-    if isinstance(known, dict) and describe_source(source, first=known.get("frames")) != known:
+    before = record_of(folder).read_matching(expected, ignore=ignore)
+    stored = before.get(SOURCE)
+    if isinstance(stored, dict) and describe_source(source, first=stored.get("frames")) != stored:
         raise OutputError(
             f"{now['frames']} has changed since {folder} was started; add --overwrite to start "
             "over, or choose another folder"
@@ -352,7 +352,7 @@ def endings_before(folder: Path, verb: str) -> list[str]:
 
 
 class FrameNames:
-    """What the files of a folder are called: like the frames they are about, or by six digits."""
+    """Names of the files in a folder: like the frames they are about, or six digits."""
 
     def __init__(self, stems: Sequence[str] | None = None) -> None:
         """Use the names of all frames; None numbers the frames."""
@@ -374,8 +374,8 @@ class FrameNames:
             is_number = stem.isascii() and stem.isdecimal() and f"{int(stem):06d}" == stem
             frame = int(stem) if is_number else -1
         pair = frame - is_about_second(ending)
-        is_known = pair >= 0 and (self._stems is None or pair + 1 < len(self._stems))
-        return pair if is_known else None
+        exists = pair >= 0 and (self._stems is None or pair + 1 < len(self._stems))
+        return pair if exists else None
 
 
 class PairFolder(Output):

@@ -201,7 +201,9 @@ def render(options: RenderOptions) -> None:
     record.check_start(resume=options.resume, overwrite=options.overwrite)
     started = time.perf_counter()
     with progress_bar(
-        "rendering", quiet=options.rendering.quiet or options.json, kept=CONTINUES_WITH_RESUME
+        "rendering",
+        quiet=options.rendering.quiet or options.json,
+        on_interrupt=CONTINUES_WITH_RESUME,
     ) as show_progress:
         bank = options.rendering.load_textures()
         renderer = SceneRenderer(options.preset, options.size, options.rendering.seed, bank, device)
@@ -327,24 +329,24 @@ def measure_rendered(
     from gmaflow.scenes.motion_statistics import rendered_statistics
 
     device = options.rendering.pick_device()
-    found: list[MotionStatistics] = []
+    statistics: list[MotionStatistics] = []
     with progress_bar("rendering", quiet=options.rendering.quiet or options.json) as show_progress:
         bank = options.rendering.load_textures()
         for preset, (height, width) in sizes.items():
             small = round(height / options.shrink), round(width / options.shrink)
             renderer = SceneRenderer(preset, small, options.rendering.seed, bank, device)
-            found.append(
+            statistics.append(
                 rendered_statistics(
                     renderer,
                     start=options.rendering.start,
                     count=options.count,
                     scale=height / small[0],
                     progress=lambda done, total: show_progress(
-                        len(found) * total + done, len(sizes) * total
+                        len(statistics) * total + done, len(sizes) * total
                     ),
                 )
             )
-    return found
+    return statistics
 
 
 def print_statistics(statistics: "Sequence[MotionStatistics]") -> None:

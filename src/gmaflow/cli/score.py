@@ -145,16 +145,16 @@ def score(
                 ignore = masks.mask(step.number, step.image.shape) if masks else None
                 scorer.add(step.flow, ignore=ignore)
                 progress(step.number + 1, total, f"score {reader.path.name}")
-        found = scorer.result()
+        scores = scorer.result()
     except FlowError as err:
         if str(reader.path) in str(err):
             raise
-        # One of many: without its name nobody could tell which.
+        # With several inputs, the message must name the one that failed.
         raise FlowError(f"{reader.path}: {err}") from None
     rate = round(float(reader.info.fps / options.footage.every), 3)
     numbers = {
         name: round(value, 4) if isinstance(value, float) else value
-        for name, value in asdict(found).items()
+        for name, value in asdict(scores).items()
     }
     return {"input": str(reader.path), "fps": rate, **numbers}
 

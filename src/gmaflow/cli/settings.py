@@ -92,8 +92,8 @@ def read_value(name: str, annotation: object, now: object, text: str) -> object:
         return number(text) if number else text
     except (ValueError, KeyError):
         kinds = {bool: "true or false", int: "a whole number", float: "a number"}
-        wanted = kinds.get(number or type(now), "a path")
-        raise FlowError(f"invalid {name}={text}; give {wanted}") from None
+        expected = kinds.get(number or type(now), "a path")
+        raise FlowError(f"invalid {name}={text}; give {expected}") from None
 
 
 def is_size(value: object) -> bool:
@@ -121,7 +121,7 @@ def describe(options: object) -> str:
 
 def field_docs(of: type) -> dict[str, str]:
     """Return the strings under the fields of a dataclass and its bases."""
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for each in reversed([base for base in of.__mro__ if is_dataclass(base)]):
         (body,) = ast.parse(inspect.getsource(each)).body
         assert isinstance(body, ast.ClassDef)
@@ -130,5 +130,5 @@ def field_docs(of: type) -> dict[str, str]:
             if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                 name = part.target.id
             elif name and isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
-                found[name], name = " ".join(str(part.value.value).split()), ""
-    return found
+                docs[name], name = " ".join(str(part.value.value).split()), ""
+    return docs

@@ -68,7 +68,7 @@ def main(args: list[str]) -> None:
     if not options.place.quiet:
         print_stderr(f"gmaflow: {counted(estimator.iters, 'refinement')}, {warm} a warm start")
     with progress_bar(
-        f"submit {benchmark.name}", quiet=options.place.quiet, kept=CONTINUES
+        f"submit {benchmark.name}", quiet=options.place.quiet, on_interrupt=CONTINUES
     ) as progress:
         report = submit(benchmark, estimator, options.output, root=options.root, progress=progress)
     show(report)

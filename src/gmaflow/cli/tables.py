@@ -107,13 +107,13 @@ def open_data(options: TablesOptions) -> "tuple[list[ExampleSet], list[str]]":
     from gmaflow.evaluation import render_examples
     from gmaflow.evaluation.paper_tables import open_trials
 
-    given = {
+    configured = {
         "sintel": options.sintel,
         "kitti-2015": options.kitti,
         "chairs": options.chairs,
         "things": options.things,
     }
-    roots = {name: root for name, root in given.items() if root is not None}
+    roots = {name: root for name, root in configured.items() if root is not None}
     trials, notes = open_trials(roots, limit=options.limit)
     if options.scenes:
         trials.append(

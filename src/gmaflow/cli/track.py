@@ -27,7 +27,7 @@ from gmaflow.cli.options import (
     run_and_report,
 )
 from gmaflow.cli.outputs import (
-    how_estimated,
+    describe_settings,
     is_folder,
     refuse_existing,
     refuse_inputs,
@@ -204,8 +204,8 @@ def check_outputs(options: TrackOptions) -> None:
     """Refuse outputs that cannot be written, before any work is done for them."""
     for path in options.files:
         if path.suffix.lower() not in (*TRACK_FILES, *VIDEO_OUTPUTS):
-            known = ", ".join([*TRACK_FILES, COLMAP, *sorted(VIDEO_OUTPUTS)])
-            raise OutputError(f"{path}: tracks are not written as {path.suffix}; use {known}")
+            names = ", ".join([*TRACK_FILES, COLMAP, *sorted(VIDEO_OUTPUTS)])
+            raise OutputError(f"{path}: tracks are not written as {path.suffix}; use {names}")
     refuse_inputs(options.files, [options.input])
     refuse_existing(options.files, overwrite=options.overwrite)
     if options.folder is not None:
@@ -292,14 +292,14 @@ def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
 
 
 def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
-    """Refuse tracks that are too large to collect; say what large frames take."""
+    """Refuse tracks that are too large to collect; report the memory of large frames."""
     height, width = frame_size(reader)
-    kept = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
-    if kept > TOLD:
+    needed = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
+    if needed > TOLD:
         what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
         print_stderr(
-            f"gmaflow: tracking {what} keeps up to {kept / 1e9:.1f} GB, in addition to the memory "
-            "of the network (which --max-memory limits)"
+            f"gmaflow: tracking {what} keeps up to {needed / 1e9:.1f} GB, in addition to the "
+            "memory of the network (which --max-memory limits)"
         )
     frames = reader.num_frames
     if points is None or frames is None:
@@ -435,4 +435,4 @@ def sentence(report: dict[str, object]) -> str:
         where = " and ".join(map(str, cuts))
         what = "a cut ends" if len(cuts) == 1 else "cuts end"
         parts.append(f"{what} the tracks at frame {where}")
-    return f"wrote {', '.join(outputs)}: {', '.join(parts)} ({how_estimated(report)})"
+    return f"wrote {', '.join(outputs)}: {', '.join(parts)} ({describe_settings(report)})"

@@ -33,10 +33,10 @@ from gmaflow.cli.outputs import (
     FileFormat,
     OutputKind,
     backward_ending,
+    describe_settings,
     ending_of,
     full_scale,
     holds_numbers,
-    how_estimated,
     is_folder,
     refuse_existing,
     refuse_inputs,
@@ -226,8 +226,8 @@ def main(args: list[str]) -> None:
     args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
-    kept = CONTINUES_WITH_RESUME if options.into_folder else PART_IS_KEPT
-    run_and_report(run, options, sentence, kept=kept)
+    on_interrupt = CONTINUES_WITH_RESUME if options.into_folder else PART_IS_KEPT
+    run_and_report(run, options, sentence, on_interrupt=on_interrupt)
 
 
 def run(options: VideoOptions) -> Report:
@@ -239,7 +239,7 @@ def run(options: VideoOptions) -> Report:
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
     silence = why_silent(options)
     draw = partial(draw_step, show=options.show, legend=options.legend, masks=masks)
-    # Before anything is estimated: a place that cannot be written to is reported at once.
+    # Opened before anything is estimated, to report at once if it cannot be written.
     with open_output(options, reader, draw, sound=silence is None) as file:
         estimator = options.estimator.make()
         output = file or open_folder(options, estimator, draw)
@@ -296,8 +296,8 @@ def sentence(report: Report) -> str:
         parts.append("sound {sound}".format(**report))
     if report["interrupted"]:
         parts.append("interrupted there")
-    how = how_estimated(report)
-    return f"wrote {report['output']}: {', '.join(parts)} ({how})"
+    settings = describe_settings(report)
+    return f"wrote {report['output']}: {', '.join(parts)} ({settings})"
 
 
 # --- Where the flow goes: into a video, or into a file for each frame -----------------------------
@@ -319,9 +319,10 @@ def check_output(options: VideoOptions) -> None:
         return
     what = "a clip of flow" if is_clip(output) else "a video"
     if output.suffix.lower() not in VIDEO_OUTPUTS | CLIP_SUFFIXES:
-        known = ", ".join(sorted(VIDEO_OUTPUTS))
+        suffixes = ", ".join(sorted(VIDEO_OUTPUTS))
         raise OutputError(
-            f"{output}: {output.suffix} cannot be written; use {known}, or a folder for flow files"
+            f"{output}: {output.suffix} cannot be written; use {suffixes}, or a folder for flow "
+            "files"
         )
     if options.format != "flo":
         raise OutputError(f"{output} is {what}; --format is for folders: drop the suffix")
@@ -415,7 +416,7 @@ class VideoFile(Output):
 
 
 def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -> PairFolder:
-    how = make_settings(
+    settings = make_settings(
         estimator,
         verb="video",
         source=options.input,
@@ -435,7 +436,7 @@ def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -
 
     return PairFolder(
         options.output,
-        how,
+        settings,
         source=options.input,
         endings=options.endings,
         names=FrameNames(),
@@ -473,9 +474,9 @@ def draw_step(
         colours = viz.add_legend(colours, max_length) if legend else colours
         return np.concatenate([image, colours], axis=1) if show == "side-by-side" else colours
     if show == "arrows":
-        known = np.full(image.shape[:2], flow is not None)
+        mask = np.full(image.shape[:2], flow is not None)
         vectors = np.zeros((*image.shape[:2], 2), np.float32) if flow is None else flow
-        picture = viz.flow_arrows(image, vectors, max_length=max_length, valid=known)
+        picture = viz.flow_arrows(image, vectors, max_length=max_length, valid=mask)
         return viz.add_legend(picture, max_length) if legend else picture
     if camera is not None:
         return viz.moving_overlay(image, camera.moving)

@@ -283,21 +283,21 @@ class _TarWriter(ClipWriter):
 
 class _TarReader(ClipReader):
     def __init__(self, path: Path) -> None:
-        found: dict[int, tuple[Member, Member]] = {}
+        members: dict[int, tuple[Member, Member]] = {}
         for key, files in list_samples(path):
             if not {"flow_x.jpg", "flow_y.jpg"} <= files.keys():
                 continue
             number = _number_in(key)
-            if number is None or number in found:
+            if number is None or number in members:
                 raise FlowFileError(
                     f"{path}: {key} is not the number of a frame of one clip; open a file of many "
                     "clips as a shard"
                 )
-            found[number] = files["flow_x.jpg"], files["flow_y.jpg"]
-        if not found:
+            members[number] = files["flow_x.jpg"], files["flow_y.jpg"]
+        if not members:
             raise FlowFileError(f"{path}: holds no flow_x.jpg and flow_y.jpg")
-        super().__init__(path, sorted(found))
-        self._members = [found[number] for number in self.frames]
+        super().__init__(path, sorted(members))
+        self._members = [members[number] for number in self.frames]
 
     def _read(self, index: int) -> FlowArrays:
         return known_part(read_xy_members(self.path, *self._members[index]))
@@ -358,5 +358,5 @@ class _FolderReader(ClipReader):
 
 def _number_in(stem: str) -> int | None:
     """Return the last number of a name."""
-    found = re.search(r"(\d{1,15})\D*$", stem, re.ASCII)
-    return int(found[1]) if found else None
+    match = re.search(r"(\d{1,15})\D*$", stem, re.ASCII)
+    return int(match[1]) if match else None

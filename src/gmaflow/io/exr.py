@@ -173,10 +173,10 @@ def read_planes(openexr: ModuleType, file: IOBase, part: ExrPart) -> Planes:
             parts = openexr.File(file, separate_channels=True).parts
         except (RuntimeError, ValueError, OSError, MemoryError) as err:
             raise DamagedError("its pixels cannot be unpacked") from err
-    found = next((one.channels for one in parts if one.part_index == part.number), None)
-    if found is None:
+    channels = next((one.channels for one in parts if one.part_index == part.number), None)
+    if channels is None:
         raise DamagedError("its pixels cannot be unpacked")
-    return {name: channel.pixels for name, channel in found.items()}
+    return {name: channel.pixels for name, channel in channels.items()}
 
 
 def in_display_window(
@@ -186,14 +186,14 @@ def in_display_window(
     data, display = part.data, part.display
     if data == display:
         return plane
-    seen = np.zeros((*display.size, *plane.shape[2:]), plane.dtype)
+    display_plane = np.zeros((*display.size, *plane.shape[2:]), plane.dtype)
     left, right = max(data.left, display.left), min(data.right, display.right) + 1
     top, bottom = max(data.top, display.top), min(data.bottom, display.bottom) + 1
     if left < right and top < bottom:
-        seen[
+        display_plane[
             top - display.top : bottom - display.top, left - display.left : right - display.left
         ] = plane[top - data.top : bottom - data.top, left - data.left : right - data.left]
-    return seen
+    return display_plane
 
 
 class _Muted:
@@ -256,8 +256,8 @@ def to_display(
 ) -> UInt8[np.ndarray, "h w"]:
     """Bring scene-linear values onto the sRGB curve, clipped to 0..1, as 8 bits."""
     if plane.dtype == np.float16:
-        found: np.ndarray = _table_of_halves()[np.ascontiguousarray(plane).view(np.uint16)]
-        return found
+        encoded: np.ndarray = _table_of_halves()[np.ascontiguousarray(plane).view(np.uint16)]
+        return encoded
     return _curve(plane.astype(np.float32))
 
 
@@ -278,8 +278,8 @@ def _find_colors(parts: list[ExrPart], name: str) -> tuple[ExrPart, tuple[str, .
     for part in parts:
         if colors := colors_of(part.channels):
             return part, colors
-    found = [channel for part in parts for channel in part.channels + part.thinned]
-    listed = ", ".join(found[:8]) + (" ..." if len(found) > 8 else "")
+    channels = [channel for part in parts for channel in part.channels + part.thinned]
+    listed = ", ".join(channels[:8]) + (" ..." if len(channels) > 8 else "")
     raise ImageError(
         f"{name} holds no colours, only {listed or 'nothing'}; give a file with the channels R, G "
         "and B, of any layer, or Y"
@@ -296,12 +296,12 @@ def colors_of(channels: tuple[str, ...]) -> tuple[str, ...]:
     for channel in channels:
         layer, _, letter = channel.rpartition(".")
         layers.setdefault(layer, {})[letter.lower()] = channel
-    for wanted in (("r", "g", "b"), ("red", "green", "blue"), ("y",)):
+    for names in (("r", "g", "b"), ("red", "green", "blue"), ("y",)):
         for layer in sorted(layers, key=_rank):
-            found = layers[layer]
+            by_letter = layers[layer]
             # Together with an x, y is part of a position or a direction.
-            if found.keys() >= set(wanted) and not (wanted == ("y",) and "x" in found):
-                return tuple(found[letter] for letter in wanted)
+            if by_letter.keys() >= set(names) and not (names == ("y",) and "x" in by_letter):
+                return tuple(by_letter[letter] for letter in names)
     return ()
 
 
@@ -343,18 +343,18 @@ def flatten(planes: Planes, colors: tuple[str, ...]) -> dict[str, Float32[np.nda
     order = np.lexsort((depth, pixels))
     alpha = _values(planes, layer, "A", 1.0, len(pixels))[order]
     values = {name: _joined(planes[name])[order] for name in colors}
-    seen = {name: np.zeros(counts.size, np.float32) for name in colors}
+    composited = {name: np.zeros(counts.size, np.float32) for name in colors}
     clear = np.ones(counts.size, np.float32)
     starts = np.cumsum(counts) - counts
     left, behind = np.flatnonzero(counts), 0
     while left.size:
         at = starts[left] + behind
         for name in colors:
-            seen[name][left] += clear[left] * values[name][at]
+            composited[name][left] += clear[left] * values[name][at]
         clear[left] *= 1 - alpha[at]
         behind += 1
         left = left[(counts[left] > behind) & (clear[left] > 0)]
-    return {name: plane.reshape(shape) for name, plane in seen.items()}
+    return {name: plane.reshape(shape) for name, plane in composited.items()}
 
 
 def _values(

@@ -84,7 +84,7 @@ class _Head(NamedTuple):
 
 
 def read_parts(file: IOBase) -> list[ExrPart]:
-    """Read what a file says about its parts, and check that no chunk is missing."""
+    """Read the headers of all parts, and check that no chunk is missing."""
     size = file.seek(0, SEEK_END)
     file.seek(0)
     if file.read(4) != MAGIC:
@@ -105,17 +105,17 @@ def read_parts(file: IOBase) -> list[ExrPart]:
 
 def _attributes(file: IOBase, size: int) -> dict[str, bytes]:
     """Read the attributes of one part that are used; empty after the last part."""
-    found = {}
+    attributes = {}
     while name := _name(file):
         _name(file)  # its type, which is known
         length = _numbers("<i", _take(file, 4))[0]
         if not 0 <= length <= size:
             raise DamagedError("its header is damaged" if length < 0 else "it is truncated")
         if name in _USED:
-            found[name] = _take(file, length)
+            attributes[name] = _take(file, length)
         else:
             file.seek(length, SEEK_CUR)
-    return found
+    return attributes
 
 
 def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
@@ -146,16 +146,16 @@ def _head(number: int, attributes: dict[str, bytes], *, tiled: bool) -> _Head:
 
 def _channels(raw: bytes) -> dict[str, bool]:
     """Return the names of the channels, and whether they skip pixels."""
-    found: dict[str, bool] = {}
+    subsampled: dict[str, bool] = {}
     place = 0
     while raw[place : place + 1] not in (b"\0", b""):
         end = raw.find(b"\0", place)
-        if end < 0 or len(found) == _MOST:
+        if end < 0 or len(subsampled) == _MOST:
             raise DamagedError("its list of channels is damaged")
         *_, across, down = _numbers("<iB3xii", raw[end + 1 : end + 17])
-        found[raw[place:end].decode("utf-8", "replace")] = (across, down) != (1, 1)
+        subsampled[raw[place:end].decode("utf-8", "replace")] = (across, down) != (1, 1)
         place = end + 17
-    return found
+    return subsampled
 
 
 def _window(raw: bytes) -> Window:
@@ -204,10 +204,10 @@ def _name(file: IOBase) -> str:
 
 
 def _take(file: IOBase, length: int) -> bytes:
-    found: bytes = file.read(length)
-    if len(found) != length:
+    data: bytes = file.read(length)
+    if len(data) != length:
         raise DamagedError("it is truncated")
-    return found
+    return data
 
 
 def _numbers(form: str, raw: bytes) -> tuple[int, ...]:

@@ -81,11 +81,11 @@ def known_part(
     # NaN fails the comparison, and infinity is below no finite limit.
     largest = np.minimum(limit, np.finfo(np.float32).max).astype(np.float32)
     with np.errstate(invalid="ignore"):
-        known = (np.abs(flow[..., 0]) <= largest) & (np.abs(flow[..., 1]) <= largest)
+        mask = (np.abs(flow[..., 0]) <= largest) & (np.abs(flow[..., 1]) <= largest)
     if valid is not None:
-        known &= valid
-    np.copyto(flow, 0, where=~known[..., None])  # an index would take more memory than the flow
-    return FlowArrays(flow, known)
+        mask &= valid
+    np.copyto(flow, 0, where=~mask[..., None])  # an index would take more memory than the flow
+    return FlowArrays(flow, mask)
 
 
 def read_flow_arrays(path: PathLike) -> FlowArrays:
@@ -155,7 +155,7 @@ def write_flow(
 
 
 def is_picture(path: PathLike) -> bool:
-    """Tell whether an output's name asks for a picture of a flow, not for a flow file.
+    """Return whether the name of an output is that of a picture of the flow, not of a flow file.
 
     A .png is a picture, unless its name ends in .kitti.png; a .jpg, unless it is a flow_x or
     flow_y.
@@ -353,7 +353,7 @@ def _read_npy(path: Path) -> FlowArrays:
 
 
 def _write_npy(file: IO[bytes], flow: FlowArrays) -> None:
-    # By way of memory: numpy's error does not say that the disk is full.
+    # Encoded in memory first: numpy's error does not say that the disk is full.
     buffer = BytesIO()
     np.save(buffer, flow.marked(), allow_pickle=False)
     file.write(buffer.getbuffer())
@@ -373,15 +373,15 @@ def _read_npz(path: Path) -> FlowArrays:
 
 
 def read_npz_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read some arrays of an .npz, without believing what it says about their size."""
-    found = {}
+    """Read some arrays of an .npz without trusting the sizes that it claims."""
+    arrays = {}
     with refusing_damage(path, ".npz"), zipfile.ZipFile(path) as archive:
         for name in names:
             member = _zip_member(path, archive, f"{name}.npy")
             with archive.open(member) as file:
                 header = _read_npy_header(path, file.read)
-                found[name] = _read_numbers(path, file.read, member.file_size, header)
-    return found
+                arrays[name] = _read_numbers(path, file.read, member.file_size, header)
+    return arrays
 
 
 def _write_npz(
@@ -492,7 +492,7 @@ def import_h5py(doing: str, suffix: str = ".flo5") -> ModuleType:
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_END = {0: 40, 1: 44, 2: 28, 3: 28}
-"""Where a file says how long it is, by the version of its first block of 48 bytes or more."""
+"""Offset of the file length, by the version of the first block of 48 bytes or more."""
 
 
 def check_hdf5_end(path: Path) -> None:
@@ -517,11 +517,13 @@ def _read_flo5(path: Path) -> FlowArrays:
 def _write_flo5(file: IO[bytes], flow: FlowArrays) -> None:
     h5py = import_h5py("writing")
     # In memory: on a full disk the HDF5 library fails again when it closes the file, and crashes.
-    with h5py.File("flow.flo5", "w", driver="core", backing_store=False) as made:
+    with h5py.File("flow.flo5", "w", driver="core", backing_store=False) as memory_file:
         # Compressed as Spring's files are.
-        made.create_dataset("flow", data=flow.marked(), compression="gzip", compression_opts=5)
-        made.flush()
-        content: bytes = made.id.get_file_image()
+        memory_file.create_dataset(
+            "flow", data=flow.marked(), compression="gzip", compression_opts=5
+        )
+        memory_file.flush()
+        content: bytes = memory_file.id.get_file_image()
     file.write(content)
 
 
@@ -640,8 +642,8 @@ def _format_of(path: Path) -> _Format:
         return _XY
     if path.name.lower().endswith(HALF_ENDING):
         return _HALF
-    found = _FORMATS.get(path.suffix.lower())
-    if found is None:
-        known = ", ".join(KITTI_ENDING if suffix == ".png" else suffix for suffix in _FORMATS)
-        raise FlowFileError(f"{path}: {path.suffix!r} is not a flow format; use one of {known}")
-    return found
+    file_format = _FORMATS.get(path.suffix.lower())
+    if file_format is None:
+        endings = ", ".join(KITTI_ENDING if suffix == ".png" else suffix for suffix in _FORMATS)
+        raise FlowFileError(f"{path}: {path.suffix!r} is not a flow format; use one of {endings}")
+    return file_format

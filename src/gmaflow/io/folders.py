@@ -38,12 +38,12 @@ def list_flows(folder: PathLike) -> list[Path]:
     flows = [path for path in files if not path.name.lower().endswith(OCCLUSION_ENDING)]
     if not flows:
         raise FlowFileError(f"{folder} holds occlusion but no flow files; give a folder of flow")
-    sure = [
+    certain = [
         path
         for path in flows
         if path.suffix.lower() != ".png" or path.name.lower().endswith(KITTI_ENDING)
     ]
-    return sure or flows
+    return certain or flows
 
 
 def find_breaks(frames: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -75,8 +75,8 @@ def natural_key(name: str) -> tuple[list[str | int], str]:
 
 def _words_and_number(stem: str) -> tuple[str, float]:
     """Split the last number of a name, which may be a time in seconds, from the rest."""
-    found = re.fullmatch(r"(.*?)(\d+(?:\.\d+)?)(\D*)", stem.casefold())
-    return (f"{found[1]}#{found[3]}", float(found[2])) if found else ("", 0.0)
+    match = re.fullmatch(r"(.*?)(\d+(?:\.\d+)?)(\D*)", stem.casefold())
+    return (f"{match[1]}#{match[3]}", float(match[2])) if match else ("", 0.0)
 
 
 def _list_files(
@@ -89,15 +89,15 @@ def _list_files(
 ) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
-        wrong = "is not a folder" if folder.exists() else "does not exist"
-        raise error(f"{folder} {wrong}; give a folder of {what}")
+        problem = "is not a folder" if folder.exists() else "does not exist"
+        raise error(f"{folder} {problem}; give a folder of {what}")
     try:
         files = [path for path in folder.iterdir() if _is_visible(path, suffixes) or also(path)]
     except OSError as err:
         raise error(f"{folder} cannot be listed: {err.strerror}") from err
     if not files:
-        known = ", ".join(sorted(suffixes))
-        raise error(f"{folder} holds no {what}; files must end in {known}")
+        endings = ", ".join(sorted(suffixes))
+        raise error(f"{folder} holds no {what}; files must end in {endings}")
     return sorted(files, key=lambda path: natural_key(path.name))
 
 

@@ -72,7 +72,7 @@ class Hdf5Output:
         self._disk.check()
 
     def close(self) -> None:
-        """Close the file, whatever it holds."""
+        """Close the file, complete or not."""
         self._hdf5.close()
 
 

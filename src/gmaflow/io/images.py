@@ -83,7 +83,7 @@ TOO_LARGE = (
 _ORIENTATION = 0x0112  # the EXIF tag
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
 _LONGEST_PPM_HEADER = _LONGEST_COMMENT = 2**16
-# What Pillow's image, its conversion to RGB and the array take at once; libwebp keeps canvases too.
+# Peak memory of Pillow's image, its RGB copy and the array; libwebp keeps canvases too.
 _BYTES_OF_A_PIXEL, _BYTES_OF_A_WEBP_PIXEL = 18, 26
 _MOST_DECODED = 10**9
 _LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
@@ -344,10 +344,10 @@ def _upright(image: UInt8[np.ndarray, "h1 w1 3"], orientation: int) -> UInt8[np.
 
 def read_size(text: str) -> tuple[int, int]:
     """Read a height and width such as 440x1024."""
-    found = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
-    if found is None:
+    match = re.fullmatch(r"(\d{1,9})[x×](\d{1,9})", text.strip().lower())  # noqa: RUF001
+    if match is None:
         raise FlowError(f"{text!r} is not a size; give height x width such as 440x1024")
-    height, width = int(found[1]), int(found[2])
+    height, width = int(match[1]), int(match[2])
     if max(height, width) > MAX_SIDE:
         raise FlowError(f"{text} is too large; give at most {MAX_SIDE}x{MAX_SIDE}")
     return height, width

@@ -86,25 +86,25 @@ class MaskReader:
         if self._last is None or self._last.number > number:
             self._frames, self._last = iter(reader), None
         while self._last is None or self._last.number < number:
-            known = 0 if self._last is None else self._last.number + 1
+            count = 0 if self._last is None else self._last.number + 1
             self._last = next(self._frames, None)
             if self._last is None:
                 raise FlowError(
-                    f"{self.path} has {counted(known, 'mask')}, but there are more frames; give "
+                    f"{self.path} has {counted(count, 'mask')}, but there are more frames; give "
                     "one for each, or one image for all"
                 )
         return self._last.image
 
-    def _check_count(self, found: int | None, wanted: int | None) -> None:
-        if found is not None and wanted is not None and found != wanted:
+    def _check_count(self, count: int | None, expected: int | None) -> None:
+        if count is not None and expected is not None and count != expected:
             raise FlowError(
-                f"{self.path} has {counted(found, 'mask')} for {counted(wanted, 'frame')}; give "
+                f"{self.path} has {counted(count, 'mask')} for {counted(expected, 'frame')}; give "
                 "one for each, or one image for all"
             )
 
-    def _check_size(self, size: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-        things = {f"the mask {self.path}": size, "the frames": wanted}
-        check_same_size(things, remedy="give a mask of the frames' size")
+    def _check_size(self, size: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        sizes = {f"the mask {self.path}": size, "the frames": expected}
+        check_same_size(sizes, remedy="give a mask of the frames' size")
 
 
 def _as_mask(image: UInt8[np.ndarray, "h w 3"]) -> Bool[np.ndarray, "h w"]:

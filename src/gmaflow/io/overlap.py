@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 Work = Callable[[], None]
 
 DEPTH = 3
-"""How many items wait at most: enough to smooth out delays, few enough for large frames."""
+"""Maximum number of waiting items: enough to smooth out delays, few enough for large frames."""
 _END: Any = object()
 
 
@@ -22,15 +22,15 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
     """Yield the same items, while a thread fetches up to `depth` of the next ones."""
     source = iter(items)
     pool = ThreadPoolExecutor(1, "gmaflow-read-ahead")
-    coming = deque(pool.submit(next, source, _END) for _ in range(depth))
+    pending = deque(pool.submit(next, source, _END) for _ in range(depth))
     try:
-        while (item := coming.popleft().result()) is not _END:
-            coming.append(pool.submit(next, source, _END))
+        while (item := pending.popleft().result()) is not _END:
+            pending.append(pool.submit(next, source, _END))
             yield item
             del item  # do not keep it alive while waiting for the next one
     finally:
-        for one in coming:
-            one.cancel()
+        for future in pending:
+            future.cancel()
         # Generators hold files open, and must be closed by the thread that runs them.
         if hasattr(source, "close"):
             pool.submit(source.close)
@@ -39,7 +39,7 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
 
 @contextmanager
 def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
-    """Give a function that queues work for a thread, done in order; it blocks if the queue is full.
+    """Yield a function that queues work for a thread, in order; it blocks while the queue is full.
 
     When the block ends, even by an error, the queued work is done first. After an error in the work
     the rest is dropped, and the next call or the end of the block raises the error.
@@ -48,7 +48,7 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
     free = Semaphore(depth)
     errors: list[BaseException] = []
 
-    def attempt(work: Work) -> None:
+    def run(work: Work) -> None:
         try:
             if not errors:
                 work()
@@ -57,15 +57,15 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
         finally:
             free.release()
 
-    def later(work: Work) -> None:
+    def submit(work: Work) -> None:
         free.acquire()
         if errors:
             free.release()
             raise errors[0]
-        pool.submit(attempt, work)
+        pool.submit(run, work)
 
     try:
-        yield later
+        yield submit
     finally:
         # A second Ctrl-C must not close a file that the thread still writes to.
         while True:

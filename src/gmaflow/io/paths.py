@@ -1,4 +1,4 @@
-"""Paths: names that tell a format, checks before reading or writing, and atomic writes."""
+"""Paths: formats by name, checks before reading or writing, and atomic writes."""
 
 import errno
 import os
@@ -24,12 +24,12 @@ XY_ENDING = "flow_x_*.jpg"
 _XY_NAME = re.compile(r"((?:.*[._-])?flow_)[xy]([._-].*)?(\.[jJ][pP][eE]?[gG])", re.DOTALL)
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""Errors of the disk. Other OSErrors inside `atomic_write` may come from anywhere and are left as
-they are."""
+"""Errors of the disk. Other OSErrors inside `atomic_write` may come from anywhere and are not
+translated."""
 
 
 def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
-    """Return a path; refuse what is none, and names that no file can have."""
+    """Return a `Path`; refuse other types, and names that no file can have."""
     if not isinstance(path, str | os.PathLike):
         raise error(f"a path of type {type(path).__name__} was given; use a str or a Path")
     if "\0" in str(path):
@@ -38,7 +38,7 @@ def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
 
 
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
-    """Refuse what is not a regular file; `what` is wanted, such as "an image".
+    """Return the path of a regular file, or raise; `what` is expected, such as "an image".
 
     A folder, a pipe or a device would fail later, block, or never end.
     """
@@ -71,10 +71,10 @@ def ensure_can_write(path: PathLike, overwrite: bool) -> None:
 
 def find_clash(written: Iterable[tuple[Path, Path]]) -> tuple[Path, Path, Path] | None:
     """Find two sources that would be written to the same file; returns them and the file."""
-    seen: dict[Path, Path] = {}
+    sources: dict[Path, Path] = {}
     for source, path in written:
-        if seen.setdefault(path, source) != source:
-            return seen[path], source, path
+        if sources.setdefault(path, source) != source:
+            return sources[path], source, path
     return None
 
 
@@ -103,7 +103,7 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
 
     A half-written file is never seen under the final name. The file is opened once, for writing
     and reading, and never again by its name, so that nobody can put another one in its place.
-    Missing parent folders are made, an existing file is replaced. On any error, including an
+    Missing parent folders are created, and an existing file is replaced. On any error, including an
     interrupt, the new file is removed.
 
     Raises:
@@ -140,13 +140,13 @@ def write_text(path: PathLike, text: str) -> None:
 
 def _refuse_non_file(path: Path) -> None:
     try:
-        wrong = path.exists() and not path.is_file()
+        is_special = path.exists() and not path.is_file()
     except OSError as err:
         raise OutputError(
             f"{path} cannot be written: {_reason(err)}; choose another place"
         ) from err
     # A rename would replace a device such as /dev/null by a plain file.
-    if wrong:
+    if is_special:
         raise OutputError(f"{path} exists and is not a file; choose another name")
 
 
@@ -167,9 +167,9 @@ def is_xy(path: PathLike) -> bool:
 def xy_paths(path: PathLike) -> tuple[Path, Path]:
     """Return the paths of both JPEGs, from that of either."""
     path = Path(path)
-    found = _XY_NAME.fullmatch(path.name)
-    assert found is not None
-    start, rest, suffix = found[1], found[2] or "", found[3]
+    match = _XY_NAME.fullmatch(path.name)
+    assert match is not None
+    start, rest, suffix = match[1], match[2] or "", match[3]
     return path.with_name(f"{start}x{rest}{suffix}"), path.with_name(f"{start}y{rest}{suffix}")
 
 

@@ -25,8 +25,8 @@ _locked: dict[Path, int] = {}
 def lock_folder(folder: Path, *, only_check: bool = False) -> None:
     """Keep other processes from writing results to a folder until this one ends.
 
-    The operating system drops the lock however the process ends, and no file is left. Systems and
-    network disks that cannot lock a folder go without.
+    The operating system drops the lock however the process ends, and no file is left behind. On
+    systems and network disks that cannot lock a folder, there is no lock.
 
     Args:
         folder: The folder; nothing happens if it does not exist.
@@ -42,19 +42,19 @@ def lock_folder(folder: Path, *, only_check: bool = False) -> None:
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
-        return  # it does not exist yet, or writing to it will say what is wrong
-    kept = False
+        return  # it does not exist yet, or writing to it will report the problem
+    keep = False
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if only_check else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        kept = not only_check
+        keep = not only_check
     except BlockingIOError:
         raise OutputError(
             f"another process is writing to {folder}; wait for it or choose another folder"
         ) from None
     except OSError:
-        pass  # this disk knows no locks
+        pass  # this disk does not support locks
     finally:
-        if kept:
+        if keep:
             _locked[path] = handle
             remove_partial_files(path)
         else:
@@ -152,7 +152,7 @@ class ResultRecord:
         return before
 
     def write(self, settings: Mapping[str, object]) -> None:
-        """Write the record; the folder is made if it is missing, and locked."""
+        """Write the record; create the folder if it is missing, and lock it."""
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
@@ -168,7 +168,7 @@ class ResultRecord:
 
 
 def record_text(settings: Mapping[str, object]) -> str:
-    """Return settings as a record holds them."""
+    """Return settings in the format of a record."""
     return json.dumps(dict(settings), indent=2) + "\n"
 
 
@@ -178,18 +178,18 @@ def parse_record(data: bytes, *, required: str | None = None) -> Record | None:
         record = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    is_whole = isinstance(record, dict) and (required is None or required in record)
-    return record if is_whole else None
+    is_complete = isinstance(record, dict) and (required is None or required in record)
+    return record if is_complete else None
 
 
 def find_difference(
     before: Record, settings: Mapping[str, object], *, ignore: Collection[str] = ()
 ) -> str | None:
-    """Say how the settings of a run first differ from those of a record; None if they do not.
+    """Describe the first difference between the settings of a run and a record; None if equal.
 
     Those in `ignore` may differ. A setting that is missing is the same as one that is None.
     """
-    # JSON knows no tuples: compare what would be written with what was written.
+    # JSON has no tuples: compare what would be written with what was written.
     now = json.loads(json.dumps(dict(settings)))
     for name in dict.fromkeys((*before, *now)):
         if name not in ignore and before.get(name) != now.get(name):
@@ -198,7 +198,7 @@ def find_difference(
 
 
 def describe_difference(name: str, before: object, now: object) -> str:
-    """Say how a setting differs: "with iters 12, not 6", "without --end, not with --end 1.5"."""
+    """Describe a difference: "with iters 12, not 6", "without --end, not with --end 1.5"."""
     option = f"--{name.replace('_', '-')}"
     if isinstance(before, bool) or isinstance(now, bool):
         return f"{'with' if before else 'without'} {option}"
@@ -210,5 +210,5 @@ def describe_difference(name: str, before: object, now: object) -> str:
 
 
 def is_finished(paths: Iterable[Path]) -> bool:
-    """Whether all files of a result are there; after a crash of the machine a file may be empty."""
+    """Whether all files of a result exist; after a crash of the machine a file may be empty."""
     return all(path.is_file() and path.stat().st_size > 0 for path in paths)

@@ -190,7 +190,7 @@ class VideoReader:
         """
         self.problem = None
         shape: tuple[int, ...] = ()
-        given = 0
+        yielded = 0
         try:
             for count, (time, draw) in enumerate(self._wanted()):
                 number, left_out = divmod(count, self._every)
@@ -206,13 +206,13 @@ class VideoReader:
                             f"before it {shape_text(shape[:2])}; all must have one size"
                         )
                     frame = TimedFrame(number, scale_image(image, self.scale), time, self.scale)
-                given += 1
+                yielded += 1
                 yield frame
         except ImageError as err:
-            if not given:
+            if not yielded:
                 raise
             self.problem = str(err)
-        if not given:
+        if not yielded:
             raise ImageError(f"{self.path} has no frames in the part to read")
 
     def _wanted(self) -> Iterator[_Undrawn]:
@@ -366,13 +366,13 @@ def find_landing(path: PathLike, moment: Fraction) -> int | None:
     with open_video(path) as (container, stream):
         if container.format.name in _TIMES_ARE_GUESSED:
             return None
-        wanted = int((moment + stream_start(stream)) / stream_unit(stream))
+        target = int((moment + stream_start(stream)) / stream_unit(stream))
         for seconds in _STEPS_BACK:
-            place = wanted - int(seconds / stream_unit(stream))
+            place = target - int(seconds / stream_unit(stream))
             if place <= (stream.start_time or 0):
                 break
             try:
-                if _lands_before(container, stream, place, wanted):
+                if _lands_before(container, stream, place, target):
                     return place
             except av.FFmpegError:
                 continue
@@ -395,7 +395,7 @@ def _lands_before(
     container: "av.container.InputContainer",
     stream: "av.video.stream.VideoStream",
     place: int,
-    wanted: int,
+    target: int,
 ) -> bool:
     """Whether a seek finds a key frame no later than wanted, and the decoder starts with it.
 
@@ -407,7 +407,7 @@ def _lands_before(
     for packet in packets_from(container, stream, place):
         if key is None:
             key = packet.pts
-            if key is None or key > wanted:
+            if key is None or key > target:
                 return False
         for frame in packet.decode():
             if frame.pts is None:

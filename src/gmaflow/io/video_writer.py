@@ -207,13 +207,13 @@ class VideoWriter:
             sound: The sound track; it ends with the frames.
         """
         self.path = Path(path)
-        found = VIDEO_FORMATS.get(self.path.suffix.lower())
-        if found is None:
-            known = ", ".join(VIDEO_FORMATS)
+        video_format = VIDEO_FORMATS.get(self.path.suffix.lower())
+        if video_format is None:
+            suffixes = ", ".join(VIDEO_FORMATS)
             raise OutputError(
-                f"{self.path}: {self.path.suffix!r} is not a video format; use one of {known}"
+                f"{self.path}: {self.path.suffix!r} is not a video format; use one of {suffixes}"
             )
-        self._format = found
+        self._format = video_format
         if not 0 < fps <= 1000:
             raise OutputError(
                 f"{self.path}: {fps} frames per second; give more than 0, at most 1000"
@@ -340,7 +340,7 @@ class VideoWriter:
 
 
 class WrittenPart:
-    """Reads an open file with a position of its own."""
+    """Reads an open file with its own position."""
 
     def __init__(self, file: BufferedRandom) -> None:
         self._file = file
@@ -349,10 +349,10 @@ class WrittenPart:
     def read(self, count: int) -> bytes:
         back = self._file.tell()
         self._file.seek(self._place)
-        found = self._file.read(count)
-        self._place += len(found)
+        data = self._file.read(count)
+        self._place += len(data)
         self._file.seek(back)
-        return found
+        return data
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
         back = self._file.tell()

@@ -40,7 +40,7 @@ def encode_xy(
 
     Raises:
         FlowError: The bound is out of range, the flow is too large for JPEG, or some of it is
-            unknown, which JPEGs cannot tell.
+            unknown, which JPEGs cannot represent.
     """
     check_bound(bound)
     if not valid.all():
@@ -102,12 +102,12 @@ def _decode_plane(data: bytes, name: PathLike) -> Float32[np.ndarray, "h w"]:
 
 
 def _bound_of(path: Path, comment: object) -> float:
-    found = _COMMENT.fullmatch(comment) if isinstance(comment, bytes) else None
-    if found is None:
+    match = _COMMENT.fullmatch(comment) if isinstance(comment, bytes) else None
+    if match is None:
         return USUAL_BOUND
     try:
-        bound = float(found[1])
+        bound = float(match[1])
         check_bound(bound)
     except (ValueError, FlowError) as err:
-        raise FlowFileError(f"{path}: its comment gives a bound of {found[1]!r}") from err
+        raise FlowFileError(f"{path}: its comment gives a bound of {match[1]!r}") from err
     return bound

@@ -95,7 +95,7 @@ class ClipParams:
             begin, end = self.appearance[name][:, 0], self.appearance[name][:, 1]
             shares = ((1 - np.cos(2 * np.pi * time / self._period)) / 2 for time in (first, second))
             frames[name] = np.stack([begin + (end - begin) * share for share in shares], axis=1)
-        # Every frame has noise of its own.
+        # Each frame has its own noise.
         number = self.appearance["number"] + first
         return self.appearance | geometry(*poses) | frames | {"number": number}
 

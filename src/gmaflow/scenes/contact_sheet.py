@@ -53,8 +53,8 @@ def contact_sheet(pairs: Sequence[PairArrays], names: Sequence[str]) -> UInt8[np
 def _colours(pair: PairArrays, longest: float) -> tuple[UInt8[np.ndarray, "_ _ 3"], float]:
     """Draw the flow; also return the motion that is drawn in full colour."""
     lengths = np.linalg.norm(pair.flow, axis=2)
-    known = lengths[pair.valid]
-    scale = float(np.quantile(known, 1 - _FASTEST)) if known.size else 0.0
+    valid_lengths = lengths[pair.valid]
+    scale = float(np.quantile(valid_lengths, 1 - _FASTEST)) if valid_lengths.size else 0.0
     scale = scale or longest or 1.0
     # Clipped: darkening longer motions as usual would look like an edge.
     shorter = np.float32(scale) / np.maximum(lengths, np.float32(scale))

@@ -21,15 +21,15 @@ from gmaflow.scenes.renderer import SceneRenderer, pair_arrays
 
 log = logging.getLogger(__name__)
 
-LOWEST = 2.0**-6
+MIN_LENGTH = 2.0**-6
 """Shorter motions, in pixels, count as none."""
-MOST = 2000
-"""Of more flow files than this, only every n-th is read."""
+MAX_FILES = 2000
+"""Maximum number of flow files to read; of more, only every n-th is read."""
 
 _OCTAVES = 17
-_EDGES = LOWEST * 2.0 ** (np.arange(2 * _OCTAVES + 1) / 2)
+_EDGES = MIN_LENGTH * 2.0 ** (np.arange(2 * _OCTAVES + 1) / 2)
 _DEPTH_BINS = 16  # for each cell
-_DEEPEST = 128  # limit of measured depths in pixels, and of counted depths in cells
+_MAX_DEPTH = 128  # limit of measured depths in pixels, and of counted depths in cells
 _PAIRS_AT_ONCE = 8
 
 
@@ -85,7 +85,7 @@ class MotionTally:
         self._largest = 0.0
         self._out = 0
         self._pixels_with_in = 0
-        self._depths: Int64[np.ndarray, " depths"] = np.zeros(_DEPTH_BINS * _DEEPEST, np.int64)
+        self._depths: Int64[np.ndarray, " depths"] = np.zeros(_DEPTH_BINS * _MAX_DEPTH, np.int64)
         self._depth_sum = 0.0
 
     def add(
@@ -98,21 +98,21 @@ class MotionTally:
     ) -> None:
         """Count one pair; `scale` multiplies lengths, as if the frame were that much larger."""
         lengths = np.linalg.norm(flow[valid].astype(np.float64), axis=1) * scale
-        stays = valid & ~leaves_frame(flow)
+        in_frame = valid & ~leaves_frame(flow)
         self.pairs += 1
         self._pixels += len(lengths)
         self._lengths.add(lengths)
         self._sum += float(lengths.sum())
         self._largest = max(self._largest, float(lengths.max(initial=0)))
-        self._out += len(lengths) - int(stays.sum())
+        self._out += len(lengths) - int(in_frame.sum())
         if occluded is not None:
             self._pixels_with_in += len(lengths)
-            self._add_holes(stays & occluded, stays & ~occluded, scale)
+            self._add_holes(in_frame & occluded, in_frame & ~occluded, scale)
 
     def _add_holes(
         self, hidden: Bool[np.ndarray, "h w"], visible: Bool[np.ndarray, "h w"], scale: float
     ) -> None:
-        cells = np.minimum(hole_depths(visible, limit=_DEEPEST)[hidden] * scale, _DEEPEST)
+        cells = np.minimum(hole_depths(visible, limit=_MAX_DEPTH)[hidden] * scale, _MAX_DEPTH)
         self._depth_sum += float(cells.sum())
         # Bin k holds depths above k and up to k + 1 sixteenths.
         bins = np.ceil(cells * _DEPTH_BINS).astype(np.int64) - 1
@@ -150,7 +150,7 @@ class MotionTally:
 
     def _quantile(self, share: float) -> float:
         length = min(self._lengths.quantile(share), self._largest)
-        return length if length >= LOWEST else 0.0
+        return length if length >= MIN_LENGTH else 0.0
 
 
 def rendered_statistics(
@@ -212,13 +212,13 @@ def find_truths(root: Path) -> list[TruthFile]:
     """
     if not root.is_dir():
         raise DatasetError(f"{root} is not a folder; give a folder with true flow")
-    found = [t for path in sorted(root.rglob("*")) if (t := _as_truth(path)) is not None]
-    if not found:
+    truths = [t for path in sorted(root.rglob("*")) if (t := _as_truth(path)) is not None]
+    if not truths:
         raise DatasetError(
             f"{root} holds no true flow; supported are .flo, .flo5, .pfm below optical_flow, and "
             ".png in flow_occ or flow_noc"
         )
-    return found
+    return truths
 
 
 def real_statistics(
@@ -230,7 +230,7 @@ def real_statistics(
     finished files and their total.
     """
     truths = find_truths(root)
-    truths = truths[:: -(-len(truths) // MOST)]
+    truths = truths[:: -(-len(truths) // MAX_FILES)]
     tally = MotionTally()
     for done, truth in enumerate(truths, start=1):
         try:
@@ -257,8 +257,8 @@ def _as_truth(path: Path) -> TruthFile | None:
         visible = folder.parent / "flow_noc" / path.name
         return TruthFile(path, visible_flow=visible if visible.is_file() else None)
     if suffix == ".png" and folder.name == "flow_noc":
-        everywhere = folder.parent / "flow_occ" / path.name
-        return None if everywhere.is_file() else TruthFile(path)
+        full_flow = folder.parent / "flow_occ" / path.name
+        return None if full_flow.is_file() else TruthFile(path)
     if suffix == ".flo5" or (suffix == ".pfm" and "optical_flow" in path.parts):
         return TruthFile(path)
     return None

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from gmaflow.scenes.projection import NEAR, HomogeneousPoints, Surface, of_pixels
+from gmaflow.scenes.projection import MIN_INVERSE_DEPTH, HomogeneousPoints, Surface, of_pixels
 from gmaflow.scenes.scene_params import Scenes
 from gmaflow.scenes.signed_distance import outline_distance
 
@@ -15,7 +15,7 @@ Image = Float[Tensor, "b 3 h w"]
 
 TAPS = 9
 """Samples of motion blur along the motion."""
-LONGEST = 0.16
+MAX_STREAK = 0.16
 """Longest streak of motion blur, as a share of the rows."""
 _LUMA = (0.299, 0.587, 0.114)
 
@@ -51,14 +51,14 @@ def cast_shadow(scenes: Scenes, outlines: Tensor, pixels: HomogeneousPoints, ima
 def dim_by_fog(scenes: Scenes, surface: Surface, image: Image) -> Image:
     """Blend in the colour of the fog according to depth."""
     density = scenes.fog[:, None, None]
-    depth = 1 / surface.sheet.w.clamp_min(NEAR)
+    depth = 1 / surface.sheet.w.clamp_min(MIN_INVERSE_DEPTH)
     clear = torch.exp(-(density * depth))[:, None]
     colour = scenes.fog_colour[:, :, None, None]
     return colour + (image - colour) * clear
 
 
 def defocus(scenes: Scenes, surface: Surface, image: Image) -> Image:
-    """Blur what is out of focus, and the whole frame by `lens_blur`."""
+    """Blur surfaces that are out of focus, and the whole frame by `lens_blur`."""
     focus, aperture, lens_blur = (
         parameter[:, None, None] for parameter in (scenes.focus, scenes.aperture, scenes.lens_blur)
     )
@@ -99,15 +99,15 @@ def motion_blur(
     it; other samples use the colour of the pixel itself (after McGuire et al., 2012).
     """
     height, width = layer.shape[1:]
-    longest = LONGEST * height / 2
+    longest = MAX_STREAK * height / 2
     # The exposure is centred on the frame: half of the streak lies on either side.
     half = flow * (0.5 * scenes.shutter[:, None, None, None])
     length = (half[:, 0] * half[:, 0] + half[:, 1] * half[:, 1]).sqrt()
     shrink = longest / length.clamp_min(longest)
     half, reach = half * shrink[:, None], length * shrink
     strongest = _strongest_nearby(half, reach, max(int(longest), 1))
-    stretch = (strongest[:, 0] ** 2 + strongest[:, 1] ** 2).sqrt()
-    # Concatenated, so that one gather reads all that a sample needs.
+    strongest_length = (strongest[:, 0] ** 2 + strongest[:, 1] ** 2).sqrt()
+    # Concatenated, so that one gather reads everything a sample needs.
     channels = torch.cat([image, layer[:, None].float(), reach[:, None]], dim=1).flatten(2)
     jitter = _dither(pixels)
     total = torch.zeros_like(image)
@@ -116,14 +116,14 @@ def motion_blur(
         x = (pixels.x + along * strongest[:, 0]).round().clamp(0, width - 1)
         y = (pixels.y + along * strongest[:, 1]).round().clamp(0, height - 1)
         index = (y * width + x).long().flatten(1)[:, None].expand(-1, 5, -1)
-        there = channels.gather(2, index).view(-1, 5, height, width)
-        their_colours, their_layer, their_reach = there[:, :3], there[:, 3], there[:, 4]
-        nearer = their_layer - layer
-        reaching = torch.where(nearer > 0, their_reach, reach)
-        reaching = torch.where(nearer == 0, torch.maximum(their_reach, reach), reaching)
+        samples = channels.gather(2, index).view(-1, 5, height, width)
+        sample_colours, sample_layer, sample_reach = samples[:, :3], samples[:, 3], samples[:, 4]
+        nearer = sample_layer - layer
+        reaching = torch.where(nearer > 0, sample_reach, reach)
+        reaching = torch.where(nearer == 0, torch.maximum(sample_reach, reach), reaching)
         # 1 where the motion that counts is longer than the distance to the sample.
-        weight = (reaching - along.abs() * stretch + 0.5).clamp(0, 1)
-        total = total + (their_colours - image) * weight[:, None]
+        weight = (reaching - along.abs() * strongest_length + 0.5).clamp(0, 1)
+        total = total + (sample_colours - image) * weight[:, None]
     return image + total * (1 / TAPS)
 
 
@@ -139,10 +139,10 @@ def _strongest_nearby(
 ) -> Float[Tensor, "b 2 h w"]:
     """For each pixel, the longest motion in its tile and the tiles around it."""
     height, width = reach.shape[1:]
-    in_tile, where_in_tile = F.max_pool2d(reach[:, None], tile, ceil_mode=True, return_indices=True)
-    half = _at(half, where_in_tile)
-    _, where_around = F.max_pool2d(in_tile, 3, 1, 1, return_indices=True)
-    half = _at(half, where_around)
+    in_tile, index_in_tile = F.max_pool2d(reach[:, None], tile, ceil_mode=True, return_indices=True)
+    half = _at(half, index_in_tile)
+    _, index_around = F.max_pool2d(in_tile, 3, 1, 1, return_indices=True)
+    half = _at(half, index_around)
     columns = torch.arange(width, device=half.device) // tile
     rows = torch.arange(height, device=half.device) // tile
     return half[:, :, rows][:, :, :, columns]

@@ -191,17 +191,17 @@ def draw_silhouettes(size: int, each: int) -> dict[str, torch.Tensor]:
     """Draw `each` silhouettes with every maker: outline texels `[n, size, size]` by kind."""
     axis = (np.arange(2 * size) + 0.5) / size - 1
     x, y = np.meshgrid(axis, axis)
-    wanted = [
+    shapes = [
         (kind, make) for kind, makers in SILHOUETTES.items() for make in makers for _ in range(each)
     ]
 
     def draw(number: int) -> torch.Tensor:
         random = np.random.default_rng((20211011, number))
-        mask = wanted[number][1](random, x, y)
+        mask = shapes[number][1](random, x, y)
         return outline_texels(torch.from_numpy(mask)[None])
 
-    drawn = list(in_threads(draw, range(len(wanted))))
-    kinds = [kind for kind, _ in wanted]
+    drawn = list(in_threads(draw, range(len(shapes))))
+    kinds = [kind for kind, _ in shapes]
     return {
         kind: torch.cat([one for one, its in zip(drawn, kinds, strict=True) if its == kind])
         for kind in SILHOUETTES

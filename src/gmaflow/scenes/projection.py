@@ -18,11 +18,11 @@ from gmaflow.geometry import outside_frame
 from gmaflow.scenes.scene_params import Scenes
 from gmaflow.scenes.signed_distance import REACH, outline_distance
 
-NEAR = 1e-4
-"""Smallest inverse depth at which a ray still meets a sheet in front of the camera."""
-FAINTEST = 1 / 255
-"""Smallest share of a pixel that a layer must cover to be seen."""
-FARTHEST = 2000.0
+MIN_INVERSE_DEPTH = 1e-4
+"""Smallest inverse depth at which a ray still hits a sheet in front of the camera."""
+MIN_COVER = 1 / 255
+"""Smallest share of a pixel that a layer must cover to be visible."""
+MAX_MOTION = 2000.0
 """Longer motions, in pixels, are marked as not valid."""
 
 
@@ -60,7 +60,7 @@ def project(matrix: Float[Tensor, "b 9 ..."], points: HomogeneousPoints) -> Homo
     a, b, c, d, e, f, g, h, i = matrix.unbind(1)
     x, y = points.x, points.y
     w = g * x + (h * y + i)
-    safe = w.clamp_min(NEAR)
+    safe = w.clamp_min(MIN_INVERSE_DEPTH)
     return HomogeneousPoints((a * x + (b * y + c)) / safe, (d * x + (e * y + f)) / safe, w)
 
 
@@ -98,7 +98,7 @@ def _slide(
     return push[:, 0] * sine, push[:, 1] * sine
 
 
-class Visible(NamedTuple):
+class VisibleLayers(NamedTuple):
     """The layers visible at each pixel."""
 
     front: Int[Tensor, "b h w"]  # the nearest layer that covers any part of the pixel
@@ -118,8 +118,8 @@ class Sheet(NamedTuple):
     outline: Float[Tensor, "b 1 s s"]
 
 
-def take_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> list[Sheet]:
-    """Take the given layers, from far to near."""
+def make_sheets(scenes: Scenes, outlines: Tensor, layers: tuple[int, ...]) -> list[Sheet]:
+    """Return the sheets of the given layers, from far to near."""
     silhouettes = scenes.silhouette.long()
     return [
         Sheet(
@@ -146,30 +146,30 @@ def inside_distance(
         align_corners=False,
     )[:, 0]
     # Behind the camera and beyond the horizon there is no sheet.
-    return torch.where(canvas.w > NEAR, distance, -REACH), canvas.w
+    return torch.where(canvas.w > MIN_INVERSE_DEPTH, distance, -REACH), canvas.w
 
 
-def nothing(scenes: Scenes, pixels: HomogeneousPoints) -> Visible:
-    """What is visible before any layer is added: the farthest layer."""
+def initial_layers(scenes: Scenes, pixels: HomogeneousPoints) -> VisibleLayers:
+    """The visible layers before any sheet is added: the farthest layer everywhere."""
     shape = (len(scenes.number), pixels.y.shape[1], pixels.x.shape[2])
     device = pixels.x.device
     # Three tensors: the compiler would treat one tensor given three times as a special case.
     front, behind, shown = torch.zeros((3, *shape), dtype=torch.long, device=device).unbind(0)
-    return Visible(front, torch.ones(shape, device=device), behind, shown)
+    return VisibleLayers(front, torch.ones(shape, device=device), behind, shown)
 
 
-def look(sheet: Sheet, pixels: HomogeneousPoints, seen: Visible) -> Visible:
-    """Add a sheet in front of what is visible so far."""
+def add_sheet(sheet: Sheet, pixels: HomogeneousPoints, visible: VisibleLayers) -> VisibleLayers:
+    """Add a sheet in front of the layers that are visible so far."""
     distance, w = inside_distance(sheet, pixels)
     alpha = (0.5 + distance * (_pixels_per_texel(sheet, w) / sheet.edge_width)).clamp(0, 1)
-    # Distances are clipped at their limit; there only inside or outside is known.
+    # Distances are clipped: at the limit, only inside or outside is known.
     alpha = torch.where(distance.abs() < REACH - 0.1, alpha, (distance > 0).float())
-    touched = alpha > FAINTEST
-    return Visible(
-        front=torch.where(touched, sheet.number, seen.front),
-        cover=torch.where(touched, alpha, seen.cover),
-        behind=torch.where(touched, seen.shown, seen.behind),
-        shown=torch.where(distance > 0, sheet.number, seen.shown),
+    touched = alpha > MIN_COVER
+    return VisibleLayers(
+        front=torch.where(touched, sheet.number, visible.front),
+        cover=torch.where(touched, alpha, visible.cover),
+        behind=torch.where(touched, visible.shown, visible.behind),
+        shown=torch.where(distance > 0, sheet.number, visible.shown),
     )
 
 
@@ -177,7 +177,7 @@ def _pixels_per_texel(sheet: Sheet, w: Float[Tensor, "b h w"]) -> Float[Tensor, 
     """Size of a texel of the silhouette in the frame: the root of the change of area."""
     a, b, c, d, e, f, g, h, i = sheet.to_canvas.unbind(1)
     area = (a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)).abs()
-    depth = 1 / w.clamp_min(NEAR)
+    depth = 1 / w.clamp_min(MIN_INVERSE_DEPTH)
     return 2 / sheet.outline.shape[-1] / (area * (depth * depth * depth)).sqrt().clamp_min(1e-9)
 
 
@@ -202,7 +202,7 @@ class Truth(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """The points that pixels show: on the unbent sheet and on the canvas."""
+    """The surface point at each pixel: on the unbent sheet and on the canvas."""
 
     layer: Int[Tensor, "b h w"]
     sheet: HomogeneousPoints
@@ -219,7 +219,7 @@ def find_surface(scenes: Scenes, pixels: HomogeneousPoints, layer: Int[Tensor, "
 def displacement(
     scenes: Scenes, pixels: HomogeneousPoints, surface: Surface
 ) -> tuple[Float[Tensor, "b h w"], Float[Tensor, "b h w"], Float[Tensor, "b h w"]]:
-    """The motion of what pixels show, and its scale in the other frame.
+    """The motion of the surface at each pixel, and its scale in the other frame.
 
     The motion of the unbent sheet and the effect of bending are computed separately, so that a
     sheet that does not move gives exactly zero.
@@ -238,11 +238,11 @@ def displacement(
 def follow(
     scenes: Scenes, pixels: HomogeneousPoints, layer: Int[Tensor, "b h w"]
 ) -> tuple[Surface, Truth]:
-    """Follow what pixels show into the other frame; occlusion by other layers is not included."""
+    """Follow the surface at each pixel into the other frame, without occlusion by other layers."""
     surface = find_surface(scenes, pixels, layer)
     dx, dy, depth = displacement(scenes, pixels, surface)
     height, width = layer.shape[1:]
-    valid = (depth > NEAR) & (dx.abs() < FARTHEST) & (dy.abs() < FARTHEST)
+    valid = (depth > MIN_INVERSE_DEPTH) & (dx.abs() < MAX_MOTION) & (dy.abs() < MAX_MOTION)
     dx, dy = (torch.where(valid, d, 0.0) for d in (dx, dy))
     x, y = pixels.x + dx, pixels.y + dy
     # What is behind the camera is out of the frame.

@@ -22,15 +22,15 @@ from gmaflow.scenes.photometric_effects import (
     shade,
 )
 from gmaflow.scenes.projection import (
-    NEAR,
+    MIN_INVERSE_DEPTH,
     HomogeneousPoints,
     Sheet,
     Surface,
     Truth,
-    Visible,
+    VisibleLayers,
+    add_sheet,
     covers,
     follow,
-    look,
     of_pixels,
     project,
     unbend,
@@ -70,7 +70,7 @@ def surface_colour(
         down = y_row[:, axis] - sheet.y * w_row[:, axis]
         du, dv = a * across + b * down, d * across + e * down
         spans.append(du * du + dv * dv)
-    safe = sheet.w.clamp_min(NEAR)
+    safe = sheet.w.clamp_min(MIN_INVERSE_DEPTH)
     span = torch.maximum(spans[0], spans[1]).sqrt() / safe
     texture = of_pixels(scenes.texture, layer).int()
     mirrored = of_pixels(scenes.mirrored, layer).int()
@@ -139,14 +139,16 @@ class Shot(NamedTuple):
     bank: TextureBank
     pixels: HomogeneousPoints
     surface: Surface
-    known: Truth
+    truth: Truth
 
 
-def compose(scenes: Scenes, bank: TextureBank, pixels: HomogeneousPoints, seen: Visible) -> Image:
+def compose(
+    scenes: Scenes, bank: TextureBank, pixels: HomogeneousPoints, visible: VisibleLayers
+) -> Image:
     """Blend the colours of the front layer and the layer behind it."""
-    front = surface_colour(scenes, bank, pixels, seen.front, smooth=True)
-    behind = surface_colour(scenes, bank, pixels, seen.behind, smooth=False)
-    return behind + (front - behind) * seen.cover[:, None]
+    front = surface_colour(scenes, bank, pixels, visible.front, smooth=True)
+    behind = surface_colour(scenes, bank, pixels, visible.behind, smooth=False)
+    return behind + (front - behind) * visible.cover[:, None]
 
 
 def illuminate(shot: Shot, plan: RenderPlan, image: Image) -> Image:
@@ -167,7 +169,7 @@ def shutter(shot: Shot, plan: RenderPlan, image: Image) -> Image:
     """Effects of the shutter: motion blur."""
     if not plan.motion_blur:
         return image
-    return motion_blur(shot.scenes, shot.pixels, shot.known.flow, shot.surface.layer, image)
+    return motion_blur(shot.scenes, shot.pixels, shot.truth.flow, shot.surface.layer, image)
 
 
 def develop(shot: Shot, plan: RenderPlan, image: Image) -> Image:
@@ -186,17 +188,17 @@ def quantise(image: Image) -> Image:
 class Steps(NamedTuple):
     """The functions that rendering calls, eager or compiled."""
 
-    look: Callable[[Sheet, HomogeneousPoints, Visible], Visible]
+    add_sheet: Callable[[Sheet, HomogeneousPoints, VisibleLayers], VisibleLayers]
     covers: Callable[[Sheet, HomogeneousPoints, Int[Tensor, "b h w"], Tensor], Tensor]
     follow: Callable[[Scenes, HomogeneousPoints, Int[Tensor, "b h w"]], tuple[Surface, Truth]]
-    compose: Callable[[Scenes, TextureBank, HomogeneousPoints, Visible], Tensor]
+    compose: Callable[[Scenes, TextureBank, HomogeneousPoints, VisibleLayers], Tensor]
     illuminate: Callable[[Shot, RenderPlan, Tensor], Tensor]
     focus: Callable[[Shot, RenderPlan, Tensor], Tensor]
     shutter: Callable[[Shot, RenderPlan, Tensor], Tensor]
     develop: Callable[[Shot, RenderPlan, Tensor], Tensor]
 
     def photograph(self, shot: Shot, plan: RenderPlan, image: Image) -> Image:
-        """Apply all photometric effects, in the order of the path of light."""
+        """Apply all photometric effects, in the order in which light passes through the camera."""
         for effects in (self.illuminate, self.focus, self.shutter, self.develop):
             image = effects(shot, plan, image)
         return image
@@ -207,4 +209,4 @@ class Steps(NamedTuple):
         return Steps._make(compiled)
 
 
-EAGER = Steps(look, covers, follow, compose, illuminate, focus, shutter, develop)
+EAGER = Steps(add_sheet, covers, follow, compose, illuminate, focus, shutter, develop)

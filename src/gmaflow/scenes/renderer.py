@@ -18,11 +18,11 @@ from gmaflow.scenes.projection import (
     Sheet,
     Surface,
     Truth,
-    Visible,
-    nothing,
+    VisibleLayers,
+    initial_layers,
+    make_sheets,
     of_pixels,
     pixel_grid,
-    take_sheets,
 )
 from gmaflow.scenes.render_steps import EAGER, Shot, Steps, quantise
 from gmaflow.scenes.scene_params import RenderPlan, Scenes, Shapes, draw_scenes
@@ -35,7 +35,7 @@ _WARM_UPS = 2  # before recording: steps are compiled and tuned at their first u
 
 
 class SceneBatch(NamedTuple):
-    """Rendered pairs: what belongs to the first frames, then in the same order to the second."""
+    """Rendered pairs: all fields of the first frames, then the same fields of the second."""
 
     clean1: Float[Tensor, "b 3 h w"]  # before photometric effects, multiples of 1/255 in 0..1
     final1: Float[Tensor, "b 3 h w"]  # with photometric effects
@@ -70,7 +70,7 @@ class SceneBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class SceneClip:
-    """A rendered clip of n frames, and where each pixel of one of them is in all others."""
+    """A rendered clip of n frames, and the position of each pixel of one frame in all others."""
 
     clean: Float[Tensor, "n 3 h w"]
     """Frames before photometric effects, multiples of 1/255 in 0..1."""
@@ -146,11 +146,11 @@ class SceneRenderer:
             arrays = draw_scenes(self.preset, self.seed, pairs, self.size, self.bank)
             return self._render_recorded(*Scenes.pack(arrays))
         # A CPU is fastest with as many pairs at a time as fit into its cache.
-        at_once = max(1, _PIXELS_AT_ONCE // (self.size[0] * self.size[1]))
+        chunk_size = max(1, _PIXELS_AT_ONCE // (self.size[0] * self.size[1]))
         parts = []
-        for begin in range(0, len(pairs), at_once):
-            some = pairs[begin : begin + at_once]
-            arrays = draw_scenes(self.preset, self.seed, some, self.size, self.bank)
+        for begin in range(0, len(pairs), chunk_size):
+            chunk = pairs[begin : begin + chunk_size]
+            arrays = draw_scenes(self.preset, self.seed, chunk, self.size, self.bank)
             scenes = Scenes.from_arrays(arrays, self.device)
             parts.append(render_scenes(scenes, self.bank, self.size, RenderPlan.for_scenes(arrays)))
         return SceneBatch.join(parts)
@@ -178,22 +178,22 @@ class SceneRenderer:
         # The last frame has no next one: its own motion is the one from the frame before.
         other = [*range(1, frames), frames - 2]
         views = [view_of(i, other[i]) for i in range(frames)]
-        sheets = [take_sheets(view, self.bank.outlines, plan.layers) for view in views]
-        shown, pictures, ahead = [], [], []
+        sheets = [make_sheets(view, self.bank.outlines, plan.layers) for view in views]
+        shown, images, ahead = [], [], []
         for i, view in enumerate(views):
-            seen = see(view, sheets[i], pixels)
-            surface, truth = trace(view, sheets[other[i]], pixels, seen.shown)
-            pictures.append(picture(Shot(view, self.bank, pixels, surface, truth), plan, seen))
-            shown.append(seen.shown)
+            visible = find_visible_layers(view, sheets[i], pixels)
+            surface, truth = trace(view, sheets[other[i]], pixels, visible.shown)
+            images.append(draw_frame(Shot(view, self.bank, pixels, surface, truth), plan, visible))
+            shown.append(visible.shown)
             ahead.append(truth)
         followed = [
             trace(view_of(reference, i), sheets[i], pixels, shown[reference])[1]
             for i in range(frames)
         ]
-        clean, final = (torch.cat(images) for images in zip(*pictures, strict=True))
+        clean, final = (torch.cat(stacked) for stacked in zip(*images, strict=True))
         flow, occluded_in, occluded_out, valid = _join(ahead[:-1])
         tracks, hidden, out, known = _join(followed)
-        # Bending a sheet and bending it back is not exact.
+        # Bending and unbending a sheet is not exact.
         tracks[reference], known[reference] = 0, True
         hidden[reference] = out[reference] = False
         identity = torch.cat([of_pixels(views[0].identity, layers) for layers in shown])
@@ -232,26 +232,26 @@ def render_scenes(
     """Render both frames of each scene; never synchronises with the device."""
     pixels = pixel_grid(*size, scenes.number.device)
     views = (scenes, scenes.reversed())
-    sheets = [take_sheets(view, bank.outlines, plan.layers) for view in views]
+    sheets = [make_sheets(view, bank.outlines, plan.layers) for view in views]
     frames: list[Tensor] = []
     for first in (0, 1):
         view = views[first]
-        seen = see(view, sheets[first], pixels, steps)
-        surface, truth = trace(view, sheets[1 - first], pixels, seen.shown, steps)
-        clean, final = picture(Shot(view, bank, pixels, surface, truth), plan, seen, steps)
-        identity = of_pixels(scenes.identity, seen.shown).to(torch.uint8)
+        visible = find_visible_layers(view, sheets[first], pixels, steps)
+        surface, truth = trace(view, sheets[1 - first], pixels, visible.shown, steps)
+        clean, final = draw_frame(Shot(view, bank, pixels, surface, truth), plan, visible, steps)
+        identity = of_pixels(scenes.identity, visible.shown).to(torch.uint8)
         frames += [clean, final, *truth, identity]
     return SceneBatch(*frames)
 
 
-def see(
+def find_visible_layers(
     view: Scenes, sheets: Sequence[Sheet], pixels: HomogeneousPoints, steps: Steps = EAGER
-) -> Visible:
-    """Find what the pixels of the first frame show; `sheets` are its layers, from far to near."""
-    seen = nothing(view, pixels)
+) -> VisibleLayers:
+    """Find the layers visible in the first frame; `sheets` are its layers, from far to near."""
+    visible = initial_layers(view, pixels)
     for sheet in sheets:
-        seen = steps.look(sheet, pixels, seen)
-    return seen
+        visible = steps.add_sheet(sheet, pixels, visible)
+    return visible
 
 
 def trace(
@@ -261,20 +261,20 @@ def trace(
     shown: Int[Tensor, "b h w"],
     steps: Steps = EAGER,
 ) -> tuple[Surface, Truth]:
-    """Follow what pixels show into the other frame, in which `others` are the layers."""
-    surface, known = steps.follow(view, pixels, shown)
-    target = HomogeneousPoints(pixels.x + known.flow[:, 0], pixels.y + known.flow[:, 1], pixels.w)
-    hidden = known.occluded_in
+    """Follow the surface at each pixel into the other frame, whose layers are `others`."""
+    surface, truth = steps.follow(view, pixels, shown)
+    target = HomogeneousPoints(pixels.x + truth.flow[:, 0], pixels.y + truth.flow[:, 1], pixels.w)
+    hidden = truth.occluded_in
     for sheet in others[1:]:
         hidden = steps.covers(sheet, target, shown, hidden)
-    return surface, known._replace(occluded_in=hidden & ~known.occluded_out)
+    return surface, truth._replace(occluded_in=hidden & ~truth.occluded_out)
 
 
-def picture(
-    shot: Shot, plan: RenderPlan, seen: Visible, steps: Steps = EAGER
+def draw_frame(
+    shot: Shot, plan: RenderPlan, visible: VisibleLayers, steps: Steps = EAGER
 ) -> tuple[Float[Tensor, "b 3 h w"], Float[Tensor, "b 3 h w"]]:
     """Draw the first frame, without and with photometric effects."""
-    colours = steps.compose(shot.scenes, shot.bank, shot.pixels, seen)
+    colours = steps.compose(shot.scenes, shot.bank, shot.pixels, visible)
     return quantise(colours), steps.photograph(shot, plan, colours)
 
 

@@ -144,15 +144,15 @@ def write_dataset(
         _remove_all(folder)
     record.write(settings | {"complete": False})
     names = {number: scene_name(renderer.preset, number) for number in range(start, start + count)}
-    wanted = [
+    missing = [
         number
         for number, name in names.items()
         if not (resume and is_finished(scene_files(folder, name, frames)))
     ]
-    done = count - len(wanted)
+    done = count - len(missing)
     progress(done, count)
     with ThreadPoolExecutor(_WRITERS) as writers:
-        for numbers in _chunks(wanted, renderer.size) if frames == 2 else [[n] for n in wanted]:
+        for numbers in _chunks(missing, renderer.size) if frames == 2 else [[n] for n in missing]:
             if frames == 2:
                 pairs = pair_arrays(renderer.render_pairs(np.array(numbers)))
                 scenes = [names[number] for number in numbers]
@@ -164,7 +164,7 @@ def write_dataset(
             done += len(numbers)
             progress(done, count)
     record.write(settings | {"complete": True})
-    return len(wanted)
+    return len(missing)
 
 
 def write_pair(folder: Path, scene: str, pair: PairArrays) -> None:
@@ -190,7 +190,7 @@ def write_clip(folder: Path, scene: str, clip: SceneClip, writers: ThreadPoolExe
 
 
 def clip_tracks(clip: SceneClip) -> Tracks:
-    """The tracks of a grid of points; where they are not known, they are not visible and NaN."""
+    """The tracks of a grid of points; unknown positions are NaN and not visible."""
     height, width = clip.visible.shape[1:]
     points = grid_points(height, width, TRACK_SPACING)
     x, y = points.astype(int).T
@@ -201,7 +201,7 @@ def clip_tracks(clip: SceneClip) -> Tracks:
 
 
 def _write_step(folder: Path, scene: str, number: int, pair: PairArrays) -> None:
-    """Write two consecutive frames, the first of which is there already after the first step."""
+    """Write two consecutive frames; after the first step, the first of them already exists."""
     images = {
         "clean": (pair.clean1, pair.clean2),
         "final": (pair.final1, pair.final2),
@@ -219,10 +219,10 @@ def _write_step(folder: Path, scene: str, number: int, pair: PairArrays) -> None
 
 def digest(bank: TextureBank) -> str:
     """A hash of the contents of a texture bank."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for tensor in (bank.texels, bank.outlines):
-        whole.update(tensor.cpu().contiguous().numpy().data)
-    return whole.hexdigest()[:16]
+        hasher.update(tensor.cpu().contiguous().numpy().data)
+    return hasher.hexdigest()[:16]
 
 
 def _white(mask: np.ndarray) -> np.ndarray:

@@ -118,7 +118,7 @@ class Scenes:
     def reversed(self) -> "Scenes":
         """The same scenes backward in time: frame 2 comes first.
 
-        Code that handles only the first frame thereby serves both.
+        So the code for the first frame serves both.
         """
         swapped = {name: getattr(self, name).flip(1) for name in _PER_FRAME}
         # Another number, so that the noise of the two frames is independent.

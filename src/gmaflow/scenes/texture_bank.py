@@ -32,7 +32,7 @@ SHAPE_SHARE = 2
 
 _FROM_FILES = ("photo", "material", "cutout")
 _UNUSABLE = (*BROKEN, Image.DecompressionBombError, MemoryError)
-_MOST_TEXELS = 2**30
+_MAX_TEXELS = 2**30
 """Limit for the largest mipmap levels together: texels have 32-bit indices."""
 
 
@@ -65,8 +65,8 @@ class TextureBank:
         paths = list_pictures(folder, split)
         read: dict[str, list[_Texture]] = {kind: [] for kind in _FROM_FILES}
         skipped: list[str] = []
-        found = in_threads(lambda path: _try_to_read(path, size), paths)
-        for path, texture in zip(paths, found, strict=True):
+        textures = in_threads(lambda path: _try_to_read(path, size), paths)
+        for path, texture in zip(paths, textures, strict=True):
             if isinstance(texture, str):
                 skipped.append(f"{path.name}: {texture}")
                 log.warning("texture %s skipped: %s", path, texture)
@@ -74,10 +74,10 @@ class TextureBank:
             kind = "material" if "materials" in path.relative_to(folder).parts else "photo"
             read["cutout" if texture.outline is not None else kind].append(texture)
         count = sum(map(len, read.values()))
-        if count > _MOST_TEXELS // (size * size):
+        if count > _MAX_TEXELS // (size * size):
             raise ImageError(
                 f"{folder}: {count} images are too many for textures of {size}x{size}; give at "
-                f"most {_MOST_TEXELS // (size * size)}, or a smaller size"
+                f"most {_MAX_TEXELS // (size * size)}, or a smaller size"
             )
         if count == 0:
             raise ImageError(
@@ -121,10 +121,10 @@ def list_pictures(folder: Path, split: TexturesSplit = "all") -> list[Path]:
     """List the images of a split in a folder and its subfolders, sorted by path."""
     if not folder.is_dir():
         raise ImageError(f"{folder}: not a folder; give one with images for textures")
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if split == "all":
-        return found
-    return [path for path in found if is_held_out(path.name) == (split == "held-out")]
+        return paths
+    return [path for path in paths if is_held_out(path.name) == (split == "held-out")]
 
 
 class _Texture(NamedTuple):

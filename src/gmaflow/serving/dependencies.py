@@ -88,14 +88,14 @@ async def unless_disconnected(
     work: Callable[[], Awaitable[Result]],
     on_disconnect: Callable[[], None] = lambda: None,
 ) -> Result:
-    """Do some work, and cancel it if the client disconnects; then `ApiError` is raised."""
-    left = False
+    """Do some work; if the client disconnects, cancel it and raise `ApiError`."""
+    disconnected = False
 
     async def wait_for_disconnect() -> None:
-        nonlocal left
+        nonlocal disconnected
         while (await request.receive())["type"] != "http.disconnect":
             pass
-        left = True
+        disconnected = True
         on_disconnect()
         tasks.cancel_scope.cancel()
 
@@ -108,14 +108,14 @@ async def unless_disconnected(
         except Exception as err:  # noqa: BLE001  raised below, outside of the group
             failure = err
         tasks.cancel_scope.cancel()
-    if left:
+    if disconnected:
         raise ApiError(499, "the client has disconnected")
     if failure is not None:
         raise failure
     return done[0]
 
 
-# Asynchronous, though they wait for nothing: FastAPI runs other functions in a thread.
+# Async, although they never wait: FastAPI runs other functions in a thread.
 async def services_of(request: Request) -> Services:
     services = request.app.state.services
     assert isinstance(services, Services)
@@ -141,14 +141,16 @@ FoundJob = Annotated[Job, Depends(find_job)]
 async def check_parameters(request: Request) -> None:
     """Refuse parameters that are unknown, misplaced or repeated; FastAPI would ignore them."""
     path, openapi = request.scope["route"].path, request.app.openapi()
-    known = parameters_of(openapi, openapi["paths"][path][request.method.lower()])
-    given = Counter(("query", name) for name, _ in request.query_params.multi_items())
-    body = next((parameter.place for parameter in known if parameter.in_body), None)
+    parameters = parameters_of(openapi, openapi["paths"][path][request.method.lower()])
+    counts = Counter(("query", name) for name, _ in request.query_params.multi_items())
+    body = next((parameter.place for parameter in parameters if parameter.in_body), None)
     if body is not None:
-        given += Counter((body, name) for name in await names_in_body(request, body))
-    for (place, name), times in given.items():
-        check_place(path, known, place, name[:LONGEST_NAME])
-        if times > 1 and not any(one.name == name and one.repeated for one in known):
+        counts += Counter((body, name) for name in await names_in_body(request, body))
+    for (place, name), times in counts.items():
+        check_place(path, parameters, place, name[:LONGEST_NAME])
+        if times > 1 and not any(
+            parameter.name == name and parameter.repeated for parameter in parameters
+        ):
             raise ApiError(422, f"{name} was given {times} times; give it once")
 
 
@@ -157,13 +159,13 @@ async def names_in_body(request: Request, place: str) -> list[str]:
     if place == "form":
         return [name for name, _ in (await request.form()).multi_items()]
     is_json = media_type(request.headers) == "application/json"
-    sent = await request.json() if is_json else None
-    return list(sent) if isinstance(sent, dict) else []  # FastAPI refuses anything else
+    body = await request.json() if is_json else None
+    return list(body) if isinstance(body, dict) else []  # FastAPI refuses anything else
 
 
-def check_place(path: str, known: list[Parameter], place: str, name: str) -> None:
+def check_place(path: str, parameters: list[Parameter], place: str, name: str) -> None:
     """Raise `ApiError` if a parameter is unknown, or belongs in another place."""
-    places = [parameter.place for parameter in known if parameter.name == name]
+    places = [parameter.place for parameter in parameters if parameter.name == name]
     if place in places:
         return
     if places:
@@ -174,6 +176,6 @@ def check_place(path: str, known: list[Parameter], place: str, name: str) -> Non
             "JSON": f'the body: {{"{name}": ...}}',
         }
         raise ApiError(422, f"{name} belongs in {where[places[0]]}")
-    names = [parameter.name for parameter in known if parameter.place != "path"]
+    names = [parameter.name for parameter in parameters if parameter.place != "path"]
     advice = suggest(name, names) if names else f"{path} has no parameters"
     raise ApiError(422, f"unknown parameter {name!r}; {advice}")

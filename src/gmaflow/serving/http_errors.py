@@ -89,7 +89,7 @@ async def answer_invalid(request: Request, err: Exception) -> JSONResponse:
 
 
 def describe_problem(problem: Mapping[str, Any]) -> str:
-    """Describe what is wrong with one parameter, or with the body."""
+    """Describe the error in one parameter, or in the body."""
     if problem["type"] in ("json_invalid", "dataclass_type"):
         return "the body must be a JSON object, sent as application/json"
     name = ".".join(str(part) for part in problem["loc"][1:]) or "the body"

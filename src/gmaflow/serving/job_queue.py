@@ -75,7 +75,7 @@ class FairQueue:
         self._lines.setdefault(job.client, deque()).append(job)
 
     def take(self, may_run: Callable[[Job], bool] = lambda job: True) -> Job | None:
-        """Remove and return the next job that may run; its client comes after all others then."""
+        """Remove and return the next job that may run; its client moves to the end."""
         for client, line in self._lines.items():
             job = next(filter(may_run, line), None)
             if job is not None:
@@ -116,7 +116,7 @@ class JobQueue:
         self._jobs: dict[str, Job] = {}
         self._waiting = FairQueue()
         self._deleted: deque[str] = deque(maxlen=DELETED_IDS)
-        # One lock for everything; it is only held to move a few references.
+        # One lock for everything; it is only held briefly.
         self._changed = Condition()
         remove_leftovers()
         self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
@@ -149,15 +149,15 @@ class JobQueue:
             return ResultFolder(Path(self._folder.name) / f"{self._folders:08d}")
 
     def admit(self, client: str, uploads: int = 0) -> None:
-        """Raise `ApiError` if a client, with so many uploads under way, may not submit a job."""
+        """Raise `ApiError` if a client, with this many uploads in progress, may not submit a job."""
         with self._changed:
             if self.closing:
                 raise ApiError(503, "the server is shutting down")
             unfinished = [job for job in self._jobs.values() if not job.state.over]
-            own = uploads + sum(job.client == client for job in unfinished)
-            if own >= self.limits.queue:
-                most = self.limits.queue
-                raise too_busy(f"you have {own} unfinished jobs and uploads (at most {most})")
+            count = uploads + sum(job.client == client for job in unfinished)
+            if count >= self.limits.queue:
+                limit = self.limits.queue
+                raise too_busy(f"you have {count} unfinished jobs and uploads (at most {limit})")
             if len(unfinished) >= self.limits.queue_of_all:
                 raise too_busy("the queue is full")
             if sum(job.footage.folder.bytes for job in unfinished) > self.limits.keep_bytes:
@@ -183,12 +183,12 @@ class JobQueue:
             job = self._jobs.get(job_id)
             if job is None:
                 raise gone() if job_id in self._deleted else ApiError(404, "unknown job")
-            job.seen = time.monotonic()
+            job.last_seen = time.monotonic()
             return job
 
     @contextmanager
     def watch(self, job: Job) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever the status of a job may have changed.
+        """Yield an event that is set whenever the status of a job may have changed.
 
         A job that is watched is not abandoned.
         """
@@ -205,7 +205,7 @@ class JobQueue:
         finally:
             with self._changed:
                 job.listeners.remove(wake)
-                job.seen = time.monotonic()
+                job.last_seen = time.monotonic()
 
     def status(self, job: Job) -> JobStatus:
         """Return the status of a job as clients see it."""
@@ -225,7 +225,7 @@ class JobQueue:
             return self.status(job)
 
     def cancel(self, job: Job) -> None:
-        """Cancel an unfinished job. Results that it has already are kept."""
+        """Cancel an unfinished job. Its finished results are kept."""
         with self._changed:
             self._stop(job, "cancelled")
             self._notify()
@@ -243,18 +243,18 @@ class JobQueue:
             job.footage.folder.delete()
 
     def _notify(self) -> None:
-        """Wake the worker and all that watch a job: positions in the queue may have changed."""
+        """Wake the worker and everyone who watches a job: queue positions may have changed."""
         self._changed.notify_all()
         for job in self._jobs.values():
             for wake in job.listeners:
                 wake()
 
-    def _stop(self, job: Job, why: str) -> None:
+    def _stop(self, job: Job, reason: str) -> None:
         if job.state.over:
             return
-        job.stop = why
+        job.stop = reason
         if self._waiting.remove(job):
-            job.state, job.error = JobState.CANCELLED, why
+            job.state, job.error = JobState.CANCELLED, reason
             job.tracking = None
 
     def _work(self) -> None:
@@ -274,7 +274,7 @@ class JobQueue:
                 give_back_freed()  # the C library may still hold gigabytes after a burst
 
     def _may_run(self, job: Job) -> bool:
-        under_way = sum(one.tracking is not None for one in self._jobs.values())
+        under_way = sum(other.tracking is not None for other in self._jobs.values())
         has_begun = job.request.reference is None or job.tracking is not None
         return has_begun or under_way < TRACKING_JOBS
 
@@ -296,16 +296,16 @@ class JobQueue:
             state, error = JobState.CANCELLED, job.stop
         except JobTimeoutError:
             limit = f"{self.limits.job_seconds:g} s"
-            what = "pair" if job.request.reference is None else "frame"
+            unit = "pair" if job.request.reference is None else "frame"
             state, error = (
                 JobState.FAILED,
-                f"a {what} took longer than {limit}; send smaller images",
+                f"a {unit} took longer than {limit}; send smaller images",
             )
             job.failure = 504
         except Exception as err:
             state, error = JobState.FAILED, str(err)
             if isinstance(err, OutputError) or not isinstance(err, FlowError):
-                # A full disk is no bug: one line, not a traceback for each job.
+                # A full disk is not a bug: one line, not a traceback for each job.
                 log.error("a job failed: %s", err, exc_info=not isinstance(err, OutputError))
                 failure = server_error(err)
                 error, job.failure = failure.detail, failure.status_code
@@ -367,9 +367,9 @@ class JobQueue:
                 reference=job.request.reference or 0,
                 watch=lambda _: self._check_time(job),
             )
-        found = next(job.tracking)
-        save_tracks(job, found)
-        job.in_tiles = job.in_tiles or found.in_tiles
+        tracked = next(job.tracking)
+        save_tracks(job, tracked)
+        job.in_tiles = job.in_tiles or tracked.in_tiles
 
     def _check_time(self, job: Job) -> None:
         """Stop the current task if its job was stopped or abandoned, or its time is over."""
@@ -383,7 +383,7 @@ class JobQueue:
                 raise JobTimeoutError
 
     def _is_abandoned(self, job: Job, now: float) -> bool:
-        return not job.listeners and now - job.seen > self.limits.unseen_seconds
+        return not job.listeners and now - job.last_seen > self.limits.unseen_seconds
 
     def _sweep(self) -> None:
         """Cancel abandoned jobs, and delete results that expired or exceed the limits."""
@@ -398,14 +398,16 @@ class JobQueue:
 
     def _expired(self, now: float) -> list[Job]:
         late = now - 60 * self.limits.keep_minutes
-        over = sorted((job for job in self._jobs.values() if job.state.over), key=lambda j: j.seen)
+        over = sorted(
+            (job for job in self._jobs.values() if job.state.over), key=lambda j: j.last_seen
+        )
         used = sum(job.footage.folder.bytes for job in self._jobs.values())
         expired: list[Job] = []
         for job in over:
             too_many = len(over) - len(expired) > self.limits.keep_results
             # The most recently used job is kept even if it is too large by itself.
             too_large = used > self.limits.keep_bytes and job is not over[-1]
-            if job.seen < late or too_many or too_large:
+            if job.last_seen < late or too_many or too_large:
                 expired.append(job)
                 used -= job.footage.folder.bytes
         return expired
@@ -438,14 +440,14 @@ def save_iteration(job: Job, task: Task, refinement: Refinement) -> None:
         job.footage.folder.save(name, flow.astype(np.float16))
 
 
-def save_result(job: Job, task: Task, found: Flow | BidirectionalFlow) -> None:
+def save_result(job: Job, task: Task, result: Flow | BidirectionalFlow) -> None:
     """Save the final flow of a pair, and occlusion and confidence if they were computed."""
     folder = job.footage.folder
-    if isinstance(found, BidirectionalFlow):
-        code = found.occluded_in + 2 * found.occluded_out.astype(np.uint8)
+    if isinstance(result, BidirectionalFlow):
+        code = result.occluded_in + 2 * result.occluded_out.astype(np.uint8)
         folder.save(task.name("occlusion"), code)
-        folder.save(task.name("confidence"), found.confidence.astype(np.float16))
-        found = found.forward
-    folder.save(task.name("flow"), found.array)
-    job.in_tiles = job.in_tiles or found.in_tiles
-    job.max_flow = max(job.max_flow, largest_length(found.array))
+        folder.save(task.name("confidence"), result.confidence.astype(np.float16))
+        result = result.forward
+    folder.save(task.name("flow"), result.array)
+    job.in_tiles = job.in_tiles or result.in_tiles
+    job.max_flow = max(job.max_flow, largest_length(result.array))

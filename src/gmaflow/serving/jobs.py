@@ -50,7 +50,7 @@ class Footage:
     size: Size
     original: Size
     notes: tuple[str, ...] = ()
-    """What was changed about the upload, in sentences."""
+    """Changes to the upload, in sentences."""
     truth: bool = False
     """Whether the true flow is known."""
     fps: float = 2.0
@@ -176,7 +176,7 @@ class Job:
     """Why the job is being stopped, if it is."""
     max_flow: float = 0.0
     seconds: float = 0.0
-    seen: float = field(default_factory=time.monotonic)
+    last_seen: float = field(default_factory=time.monotonic)
     """When a client last asked about it."""
     listeners: set[Callable[[], None]] = field(default_factory=set)
     """Called when the status may have changed."""

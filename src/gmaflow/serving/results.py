@@ -28,7 +28,7 @@ class ResultFolder:
 
     def save(self, name: str, array: np.ndarray) -> None:
         # Clients request iterations while the job runs, so files must never be seen half-written.
-        buffer = BytesIO()  # numpy itself would not say that the disk is full
+        buffer = BytesIO()  # numpy's own error would not say that the disk is full
         np.save(buffer, array)
         with atomic_write(self.path / f"{name}.npy") as file:
             file.write(buffer.getbuffer())

@@ -1,4 +1,4 @@
-"""The addresses of the server."""
+"""The routes of the server."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -157,8 +157,8 @@ async def estimate(  # noqa: PLR0913, PLR0917  one for each parameter of the API
     await image1.close()
     await image2.close()
     request.state.body.processed = True
-    wanted = JobRequest(models, iters, bidirectional=bidirectional, every_iteration=False)
-    job = shared.queue.submit(client, footage, wanted)
+    job_request = JobRequest(models, iters, bidirectional=bidirectional, every_iteration=False)
+    job = shared.queue.submit(client, footage, job_request)
     try:
         await wait_for(request, shared, job)
         view = ResultView(job, Task(0, 0))
@@ -234,8 +234,8 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     if reference is not None and reference < 0:
         raise ApiError(422, f"there is no frame {reference}; frames are numbered from 0")
     pair = (image1 is not None, image2 is not None)
-    given = (all(pair), clip is not None, bool(frames), example)
-    if any(pair) != all(pair) or sum(given) != 1:
+    sources = (all(pair), clip is not None, bool(frames), example)
+    if any(pair) != all(pair) or sum(sources) != 1:
         raise ApiError(422, "give image1 and image2, or clip, or frames, or example=1")
 
     def read(folder: ResultFolder, deadline: Deadline) -> Footage:
@@ -259,10 +259,10 @@ async def submit_job(  # noqa: PLR0913, PLR0917  one for each field of the form
     request.state.body.processed = True
     # A clip would take too much space.
     single = footage.kind == "pair" and reference is None
-    wanted = JobRequest(
+    job_request = JobRequest(
         models, iters, every_iteration=single, prepare_attention=single, reference=reference
     )
-    job = shared.queue.submit(client, footage, wanted)
+    job = shared.queue.submit(client, footage, job_request)
     return Accepted(job.id, footage.kind, f"/api/jobs/{job.id}")
 
 
@@ -300,13 +300,13 @@ async def delete_job(shared: Shared, job: FoundJob) -> Response:
 
 
 @jobs.post("/jobs/{job_id}/seek", status_code=202)
-async def seek(shared: Shared, job_id: str, wanted: Seek) -> JobStatus:
+async def seek(shared: Shared, job_id: str, target: Seek) -> JobStatus:
     """Continue a clip with this pair, then the ones after it, then the ones before."""
     job = shared.queue.find(job_id)  # not FoundJob: an invalid body is reported before a wrong job
-    check_tracks(job, wanted=False)
-    if not 0 <= wanted.pair < job.footage.pairs:
-        raise ApiError(422, f"pair is {wanted.pair}; it must be 0 to {job.footage.pairs - 1}")
-    return shared.queue.seek(job, wanted.pair)
+    check_tracks(job, expected=False)
+    if not 0 <= target.pair < job.footage.pairs:
+        raise ApiError(422, f"pair is {target.pair}; it must be 0 to {job.footage.pairs - 1}")
+    return shared.queue.seek(job, target.pair)
 
 
 async def find_pair(
@@ -315,7 +315,7 @@ async def find_pair(
     model: Annotated[str, PathParameter(description="One of the job's models.")],
 ) -> ResultView:
     """Return the pair and model of a request."""
-    check_tracks(job, wanted=False)
+    check_tracks(job, expected=False)
     models = job.request.models
     if model not in models:
         raise ApiError(404, f"this job has no model {model!r}; {suggest(model, models)}")
@@ -399,8 +399,8 @@ async def picture_or_file(
     flow.png16 (KITTI's format).
     """
     if view not in PICTURES and view not in FLOW_FILES:
-        known = [*PICTURES, *FLOW_FILES, "values", "attention"]
-        raise ApiError(404, f"there is no view {view!r}; {suggest(view, known)}")
+        views = [*PICTURES, *FLOW_FILES, "values", "attention"]
+        raise ApiError(404, f"there is no view {view!r}; {suggest(view, views)}")
     if view not in ("frame1", "frame2") and not (view == "flow" and shown.is_early()):
         check_ready(shown)
     if view in FLOW_FILES:
@@ -415,7 +415,7 @@ async def picture_or_file(
 @results.get("/all.zip")
 async def everything(shared: Shared, job: FoundJob) -> FileResponse:
     """Return the flow files and pictures of all pairs and models, once the job is over."""
-    check_tracks(job, wanted=False)
+    check_tracks(job, expected=False)
     if not job.state.over or not job.done:
         raise ApiError(409, f"the job is {job.state} and has no results to pack")
     async with job.making_files:
@@ -494,15 +494,15 @@ async def tracks(
     and X-Points hold the numbers. Files, once the job is over: tracks.npz and tracks.csv in pixels
     of the upload, as `gmaflow track` writes them, and trails.mp4.
     """
-    check_tracks(job, wanted=True)
+    check_tracks(job, expected=True)
     chosen = parse_points(job, points)
     if file == "values":
         packed = await shared.draw(lambda: pack_tracks(job, chosen))
         counts = {"X-Frames": str(job.footage.frames), "X-Points": str(len(chosen))}
         return Response(packed, media_type=BYTES, headers={**counts, **caching(job)})
     if file not in TRACK_FILES:
-        known = [*TRACK_FILES, "values"]
-        raise ApiError(404, f"there is no file {file!r}; {suggest(file, known)}")
+        files = [*TRACK_FILES, "values"]
+        raise ApiError(404, f"there is no file {file!r}; {suggest(file, files)}")
     if not job.state.over or not job.done:
         raise ApiError(409, f"the tracks are not finished; the job is {job.state}")
     async with job.making_files:
@@ -513,17 +513,17 @@ async def tracks(
 
 def check_tracked(job: Job, frame: int) -> None:
     """Raise `ApiError` if a frame has no tracks yet, or never will."""
-    check_tracks(job, wanted=True)
+    check_tracks(job, expected=True)
     if frame not in job.tracked_frames():
         yet = "" if job.state.over else " yet"
         raise ApiError(409, f"frame {frame} is not tracked{yet}; the job is {job.state}")
 
 
-def check_tracks(job: Job, *, wanted: bool) -> None:
-    """Raise `ApiError` if a job does not track, or does, unlike what is wanted."""
-    if wanted and job.request.reference is None:
+def check_tracks(job: Job, *, expected: bool) -> None:
+    """Raise `ApiError` if a job has no tracks although `expected`, or has them although not."""
+    if expected and job.request.reference is None:
         raise ApiError(404, "this job has no tracks; submit the clip with reference=0")
-    if not wanted and job.request.reference is not None:
+    if not expected and job.request.reference is not None:
         raise ApiError(404, "this job tracks and has no pairs; see frames and tracks in /docs")
 
 

@@ -28,7 +28,7 @@ MOST_POINTS = 2000
 TRAIL = 12
 """Frames that a trail of the video goes back."""
 NEAREST = 2.0
-"""Pixels within which a tracked pixel is taken for what is at a place."""
+"""A tracked pixel within this many pixels counts as being at a position."""
 
 
 def save_tracks(job: Job, found: TrackedFrame) -> None:

@@ -28,7 +28,7 @@ from gmaflow.serving.limits import Limits
 from gmaflow.serving.results import ResultFolder
 
 IMAGES_FPS = 25.0
-"""At which frames that are images are shown."""
+"""Frame rate of clips that are uploaded as images."""
 
 ImageArray = UInt8[np.ndarray, "_ _ 3"]
 
@@ -42,7 +42,7 @@ class Deadline:
         self._cancelled = False
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._end = time.monotonic() + self._seconds
 
     def cancel(self) -> None:
@@ -142,16 +142,16 @@ def read_clip(
 def read_video(path: Path, folder: ResultFolder, limits: Limits, deadline: Deadline) -> Footage:
     """Save the frames of a video; of a damaged one, those that can be read."""
     reader = VideoReader(path, max_pixels=limits.pixels, watch=deadline.check)
-    about = reader.info
-    most = min(
+    info = reader.info
+    max_frames = min(
         limits.clip_frames,
-        round(limits.clip_seconds * about.fps) + 1,
-        max(2, limits.clip_pixels // (about.height * about.width)),
+        round(limits.clip_seconds * info.fps) + 1,
+        max(2, limits.clip_pixels // (info.height * info.width)),
     )
     with closing(iter(reader)) as frames:
-        # One frame more than is used tells whether the clip is longer than that.
-        images = (frame.image for frame in islice(frames, most + 1))
-        footage = save_frames(images, folder, limits, most=most, fps=float(about.fps))
+        # One extra frame shows whether the clip is longer.
+        images = (frame.image for frame in islice(frames, max_frames + 1))
+        footage = save_frames(images, folder, limits, max_frames=max_frames, fps=float(info.fps))
     if reader.problem is None:
         return footage
     # Clients must not see paths of the server.
@@ -180,9 +180,11 @@ def read_images(
 
     frames = decode()
     first = next(frames)
-    most = min(limits.clip_frames, max(2, limits.clip_pixels // (first.size // 3)))
-    used = chain([first], islice(frames, most))  # one more tells whether the clip is longer
-    return save_frames(used, folder, limits, most=most, fps=IMAGES_FPS)
+    max_frames = min(limits.clip_frames, max(2, limits.clip_pixels // (first.size // 3)))
+    clip_frames = chain(
+        [first], islice(frames, max_frames)
+    )  # one extra shows whether the clip is longer
+    return save_frames(clip_frames, folder, limits, max_frames=max_frames, fps=IMAGES_FPS)
 
 
 def save_frames(
@@ -190,34 +192,36 @@ def save_frames(
     folder: ResultFolder,
     limits: Limits,
     *,
-    most: int,
+    max_frames: int,
     fps: float,
 ) -> Footage:
-    """Save up to `most` frames."""
+    """Save up to `max_frames` frames."""
     count, original = 0, None
     last: ImageArray | None = None
     cuts: list[int] = []
     for frame in frames:
         count += 1
         original = size_of(load_image(frame, name="a frame of the clip"))
-        if count <= most:
+        if count <= max_frames:
             if last is not None and is_cut(last, frame, CUT_THRESHOLD):
                 cuts.append(count)
             last = frame
             size = working_size(original, limits)
             folder.save(frame_name(count - 1), resize(frame, size))
-    if original is None or min(count, most) < 2:
+    if original is None or min(count, max_frames) < 2:
         raise ImageError("the clip has fewer than two frames; send a longer clip or two images")
     notes = []
-    if count > most:
-        notes.append(f"only the first {most} frames are used")
+    if count > max_frames:
+        notes.append(f"only the first {max_frames} frames are used")
     if cuts:
-        where = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
-        notes.append(f"scene cut at frame {where}: neither flow nor tracks continue across a cut")
+        frame_list = ", ".join(map(str, cuts[:5])) + (" ..." if len(cuts) > 5 else "")
+        notes.append(
+            f"scene cut at frame {frame_list}: neither flow nor tracks continue across a cut"
+        )
     return Footage(
         "clip",
         folder,
-        min(count, most),
+        min(count, max_frames),
         working_size(original, limits),
         original,
         tuple(notes),
