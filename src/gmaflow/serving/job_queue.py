@@ -149,7 +149,7 @@ class JobQueue:
             return ResultFolder(Path(self._folder.name) / f"{self._folders:08d}")
 
     def admit(self, client: str, uploads: int = 0) -> None:
-        """Raise `ApiError` if a client, with this many uploads in progress, may not submit a job."""
+        """Raise `ApiError` if a client, with this many uploads in progress, may not submit."""
         with self._changed:
             if self.closing:
                 raise ApiError(503, "the server is shutting down")

@@ -42,22 +42,22 @@ export const seekPair = (id, pair) =>
 // Call `onChange` whenever a job changes, until it is over. Returns a function that stops this.
 export function watchJob(id, onChange, onError) {
   const events = new EventSource(`/api/jobs/${id}/events`);
-  let wanted = true;
-  const tell = (job) => {
+  let watching = true;
+  const notify = (job) => {
     if (ENDED.includes(job.state)) events.close();
-    if (wanted) onChange(job);
+    if (watching) onChange(job);
   };
-  events.onmessage = (event) => tell(JSON.parse(event.data));
+  events.onmessage = (event) => notify(JSON.parse(event.data));
   // EventSource gives no reason for an error, so request the status instead.
   events.onerror = () => {
     if (events.readyState === EventSource.CLOSED) return;
-    getJson(`/api/jobs/${id}`).then(tell, (error) => {
+    getJson(`/api/jobs/${id}`).then(notify, (error) => {
       events.close();
-      if (wanted) onError(error);
+      if (watching) onError(error);
     });
   };
   return () => {
-    wanted = false;
+    watching = false;
     events.close();
   };
 }

@@ -2,24 +2,24 @@
 
 import { fetchImage, fetchValues, pairUrl } from "./api.js";
 
-const KEPT = 12; // pairs of a clip to keep
+const CACHE_SIZE = 12; // pairs of a clip to keep
 const PICTURES = ["frame1", "frame2", "flow", "warped", "occlusion", "confidence"];
-const kept = new Map();
+const cache = new Map();
 
 export function forgetAssets() {
-  kept.clear();
+  cache.clear();
 }
 
 // Return a promise of the pictures and values of a pair, fetched once.
 export function loadPair(job, pair, model) {
   const key = `${pair}/${model}/${job.max_flow}`; // the longest motion sets the colour scale
-  if (!kept.has(key)) {
+  if (!cache.has(key)) {
     const loading = fetchPair(job, pair, model);
-    loading.catch(() => kept.delete(key));
-    kept.set(key, loading);
-    if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+    loading.catch(() => cache.delete(key));
+    cache.set(key, loading);
+    if (cache.size > CACHE_SIZE) cache.delete(cache.keys().next().value);
   }
-  return kept.get(key);
+  return cache.get(key);
 }
 
 // Only the two frames, while the rest is computed.
@@ -38,15 +38,15 @@ export async function loadFrames(job, pair, model) {
 async function fetchPair(job, pair, model) {
   const url = (view, name = model) => pairUrl(job, pair, name, view);
   const other = job.models.find((name) => name !== model) ?? null;
-  const wanted = Object.fromEntries(PICTURES.map((view) => [view, fetchImage(url(view))]));
-  wanted.values = fetchValues(url("values"));
+  const requests = Object.fromEntries(PICTURES.map((view) => [view, fetchImage(url(view))]));
+  requests.values = fetchValues(url("values"));
   if (other) {
-    wanted.difference = fetchImage(url("difference"));
-    wanted.otherFlow = fetchImage(url("flow", other));
-    wanted.otherValues = fetchValues(url("values", other));
+    requests.difference = fetchImage(url("difference"));
+    requests.otherFlow = fetchImage(url("flow", other));
+    requests.otherValues = fetchValues(url("values", other));
   }
-  const found = await Promise.all(Object.values(wanted));
-  const assets = Object.fromEntries(Object.keys(wanted).map((key, i) => [key, found[i]]));
+  const responses = await Promise.all(Object.values(requests));
+  const assets = Object.fromEntries(Object.keys(requests).map((key, i) => [key, responses[i]]));
   const { width, height } = assets.frame1;
   return {
     ...assets, job, pair, model, other, width, height,
@@ -111,10 +111,10 @@ export function outlineOf(values) {
 export function mostCovered(values) {
   const { width, height } = values;
   const mask = maskOf(values);
-  const crowd = blur(mask, width, height, Math.max(4, Math.round(Math.min(width, height) / 24)));
+  const density = blur(mask, width, height, Math.max(4, Math.round(Math.min(width, height) / 24)));
   let best = -1;
   mask.forEach((covered, i) => {
-    if (covered && (best < 0 || crowd[i] > crowd[best])) best = i;
+    if (covered && (best < 0 || density[i] > density[best])) best = i;
   });
   return best < 0 ? null : { x: best % width, y: Math.floor(best / width) };
 }

@@ -104,8 +104,8 @@ export function attachGestures(canvas, { locate, onHover, onTap, grab }) {
   }
 
   function release(event) {
-    const known = pointers.delete(event.pointerId);
-    if (known && !pointers.size && moved <= SLOP && !carry && event.type === "pointerup") {
+    const wasDown = pointers.delete(event.pointerId);
+    if (wasDown && !pointers.size && moved <= SLOP && !carry && event.type === "pointerup") {
       onTap(locate(event), event.shiftKey);
     }
     if (!pointers.size) carry = null;

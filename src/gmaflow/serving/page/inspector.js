@@ -5,7 +5,7 @@ import { byId } from "./dom.js";
 import { store } from "./store.js";
 
 const SIZE = 160; // of the wheel, in pixels
-const SEEN = ["visible", "occluded", "out of frame"];
+const VISIBILITY = ["visible", "occluded", "out of frame"];
 
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
 
@@ -16,7 +16,7 @@ export function inWords({ u, v, length, occluded, confidence }) {
     motion: `${signed(u)}, ${signed(v)}`,
     length: `${length.toFixed(1)} px`,
     angle: length < 0.05 ? "–" : `${Math.round(angle + 360) % 360}°`,
-    seen: SEEN[occluded],
+    seen: VISIBILITY[occluded],
     confidence: `${Math.round(100 * confidence)} %`,
   };
 }
@@ -36,11 +36,11 @@ function show({ assets, hover, points }) {
 }
 
 // Announce the values of a pixel to screen readers.
-export function speak({ x, y }) {
+export function announce({ x, y }) {
   const value = valueAt(store.state.assets?.values, x, y);
   const words = value && inWords(value);
-  const known = words ? `: ${words.motion}, ${words.length}, ${words.seen}` : "";
-  byId("spoken").textContent = `Pixel ${x}, ${y}${known}`;
+  const description = words ? `: ${words.motion}, ${words.length}, ${words.seen}` : "";
+  byId("spoken").textContent = `Pixel ${x}, ${y}${description}`;
 }
 
 let disc = null;

@@ -6,7 +6,7 @@ import { store } from "./store.js";
 
 let waiting = null; // a first image without a second
 let ready = Promise.resolve(); // settles when the settings are known: a job is sent with them
-let given = false; // whether the user has given an input
+let hasInput = false; // whether the user has chosen an input
 
 // Browsers do not know the types of all images. A GIF is a clip.
 const isImage = ({ name, type }) =>
@@ -41,7 +41,7 @@ function startPair(image1, image2) {
 }
 
 const whenReady = (act) => {
-  given = true;
+  hasInput = true;
   ready.catch(() => {}).then(act);
 };
 
@@ -54,7 +54,7 @@ function startExample() {
 export const runExample = () => whenReady(startExample);
 
 // Show the example, unless the user was faster.
-export const beginWithExample = () => given || startExample();
+export const beginWithExample = () => hasInput || startExample();
 
 export const pickFiles = () => byId("files").click();
 

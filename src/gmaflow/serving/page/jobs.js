@@ -3,7 +3,7 @@
 import { forgetJob, seekPair, startJob, watchJob } from "./api.js";
 import { forgetAssets, loadFrames, loadPair, mostCovered } from "./assets.js";
 import { resetCamera } from "./camera.js";
-import { hasAttention, putPoint, relightPoints } from "./points.js";
+import { hasAttention, putPoint, reloadAttention } from "./points.js";
 import { moveMarks } from "./marks.js";
 import { setIn, stateOf, store } from "./store.js";
 import { refreshTrails, showFrame } from "./tracks.js";
@@ -21,28 +21,28 @@ let suggested = null; // the point that the page has put itself
 // Nothing changes until the server has accepted it, because it may refuse.
 export async function run(source, reference = 0) {
   const { tab, model, compare, iters, job: before } = store.state;
-  const mine = latest[tab];
-  const own = ++mine.attempt;
+  const submission = latest[tab];
+  const attempt = ++submission.attempt;
   store.set({ notice: null, asking: null, playing: false, sending: source.label });
   const kind = tab === "tracks" ? { reference } : compare && { compare_model: compare };
   try {
     const started = await startJob({ ...source.fields, iters, ...(model && { model }), ...kind });
-    if (own !== mine.attempt) return void forgetJob(started.id).catch(() => {});
-    mine.stopWatching();
+    if (attempt !== submission.attempt) return void forgetJob(started.id).catch(() => {});
+    submission.stopWatching();
     if (before) forgetJob(before.id).catch(() => {}); // it is no longer needed
-    mine.continuing = source === stateOf(tab).source;
+    submission.continuing = source === stateOf(tab).source;
     if (tab === "tracks") {
-      prepareMarks(mine.continuing, reference);
+      prepareMarks(submission.continuing, reference);
       following = true;
     } else forgetAssets();
     setIn(tab, { source, pair: reference, iteration: null, stepFlow: null });
-    mine.stopWatching = watchJob(started.id, (job) => follow(tab, job), (error) => fail(tab, error));
+    submission.stopWatching = watchJob(started.id, (job) => follow(tab, job), (error) => fail(tab, error));
   } catch (error) {
-    if (own === mine.attempt) fail(tab, error);
+    if (attempt === submission.attempt) fail(tab, error);
   }
 }
 
-// Marks of the same input move with it to another reference; a new input begins without.
+// Marks of the same input move with it to another reference; a new input starts without marks.
 function prepareMarks(continuing, reference) {
   const { marks, trails } = store.state;
   const size = stateOf("tracks").assets;
@@ -87,7 +87,7 @@ function follow(tab, job) {
   if (tab === store.state.tab) showJob(before);
 }
 
-// Show what is new of the job of the current tab, compared with its status before.
+// Update the current tab with what has changed in its job since the status `before`.
 export function showJob(before = null) {
   const { tab, job, pair, assets } = store.state;
   if (!job) return;
@@ -151,13 +151,13 @@ export async function showPair() {
 function display(assets) {
   const { assets: before } = store.state;
   const sameJob = before?.job.id === assets.job.id;
-  const begins = !sameJob && !latest.flow.continuing;
-  store.set({ assets, stepFlow: null, iteration: null, ...(begins && { points: [] }) });
-  if (begins) resetCamera();
+  const isNewInput = !sameJob && !latest.flow.continuing;
+  store.set({ assets, stepFlow: null, iteration: null, ...(isNewInput && { points: [] }) });
+  if (isNewInput) resetCamera();
   const untouched = store.state.points.every(({ id, x, y }) => `${id}/${x}/${y}` === suggested);
   const sameMaps = sameJob && before.pair === assets.pair && before.model === assets.model;
-  if (untouched && (begins || (before.partial && !assets.partial))) suggestPoint(assets);
-  else if (!sameMaps) relightPoints();
+  if (untouched && (isNewInput || (before.partial && !assets.partial))) suggestPoint(assets);
+  else if (!sameMaps) reloadAttention();
 }
 
 // Put a first point: where does an occluded pixel, which cannot be matched, take its motion from?

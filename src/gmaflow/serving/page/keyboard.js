@@ -56,8 +56,8 @@ const ELSEWHERE = [
 
 function enlarge(key) {
   const { tab, assets } = store.state;
-  const there = VIEWS.filter((view) => (view.tab ?? "flow") === tab && (!view.compared || assets?.other));
-  const view = there[Number(key) - 1];
+  const visibleViews = VIEWS.filter((view) => (view.tab ?? "flow") === tab && (!view.compared || assets?.other));
+  const view = visibleViews[Number(key) - 1];
   if (view) store.set({ main: view.id });
 }
 

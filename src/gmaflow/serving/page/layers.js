@@ -85,8 +85,8 @@ export function drawArrows(context, values, place, unit, spacing) {
     }
   }
   const lengths = found.map((one) => one.length).sort((a, b) => a - b);
-  const usual = lengths[Math.floor(0.9 * (lengths.length - 1))] || 1;
-  const reach = (0.9 * spacing * unit) / usual;
+  const typical = lengths[Math.floor(0.9 * (lengths.length - 1))] || 1;
+  const reach = (0.9 * spacing * unit) / typical;
   context.save();
   context.beginPath();
   context.rect(place.left, place.top, values.width * place.scale, values.height * place.scale);

@@ -4,7 +4,7 @@ import { byId, icon, make } from "./dom.js";
 import { css } from "./points.js";
 import { store } from "./store.js";
 
-const MOST_POINTS = 2000; // of one request to the server
+const MAX_POINTS = 2000; // of one request to the server
 const ACROSS = 8; // points along the shorter side of a box
 
 let serial = 0;
@@ -15,7 +15,7 @@ export const isBox = (mark) => mark.width !== undefined;
 // The points of each mark: its own, or a grid in its box. Boxes share what one request may have.
 export function pointsOfEach(marks) {
   const boxes = marks.filter(isBox).length;
-  const most = Math.max(1, Math.floor((MOST_POINTS - (marks.length - boxes)) / boxes));
+  const most = Math.max(1, Math.floor((MAX_POINTS - (marks.length - boxes)) / boxes));
   return marks.map((mark) => (isBox(mark) ? gridIn(mark, most) : [[mark.x, mark.y]]));
 }
 
@@ -46,7 +46,7 @@ export function colorOf({ x, y }, { width, height }) {
 
 // All points to show, or null for the server's grid.
 export function chosenPoints(marks) {
-  return marks.length ? pointsOfEach(marks).flat().slice(0, MOST_POINTS) : null;
+  return marks.length ? pointsOfEach(marks).flat().slice(0, MAX_POINTS) : null;
 }
 
 const boxOf = (a, b) => ({

@@ -28,8 +28,8 @@ export function togglePlay() {
 }
 
 // Play the frames that are tracked, at the speed of the clip, again and again.
-async function playFrames(own) {
-  while (store.state.playing && own === turn) {
+async function playFrames(thisTurn) {
+  while (store.state.playing && thisTurn === turn) {
     const { job, pair } = store.state;
     const [low, high] = job.tracked_frames.length > 1
       ? [job.tracked_frames[0], job.tracked_frames.at(-1)]
@@ -44,8 +44,8 @@ async function playFrames(own) {
   }
 }
 
-async function play(first, own) {
-  for (let pair = first; store.state.playing && own === turn; ) {
+async function play(first, thisTurn) {
+  for (let pair = first; store.state.playing && thisTurn === turn; ) {
     const { job, shown } = store.state;
     if (pair >= job.pairs || (job.state !== "running" && !isReady(job, pair))) break;
     const pause = new Promise((resume) => setTimeout(resume, PAIR_PACE));
@@ -55,7 +55,7 @@ async function play(first, own) {
     }
     await pause;
   }
-  if (own === turn) store.set({ playing: false });
+  if (thisTurn === turn) store.set({ playing: false });
 }
 
 export const stepPair = (by) => {
@@ -111,11 +111,11 @@ let timer = null;
 const hasSteps = (assets) => Boolean(assets && !assets.partial && assets.job.every_iteration);
 
 // Show the flow after some refinements; the last is the final flow.
-export async function goToStep(wanted) {
+export async function goToStep(target) {
   const { assets } = store.state;
   if (!hasSteps(assets)) return;
   const { iterations } = assets.job;
-  const iteration = Math.min(Math.max(wanted, 1), iterations);
+  const iteration = Math.min(Math.max(target, 1), iterations);
   if (iteration === iterations) {
     store.set({ iteration: null, stepFlow: null });
     return;

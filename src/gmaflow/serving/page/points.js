@@ -23,14 +23,14 @@ export function putPoint({ x, y }, more) {
   const color = COLORS.find((one) => !points.some((point) => point.color === one));
   const point = { id: ++serial, x, y, color, map: null };
   store.set({ points: [...points, point], adding: false, solo: null });
-  light(point.id);
+  loadAttention(point.id);
 }
 
 // The old attention is shown until the new one has arrived.
 export function movePoint(id, { x, y }) {
   change(id, { x, y });
   store.set({ solo: null });
-  light(id);
+  loadAttention(id);
 }
 
 export const removePoint = (id) =>
@@ -39,7 +39,7 @@ export const removePoint = (id) =>
 export const clearPoints = () => store.set({ points: [] });
 
 // Request all attention maps again: the pair or the model has changed.
-export const relightPoints = () => store.state.points.forEach(({ id }) => light(id));
+export const reloadAttention = () => store.state.points.forEach(({ id }) => loadAttention(id));
 
 export const hasAttention = ({ models, shown }) =>
   Boolean(models.find((model) => model.name === shown)?.attention);
@@ -57,7 +57,7 @@ function change(id, patch) {
 
 // Fetch the attention of a point. A point that is dragged during a request waits for the response,
 // so that requests do not pile up.
-async function light(id) {
+async function loadAttention(id) {
   if (inFlight.has(id)) {
     inFlight.set(id, true);
     return;
@@ -76,7 +76,7 @@ async function light(id) {
   }
   const again = inFlight.get(id) || !isShown(assets);
   inFlight.delete(id);
-  if (again) light(id);
+  if (again) loadAttention(id);
 }
 
 // Glow: the attention of each point in its colour, drawn over the frame.
@@ -84,22 +84,22 @@ async function light(id) {
 // Only cells above the average glow, from 0 at the average to 1 at the maximum. The power makes faint
 // light visible.
 export function withStrength(map) {
-  const even = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
-  const share = (weight) => Math.max(weight - even, 0) / Math.max(255 - even, 1);
+  const average = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
+  const share = (weight) => Math.max(weight - average, 0) / Math.max(255 - average, 1);
   return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.55) };
 }
 
 const WHITE = 0.65; // above this strength, light turns white
-let made = { points: null, solo: null, glow: null };
+let cachedGlow = { points: null, solo: null, glow: null };
 
 // A picture of all maps, or only that of the point `solo`, and its place on the image.
 export function glowOf(points, solo) {
-  if (made.points !== points || made.solo !== solo) {
+  if (cachedGlow.points !== points || cachedGlow.solo !== solo) {
     const chosen = points.filter(({ id }) => id === solo);
-    const wanted = chosen.length ? chosen : points;
-    made = { points, solo, glow: makeGlow(wanted.filter(({ map }) => map)) };
+    const visible = chosen.length ? chosen : points;
+    cachedGlow = { points, solo, glow: makeGlow(visible.filter(({ map }) => map)) };
   }
-  return made.glow;
+  return cachedGlow.glow;
 }
 
 function makeGlow(lit) {

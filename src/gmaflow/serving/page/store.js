@@ -21,8 +21,8 @@ export function createStore(initial) {
   };
 }
 
-// What each tab has of its own: its input, its job, and what is shown of it.
-const OWN = {
+// State of each tab: its input, its job, and the results on screen.
+const TAB_DEFAULTS = {
   source: null, // { fields, label } of the input, sent again when a setting changes
   asking: null, // a sentence that asks the user for something
   sending: null, // the name of the upload under way
@@ -38,10 +38,10 @@ const OWN = {
 };
 const MAIN = { flow: "attention", tracks: "trails" }; // the view that is large at first
 
-const kept = Object.fromEntries(Object.entries(MAIN).map(([tab, main]) => [tab, { ...OWN, main }]));
+const tabStates = Object.fromEntries(Object.entries(MAIN).map(([tab, main]) => [tab, { ...TAB_DEFAULTS, main }]));
 
 export const store = createStore({
-  ...kept.flow,
+  ...tabStates.flow,
   tab: "flow",
   models: [], // models of the server
   model: null, // the selected model
@@ -62,13 +62,13 @@ export const store = createStore({
 });
 
 // The state of a tab, and a change of it, whether the tab is shown or not.
-export const stateOf = (tab) => (tab === store.state.tab ? store.state : kept[tab]);
+export const stateOf = (tab) => (tab === store.state.tab ? store.state : tabStates[tab]);
 export const setIn = (tab, patch) =>
-  tab === store.state.tab ? store.set(patch) : void Object.assign(kept[tab], patch);
+  tab === store.state.tab ? store.set(patch) : void Object.assign(tabStates[tab], patch);
 
 export function switchTab(tab) {
   const { state } = store;
   if (tab === state.tab) return;
-  for (const key of Object.keys(kept[state.tab])) kept[state.tab][key] = state[key];
-  store.set({ hover: null, ...kept[tab], playing: false, tab });
+  for (const key of Object.keys(tabStates[state.tab])) tabStates[state.tab][key] = state[key];
+  store.set({ hover: null, ...tabStates[tab], playing: false, tab });
 }

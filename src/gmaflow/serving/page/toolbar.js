@@ -51,20 +51,20 @@ export function setUpTabs() {
 
 const STEPS = [4, 8, 12, 16, 24, 32];
 
-// The page begins as its URL says (/?tab=tracks&model=NAME&compare=NAME&iters=8&example=0), or with the defaults.
-const asked = new URLSearchParams(location.search);
+// Initial settings come from the URL (/?tab=tracks&model=NAME&compare=NAME&iters=8&example=0), otherwise from the defaults.
+const params = new URLSearchParams(location.search);
 
 export const readAddress = () => ({
-  tab: TABS.includes(asked.get("tab")) ? asked.get("tab") : "flow",
-  example: asked.get("example") !== "0",
+  tab: TABS.includes(params.get("tab")) ? params.get("tab") : "flow",
+  example: params.get("example") !== "0",
 });
 
 export function readSettings(models) {
-  const named = (key) => models.find(({ name }) => name === asked.get(key))?.name;
-  const usual = models.find((model) => model.default) ?? models[0];
-  const model = named("model") ?? usual?.name ?? null;
+  const named = (key) => models.find(({ name }) => name === params.get(key))?.name;
+  const defaultModel = models.find((model) => model.default) ?? models[0];
+  const model = named("model") ?? defaultModel?.name ?? null;
   const compare = named("compare") ?? "";
-  const iters = Number(asked.get("iters"));
+  const iters = Number(params.get("iters"));
   return {
     model,
     compare: compare === model ? "" : compare,
@@ -87,7 +87,7 @@ function showModels({ models, model, compare, tab }) {
   byId("compare").replaceChildren(make("option", { value: "" }, "none"), ...choices(others, compare));
 }
 
-// Choose a model. Results that the job has already are shown at once.
+// Choose a model. Results that the job already has are shown at once.
 function choose(model) {
   const { job, compare } = store.state;
   if (job?.models?.includes(model)) {

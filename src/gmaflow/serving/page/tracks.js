@@ -6,25 +6,25 @@ import { byId } from "./dom.js";
 import { chosenPoints, colorOf } from "./marks.js";
 import { store } from "./store.js";
 
-const KEPT_PIXELS = 120e6; // of all pictures that are kept, 4 bytes each
+const CACHE_PIXELS = 120e6; // of all cached pictures, 4 bytes each
 
-const kept = new Map(); // address -> promise of a picture
-let keptJob = null;
+const cache = new Map(); // address -> promise of a picture
+let cachedJob = null;
 
 function load(job, number, view) {
-  if (keptJob !== job.id) {
-    kept.clear();
-    keptJob = job.id;
+  if (cachedJob !== job.id) {
+    cache.clear();
+    cachedJob = job.id;
   }
   const url = frameUrl(job, number, view);
-  if (!kept.has(url)) {
+  if (!cache.has(url)) {
     const loading = fetchImage(url);
-    loading.catch(() => kept.delete(url));
-    kept.set(url, loading);
-    const most = Math.max(12, KEPT_PIXELS / (job.width * job.height));
-    if (kept.size > most) kept.delete(kept.keys().next().value);
+    loading.catch(() => cache.delete(url));
+    cache.set(url, loading);
+    const most = Math.max(12, CACHE_PIXELS / (job.width * job.height));
+    if (cache.size > most) cache.delete(cache.keys().next().value);
   }
-  return kept.get(url);
+  return cache.get(url);
 }
 
 export const isTracked = (job, number) => job?.tracked_frames?.includes(number) ?? false;
@@ -41,25 +41,25 @@ export async function loadFrame(job, number) {
   return { job, number, tracked, frame, still, moving, width: frame.width, height: frame.height };
 }
 
-let wanted = null; // the frame that is shown or being loaded
+let shownKey = null; // the frame that is shown or being loaded
 
 // Show a frame and everything that is known of it.
 export async function showFrame(number) {
   const { job, assets } = store.state;
   const key = `${job.id}/${number}/${isTracked(job, number)}`;
   store.set({ pair: number });
-  if (key === wanted && assets?.job.id === job.id) return;
-  wanted = key;
+  if (key === shownKey && assets?.job.id === job.id) return;
+  shownKey = key;
   try {
-    const found = await loadFrame(job, number);
-    if (key !== wanted) return;
-    if (store.state.job?.id !== job.id) return void (wanted = null); // in another tab: load it again later
-    const begins = store.state.assets?.job.id !== job.id;
-    store.set({ assets: found });
-    if (begins && store.state.source !== framed) resetCamera();
+    const loaded = await loadFrame(job, number);
+    if (key !== shownKey) return;
+    if (store.state.job?.id !== job.id) return void (shownKey = null); // in another tab: load it again later
+    const isNewJob = store.state.assets?.job.id !== job.id;
+    store.set({ assets: loaded });
+    if (isNewJob && store.state.source !== framed) resetCamera();
     framed = store.state.source;
   } catch (error) {
-    wanted = null;
+    shownKey = null;
     complain(job, error);
   }
 }
@@ -100,8 +100,8 @@ export async function refreshTrails() {
   }
   fetching = true;
   try {
-    const found = await fetchTracks(job, chosenPoints(marks));
-    if (store.state.job?.id === job.id) store.set({ trails: new Trails(job, found) });
+    const tracks = await fetchTracks(job, chosenPoints(marks));
+    if (store.state.job?.id === job.id) store.set({ trails: new Trails(job, tracks) });
   } catch (error) {
     complain(job, error);
   }

@@ -1,7 +1,7 @@
 // One view on the page: a figure with a canvas that follows the camera and the state.
 
 import { attachGestures, camera, onCamera, pan, placeImage } from "./camera.js";
-import { speak } from "./inspector.js";
+import { announce } from "./inspector.js";
 import { drawCross } from "./layers.js";
 import { movePoint, putPoint } from "./points.js";
 import { store } from "./store.js";
@@ -142,7 +142,7 @@ export class View {
       const x = clip(at.x + far * step[0], assets.width);
       const y = clip(at.y + far * step[1], assets.height);
       store.set({ hover: { x, y } });
-      speak({ x, y });
+      announce({ x, y });
     } else {
       return;
     }
