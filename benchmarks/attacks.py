@@ -152,7 +152,7 @@ def attacks() -> dict[str, Callable[[Site], str]]:
         "PNG of 13000 x 13000, 16 bits": image("a.png", made(bombs.write_png16, "a.png", 13_000)),
         "AVI of 30000 x 30000": {"clip": ("a.avi", made(bombs.write_avi, "a.avi", 30_000))},
     }
-    found: dict[str, Callable[[Site], str]] = {
+    all_attacks: dict[str, Callable[[Site], str]] = {
         "GIF of 130 frames, 3 at once": lambda site: at_once(site, 3, gif),
         "26 slow uploads": slow_uploads,
         "600 connections": many_connections,
@@ -164,7 +164,7 @@ def attacks() -> dict[str, Callable[[Site], str]]:
             b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         ),
     }
-    return {name: (lambda site, f=f: site.upload(f)) for name, f in files.items()} | found  # type: ignore[misc]
+    return {name: (lambda site, f=f: site.upload(f)) for name, f in files.items()} | all_attacks  # type: ignore[misc]
 
 
 def run(site: Site, name: str, attack: Callable[[Site], str], before: float) -> bool:
@@ -188,15 +188,15 @@ def run(site: Site, name: str, attack: Callable[[Site], str], before: float) -> 
         thread.start()
     begun, answered = time.perf_counter(), True
     try:
-        told = attack(site)
+        outcome = attack(site)
     except (OSError, httpx.HTTPError) as err:
-        told, answered = f"no answer: {err}", False
+        outcome, answered = f"no answer: {err}", False
     seconds = time.perf_counter() - begun
     over.set()
     for thread in threads:
         thread.join()
     print(
-        f"{name}: {told}\n  {seconds:.1f} s, at most {peak[0] - before:+.0f} MiB; the user got "
+        f"{name}: {outcome}\n  {seconds:.1f} s, at most {peak[0] - before:+.0f} MiB; the user got "
         f"{len(waits)} flows, the slowest in {max(waits):.1f} s",
         flush=True,
     )

@@ -328,8 +328,8 @@ def draw_picture(options: argparse.Namespace) -> None:
                 console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
                 failure = progress.last_failure
                 if failure is not None and failure.error is not None:
-                    told = failure.error.replace(f"{folder}/clips/", "videos/")
-                    progress.last_failure = replace(failure, error=told)
+                    message = failure.error.replace(f"{folder}/clips/", "videos/")
+                    progress.last_failure = replace(failure, error=message)
                 console.print(draw(progress))
                 text = console.export_svg(title="gmaflow batch videos -o flow --engine ray")
                 # Fonts come from the reader's machine, not from another server.

@@ -38,8 +38,8 @@ def main() -> None:
             np.linalg.norm(flow - sample.flow, axis=2)[sample.valid].mean() for flow in flows
         )
         away = np.linalg.norm(flows[1] - flows[0], axis=2)
-        told = f"{whole:8.3f}{half / whole:8.4f}{away.mean():15.4f}{away.max():9.2f}"
-        print(f"{example.title:<32}{told}", flush=True)
+        columns = f"{whole:8.3f}{half / whole:8.4f}{away.mean():15.4f}{away.max():9.2f}"
+        print(f"{example.title:<32}{columns}", flush=True)
         if whole < MOST_ERROR:
             ratios.append(half / whole)
             apart.append(away.mean())

@@ -88,8 +88,8 @@ def measure_sequence(device: str, seconds: float) -> str:
 
     def run(count: int) -> float:
         began = time.perf_counter()
-        for found in estimator.sequence_on_device(frames[i % 2] for i in range(count + 1)):
-            last = found.flow
+        for result in estimator.sequence_on_device(frames[i % 2] for i in range(count + 1)):
+            last = result.flow
         last.sum().item()
         return (time.perf_counter() - began) / count
 

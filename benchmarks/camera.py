@@ -149,10 +149,10 @@ class Result:
     def camera_error(self) -> float:
         """Mean distance in pixels between the true homography and the one found."""
         grid = np.indices(self.scene.identity.shape)[::-1].reshape(2, -1).T.astype(float)
-        found, true = (
+        estimated, true = (
             project(matrix, grid) for matrix in (self.camera.homography, self.scene.homography)
         )
-        return float(np.hypot(*(found - true).T).mean())
+        return float(np.hypot(*(estimated - true).T).mean())
 
     @property
     def overlap(self) -> float | None:
@@ -160,8 +160,8 @@ class Result:
         truth, counts = self.scene.moving()
         if truth.mean() < SMALLEST:
             return None
-        found = self.camera.moving > 0.5
-        return float((found & truth)[counts].sum() / (found | truth)[counts].sum())
+        estimated = self.camera.moving > 0.5
+        return float((estimated & truth)[counts].sum() / (estimated | truth)[counts].sum())
 
 
 def summarise(results: list[Result], title: str) -> str:

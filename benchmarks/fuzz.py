@@ -85,14 +85,14 @@ def mutate(rng: random.Random, seed: bytes, other: bytes) -> bytes:
 
 def repair_png(data: bytes) -> bytes:
     """Return a PNG with the right checksum in every chunk that is whole."""
-    found, place = bytearray(data), 8
-    while place + 12 <= len(found):
-        end = place + 8 + int.from_bytes(found[place : place + 4], "big")
-        if end + 4 > len(found):
+    repaired, place = bytearray(data), 8
+    while place + 12 <= len(repaired):
+        end = place + 8 + int.from_bytes(repaired[place : place + 4], "big")
+        if end + 4 > len(repaired):
             break
-        found[end : end + 4] = zlib.crc32(found[place + 4 : end]).to_bytes(4, "big")
+        repaired[end : end + 4] = zlib.crc32(repaired[place + 4 : end]).to_bytes(4, "big")
         place = end + 4
-    return bytes(found)
+    return bytes(repaired)
 
 
 def zipped(name: str, method: int = zipfile.ZIP_DEFLATED) -> Callable[[bytes], bytes]:
@@ -162,11 +162,11 @@ def flow_seeds(folder: Path) -> dict[str, bytes]:
     from gmaflow.io import FLOW_SUFFIXES, write_flow
 
     flow = np.random.default_rng(1).normal(0, 9, (20, 24, 2)).astype(np.float32)
-    found = {}
+    seeds = {}
     for suffix in sorted(FLOW_SUFFIXES):
         write_flow(folder / f"flow{suffix}", flow, flow[..., 0] < 9)
-        found[suffix] = (folder / f"flow{suffix}").read_bytes()
-    return found
+        seeds[suffix] = (folder / f"flow{suffix}").read_bytes()
+    return seeds
 
 
 def exr_seeds() -> list[bytes]:
@@ -175,7 +175,7 @@ def exr_seeds() -> list[bytes]:
     import OpenEXR
 
     planes = np.random.default_rng(2).random((3, 20, 24)).astype(np.float16)
-    found = []
+    seeds = []
     for name in ("NO", "RLE", "ZIPS", "ZIP", "PIZ", "PXR24", "B44", "DWAA"):
         header = {
             "compression": getattr(OpenEXR, f"{name}_COMPRESSION"),
@@ -186,8 +186,8 @@ def exr_seeds() -> list[bytes]:
             header["tiles"].xSize = header["tiles"].ySize = 16
         packed = io.BytesIO()
         OpenEXR.File(header, dict(zip("RGB", planes, strict=True))).write(packed)
-        found.append(packed.getvalue())
-    return found
+        seeds.append(packed.getvalue())
+    return seeds
 
 
 def video_seeds(folder: Path) -> list[bytes]:
@@ -206,7 +206,7 @@ def video_seeds(folder: Path) -> list[bytes]:
         "gif": ("gif", "rgb8"),
     }
     frames = np.random.default_rng(3).integers(0, 255, (3, 32, 48, 3), np.uint8)
-    found = []
+    seeds = []
     for suffix, (codec, pixels) in kinds.items():
         path = folder / f"clip.{suffix}"
         with av.open(str(path), "w") as container:
@@ -215,8 +215,8 @@ def video_seeds(folder: Path) -> list[bytes]:
             for frame in frames:
                 container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
             container.mux(stream.encode(None))
-        found.append(path.read_bytes())
-    return found
+        seeds.append(path.read_bytes())
+    return seeds
 
 
 def weights_seeds() -> list[bytes]:
@@ -230,7 +230,7 @@ def weights_seeds() -> list[bytes]:
     tensors = {f"fnet.conv{i}.weight": torch.rand(2, 3, 3, 3) for i in range(4)}
     config = dict(vars(model_config("raft-small")).items())
     about = json.dumps({"config": config, "card": {"title": "small", "iters": 12}})
-    found = [save(tensors, {METADATA_KEY: about}), save(tensors)]
+    seeds = [save(tensors, {METADATA_KEY: about}), save(tensors)]
     for new in (True, False):
         packed = io.BytesIO()
         torch.save(
@@ -238,8 +238,8 @@ def weights_seeds() -> list[bytes]:
             packed,
             _use_new_zipfile_serialization=new,
         )
-        found.append(packed.getvalue())
-    return found
+        seeds.append(packed.getvalue())
+    return seeds
 
 
 def texts() -> dict[str, tuple[Callable[[str], object], list[str]]]:
@@ -273,14 +273,14 @@ def clip_seeds(folder: Path) -> dict[str, bytes]:
     from gmaflow.io import CLIP_SUFFIXES, create_clip
 
     flow = np.random.default_rng(4).normal(0, 5, (20, 24, 2)).astype(np.float32)
-    found = {}
+    seeds = {}
     for suffix in sorted(CLIP_SUFFIXES):
         path = folder / f"clip{suffix}"
         with create_clip(path) as clip:
             for number in range(3):
                 clip.add(number, flow)
-        found[suffix] = path.read_bytes()
-    return found
+        seeds[suffix] = path.read_bytes()
+    return seeds
 
 
 def read_clip(path: Path) -> object:
@@ -503,12 +503,12 @@ def run(first: int, count: int, keep: Path | None, only: str) -> Iterator[dict[s
         number, end = first, first + count
         while number < end:
             place.write_bytes(COUNTER.pack(-1))
-            some = min(INPUTS_OF_A_PROCESS, end - number)
+            chunk = min(INPUTS_OF_A_PROCESS, end - number)
             command = [
                 sys.executable,
                 __file__,
                 "--work",
-                f"{number},{some}",
+                f"{number},{chunk}",
                 "--place",
                 str(place),
                 "--only",
@@ -528,7 +528,7 @@ def run(first: int, count: int, keep: Path | None, only: str) -> Iterator[dict[s
                 yield from map(json.loads, log)
                 reached = COUNTER.unpack_from(counter)[0]
             if process.returncode == 0:
-                number += some
+                number += chunk
                 continue
             if reached < 0:
                 raise SystemExit(f"the reading process does not start: {' '.join(command)}")

@@ -144,8 +144,10 @@ def main() -> None:
             continue
         for name in MODELS:
             sums[name].append(result.errors(name))
-        told = ", ".join(f"{name} {result.errors(name).mean():.2f} px" for name in MODELS)
-        print(f"{number}: {result.hidden.sum()} hidden, {told}, gain {result.gain:.1%}", flush=True)
+        errors = ", ".join(f"{name} {result.errors(name).mean():.2f} px" for name in MODELS)
+        print(
+            f"{number}: {result.hidden.sum()} hidden, {errors}, gain {result.gain:.1%}", flush=True
+        )
         if result.shown and (best is None or result.gain > best.gain):
             best = result
             draw(best).quantize(256, kmeans=1).save(options.output)

@@ -34,16 +34,18 @@ def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> F
     """Return the estimator of `NAME[:T][@N]`."""
     text, _, iters = text.partition("@")
     name, _, share = text.partition(":")
-    found = find_checkpoint(name)
+    checkpoint = find_checkpoint(name)
     if share:
-        own = {key: value.float() for key, value in found.tensors.items()}
-        kept = {key: value for key, value in own.items() if key.startswith("continuation.")}
+        own = {key: value.float() for key, value in checkpoint.tensors.items()}
+        continuation = {key: value for key, value in own.items() if key.startswith("continuation.")}
         mixed = {key: first.tensors[key].float().lerp(own[key], float(share)) for key in own}
-        found = replace(found, tensors=mixed | kept)
+        checkpoint = replace(checkpoint, tensors=mixed | continuation)
     if options.without:
-        tensors = {k: v for k, v in found.tensors.items() if not k.startswith("continuation.")}
-        found = replace(found, config=replace(found.config, continuation="none"), tensors=tensors)
-    return FlowEstimator(found, device=options.device, iters=int(iters or 12))
+        tensors = {k: v for k, v in checkpoint.tensors.items() if not k.startswith("continuation.")}
+        checkpoint = replace(
+            checkpoint, config=replace(checkpoint.config, continuation="none"), tensors=tensors
+        )
+    return FlowEstimator(checkpoint, device=options.device, iters=int(iters or 12))
 
 
 def regions_of(scenes: SceneBatch) -> torch.Tensor:
@@ -63,7 +65,7 @@ def sums_of(network: FlowEstimator, scenes: SceneBatch, regions: torch.Tensor) -
     return torch.einsum("rbhw,mbhw->brm", regions.float(), values).cpu().numpy()
 
 
-def told(new: np.ndarray, old: np.ndarray, draws: np.ndarray) -> str:
+def format_change(new: np.ndarray, old: np.ndarray, draws: np.ndarray) -> str:
     """Return a difference in percent and its interval, from sums by scene."""
     if not old.sum():
         return "-"
@@ -103,7 +105,7 @@ def main() -> None:
         print(f"| {text}, px | {means} |")
         for number, measure in enumerate(MEASURES, 1) if place else ():
             new, old = table[:, place, :, number], table[:, 0, :, number]
-            cells = (told(new[:, r], old[:, r], draws) for r in range(len(REGIONS)))
+            cells = (format_change(new[:, r], old[:, r], draws) for r in range(len(REGIONS)))
             print(f"| {text}, {measure} | {' | '.join(cells)} |")
 
 

@@ -82,9 +82,9 @@ def start(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
 
 def finish(process: "subprocess.Popen[bytes]") -> None:
     """Wait for a command, which must succeed."""
-    told = process.communicate()[1].decode()
+    stderr = process.communicate()[1].decode()
     if process.returncode:
-        raise SystemExit(f"exit code {process.returncode}: {told}")
+        raise SystemExit(f"exit code {process.returncode}: {stderr}")
 
 
 def kill_once(process: "subprocess.Popen[bytes]", folder: Path, rng: random.Random) -> bool:
@@ -102,11 +102,11 @@ def kill_once(process: "subprocess.Popen[bytes]", folder: Path, rng: random.Rand
     return True
 
 
-def kill_and_resume(command: list[str], folder: Path, wanted: int, rng: random.Random) -> int:
+def kill_and_resume(command: list[str], folder: Path, target: int, rng: random.Random) -> int:
     """Kill a command up to `wanted` times, resume it each time, and let it end."""
     kills = 0
     process = start(command, folder)
-    while kills < wanted and kill_once(process, folder, rng):
+    while kills < target and kill_once(process, folder, rng):
         kills += 1
         process = start([*command, *(["--resume"] if any(folder.iterdir()) else [])], folder)
     finish(process)
@@ -132,17 +132,17 @@ def main() -> None:
         for title, command in commands.items():
             whole = place / "whole"
             finish(start(command, whole))
-            wanted, done, rounds = contents(whole), 0, 0
+            expected, done, rounds = contents(whole), 0, 0
             while done < share:
                 out = place / "out"
                 out.mkdir()
                 done += kill_and_resume(command, out, share - done, rng)
                 rounds += 1
-                found = contents(out)
+                actual = contents(out)
                 differ = sorted(
                     path
-                    for path in wanted.keys() | found.keys()
-                    if wanted.get(path) != found.get(path)
+                    for path in expected.keys() | actual.keys()
+                    if expected.get(path) != actual.get(path)
                 )
                 if differ:
                     failures += 1
@@ -150,7 +150,7 @@ def main() -> None:
                 shutil.rmtree(out)
             shutil.rmtree(whole)
             kills += done
-            print(f"{title}: {done} kills in {rounds} runs, {len(wanted)} files each", flush=True)
+            print(f"{title}: {done} kills in {rounds} runs, {len(expected)} files each", flush=True)
     print(f"{kills} kills, {failures} runs with other files than without interruption")
     sys.exit(1 if failures else 0)
 

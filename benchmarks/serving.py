@@ -69,11 +69,11 @@ def burst(url: str, options: argparse.Namespace) -> dict[int, list[float]]:
                 status, wait = post(client, options.iters, files)
         return status, time.perf_counter() - begin
 
-    found: dict[int, list[float]] = collections.defaultdict(list)
+    by_status: dict[int, list[float]] = collections.defaultdict(list)
     with ThreadPoolExecutor(options.clients) as pool:
         for status, seconds in pool.map(ask, range(options.requests)):
-            found[status].append(seconds)
-    return found
+            by_status[status].append(seconds)
+    return by_status
 
 
 def post(
@@ -114,12 +114,12 @@ def main() -> None:
             lost, memory = 0, []
             for number in range(1, options.bursts + 1):
                 begin = time.perf_counter()
-                found = burst(url, options)
+                by_status = burst(url, options)
                 whole = time.perf_counter() - begin
                 print(f"burst {number}: {options.requests} requests in {whole:.1f} s")
-                for status, seconds in sorted(found.items()):
+                for status, seconds in sorted(by_status.items()):
                     print(f"  {status}: {len(seconds)} answers, {summary(seconds)}")
-                lost += len(found[LOST])
+                lost += len(by_status[LOST])
                 time.sleep(2)
                 memory.append(resident_mib(server.pid))
                 print(f"  memory after: {memory[-1]:.0f} MiB", flush=True)

@@ -68,13 +68,13 @@ def trace(estimator: FlowEstimator, example: Example) -> dict[str, object]:
 
 def real_pairs(material: Path) -> list[tuple[PaddingKind, Example]]:
     """List the real pairs with the padding of their set."""
-    found = []
+    pairs = []
     for name, (folder, passes) in SETS.items():
         root = material / "realflow" / folder
         split = "all" if name == "chairs" else None
         data = open_examples(name, root, split=split, passes=passes)
-        found += [(published_padding(name), example) for example in data.examples]
-    return found
+        pairs += [(published_padding(name), example) for example in data.examples]
+    return pairs
 
 
 def scenes(count: int) -> list[tuple[PaddingKind, Example]]:
@@ -105,11 +105,11 @@ def print_table(files: list[Path]) -> None:
                     for trace in traces
                 ]
             )
-            found = errors[np.arange(len(traces)), used - 1]
+            final_errors = errors[np.arange(len(traces)), used - 1]
             print(
                 f"{'  iters=auto' if threshold == SETTLED else '':<14}{threshold:6.2f}"
                 f"{used.mean():12.1f}{1 - used.mean() / ITERS:8.0%}"
-                f"{found.mean() / full.mean():9.4f}{(found / full).max():12.3f}"
+                f"{final_errors.mean() / full.mean():9.4f}{(final_errors / full).max():12.3f}"
             )
 
 

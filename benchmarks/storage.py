@@ -139,7 +139,7 @@ def packers() -> dict[str, tuple[Pack, Unpack]]:
     def shuffled(flow: np.ndarray) -> bytes:
         return np.ascontiguousarray(planes(flow).view(np.uint8).reshape(-1, 2).T).tobytes()
 
-    found: dict[str, tuple[Pack, Unpack]] = {
+    methods: dict[str, tuple[Pack, Unpack]] = {
         "deflate, as .npz": (lambda flow: zlib.compress(flow.tobytes(), 6), zlib.decompress),
         "x and y apart, deflate": (lambda flow: zlib.compress(planes(flow), 6), zlib.decompress),
         "the same, shuffled, level 1 (.h5)": (
@@ -152,12 +152,12 @@ def packers() -> dict[str, tuple[Pack, Unpack]]:
         from numcodecs import Blosc
     except ModuleNotFoundError:
         print("left out: Zarr's codecs, which need numcodecs")
-        return found
+        return methods
     for codec in ("zstd", "lz4"):
         blosc = Blosc(codec, 5, Blosc.SHUFFLE)
         pack = lambda flow, blosc=blosc: blosc.encode(planes(flow))  # noqa: E731
-        found[f"the same, {codec} by Blosc (Zarr)"] = pack, blosc.decode
-    return found
+        methods[f"the same, {codec} by Blosc (Zarr)"] = pack, blosc.decode
+    return methods
 
 
 def compare_packers(flows: list[np.ndarray]) -> None:
@@ -195,14 +195,14 @@ def main() -> None:
     print("| format | bytes per pixel | of .flo | mean error | largest | write | read |")
     print("|---|---|---|---|---|---|---|")
     for name in FORMATS:
-        found = measure(name, flows, options.repeats)
+        costs = measure(name, flows, options.repeats)
         print(
-            f"| `{name}` | {found['bytes']:.3f} | 1/{8 / found['bytes']:.1f} | "
-            f"{found['mean']:.4f} px | {found['largest']:.3f} px | {found['write']:.1f} Mpx/s | "
-            f"{found['read']:.1f} Mpx/s |"
+            f"| `{name}` | {costs['bytes']:.3f} | 1/{8 / costs['bytes']:.1f} | "
+            f"{costs['mean']:.4f} px | {costs['largest']:.3f} px | {costs['write']:.1f} Mpx/s | "
+            f"{costs['read']:.1f} Mpx/s |"
         )
-        if found["beyond"]:
-            print(f"  ({found['beyond']:.1%} of the pixels move more than 20 px in x or y)")
+        if costs["beyond"]:
+            print(f"  ({costs['beyond']:.1%} of the pixels move more than 20 px in x or y)")
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ GAPS = (1, 2, 4, 8, 16)
 WITHOUT = "ours without steps"
 
 
-class Remembering:
+class CachedEstimator:
     """An estimator that estimates no pair twice; it counts only as itself for a tracker."""
 
     def __init__(self, estimator: FlowEstimator) -> None:
         self._estimator = estimator
-        self._known: dict[tuple[int, int], BatchEstimate] = {}
+        self._matches: dict[tuple[int, int], BatchEstimate] = {}
         self.device = estimator.device
 
     def match(
@@ -62,10 +62,10 @@ class Remembering:
     ) -> BatchEstimate:
         """Estimate both ways, or remember."""
         key = id(first), id(second)
-        if key not in self._known:
-            self._known[key] = self._estimator.match(first, second)
-        found = self._known[key]
-        return found if both_ways else found._replace(flow=found.flow[:1])
+        if key not in self._matches:
+            self._matches[key] = self._estimator.match(first, second)
+        match = self._matches[key]
+        return match if both_ways else match._replace(flow=match.flow[:1])
 
 
 def start_points(points: np.ndarray, device: torch.device) -> Points:
@@ -85,29 +85,29 @@ def follow(points: Points, both: torch.Tensor, tolerance: float) -> Points:
     limit = tolerance * (RELATIVE_TOLERANCE * lengths + ABSOLUTE_TOLERANCE)
     height, width = both.shape[-2:]
     x, y = (target + 0.5).unbind(dim=1)
-    seen = ~outside_frame(x, y, height=height, width=width)
-    seen &= (moved + back).square().sum(dim=1) <= limit
-    return points._replace(position=target, visible=points.visible & seen)
+    inside = ~outside_frame(x, y, height=height, width=width)
+    inside &= (moved + back).square().sum(dim=1) <= limit
+    return points._replace(position=target, visible=points.visible & inside)
 
 
 @torch.inference_mode()
 def chain(
-    estimator: Remembering, frames: list[Frame], points: Points, tolerance: float, returns: bool
+    estimator: CachedEstimator, frames: list[Frame], points: Points, tolerance: float, returns: bool
 ) -> list[Points]:
     """Follow the flow from frame to frame; a lost point may return, or is lost for ever."""
-    found = [points]
+    track = [points]
     for first, second in pairwise(frames):
         flow = estimator.match(first, second).flow.float()
-        last = found[-1]
+        last = track[-1]
         if returns:
             last = last._replace(visible=torch.ones_like(last.visible))
-        found.append(follow(last, flow, tolerance))
-    return found
+        track.append(follow(last, flow, tolerance))
+    return track
 
 
 @torch.inference_mode()
 def direct(
-    estimator: Remembering, frames: list[Frame], points: Points, tolerance: float
+    estimator: CachedEstimator, frames: list[Frame], points: Points, tolerance: float
 ) -> list[Points]:
     """Follow the flow from the first frame to each other one."""
     flows = (estimator.match(frames[0], frame).flow.float() for frame in frames[1:])
@@ -117,20 +117,20 @@ def direct(
 
 @torch.inference_mode()
 def best_chains(
-    estimator: Remembering, frames: list[Frame], points: Points, truth: np.ndarray
+    estimator: CachedEstimator, frames: list[Frame], points: Points, truth: np.ndarray
 ) -> list[Points]:
     """Reach every frame over all gaps, and take for each point what is nearest to the truth."""
-    found = [points]
+    track = [points]
     true = torch.from_numpy(truth).to(points.position)
     for t in range(1, len(frames)):
         sources = sorted({0} | {t - gap for gap in GAPS if gap <= t})
         flows = [estimator.match(frames[s], frames[t]).flow.float() for s in sources]
-        links = [follow(found[s], flow, 1.0) for s, flow in zip(sources, flows, strict=True)]
+        links = [follow(track[s], flow, 1.0) for s, flow in zip(sources, flows, strict=True)]
         positions = torch.stack([link.position for link in links])
         nearest = (positions - true[t]).norm(dim=2).argmin(dim=0)
         position = positions[nearest, torch.arange(len(nearest))]
-        found.append(points._replace(position=position))
-    return found
+        track.append(points._replace(position=position))
+    return track
 
 
 def limits(
@@ -138,13 +138,13 @@ def limits(
 ) -> dict[str, TrackScores]:
     """Score choices that know the truth."""
     truth, visible = truth_of(clip, points)
-    positions, seen = as_arrays(ours)
+    positions, flags = as_arrays(ours)
     chosen, _ = as_arrays(best)
     return {
         "limit: our positions, true flags": score_tracks(positions, visible, truth, visible),
         "limit: our positions, best flags": best_flags(positions, truth, visible),
-        "limit: true positions, our flags": score_tracks(truth, seen, truth, visible),
-        "limit: best chain, our flags": score_tracks(chosen, seen, truth, visible),
+        "limit: true positions, our flags": score_tracks(truth, flags, truth, visible),
+        "limit: best chain, our flags": score_tracks(chosen, flags, truth, visible),
         "limit: best chain, true flags": score_tracks(chosen, visible, truth, visible),
         "limit: best chain, best flags": best_flags(chosen, truth, visible),
     }
@@ -164,18 +164,18 @@ def truth_of(clip: SceneClip, points: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return truth, clip.visible[:, y, x].cpu().numpy()
 
 
-def as_arrays(found: list[Points]) -> tuple[np.ndarray, np.ndarray]:
+def as_arrays(track: list[Points]) -> tuple[np.ndarray, np.ndarray]:
     """Return positions and flags of all frames."""
-    positions, seen = (
-        torch.stack([getattr(p, name) for p in found]).cpu().numpy()
+    positions, visible = (
+        torch.stack([getattr(p, name) for p in track]).cpu().numpy()
         for name in ("position", "visible")
     )
-    return positions, seen
+    return positions, visible
 
 
-def score(clip: SceneClip, points: np.ndarray, found: list[Points]) -> TrackScores:
+def score(clip: SceneClip, points: np.ndarray, track: list[Points]) -> TrackScores:
     """Compare with the truth of the clip."""
-    return score_tracks(*as_arrays(found), *truth_of(clip, points))
+    return score_tracks(*as_arrays(track), *truth_of(clip, points))
 
 
 def measure(estimator: FlowEstimator, clip: SceneClip, *, limited: bool) -> dict[str, object]:
@@ -185,21 +185,21 @@ def measure(estimator: FlowEstimator, clip: SceneClip, *, limited: bool) -> dict
     height, width = images.shape[1:3]
     points = grid_points(height, width, SPACING)
     start = start_points(points, estimator.device)
-    known = Remembering(estimator)
-    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    cached = CachedEstimator(estimator)
+    tracker = Tracker(cached, frames[0], points)  # type: ignore[arg-type]
     ours = [start, *(tracker.advance(frame) for frame in frames[1:])]
-    gaps = Tracker(known, frames[0], points, steps=0)  # type: ignore[arg-type]
+    gaps = Tracker(cached, frames[0], points, steps=0)  # type: ignore[arg-type]
     without = [start, *(gaps.advance(frame) for frame in frames[1:])]
     scores = {"ours": score(clip, points, ours), WITHOUT: score(clip, points, without)}
     for tolerance in TOLERANCES:
         for returns in (False, True):
             name = f"chain, {'returning' if returns else 'lost once'}, {tolerance:g}"
-            found = chain(known, frames, start, tolerance, returns)
-            scores[name] = score(clip, points, found)
+            track = chain(cached, frames, start, tolerance, returns)
+            scores[name] = score(clip, points, track)
         name = f"direct, {tolerance:g}"
-        scores[name] = score(clip, points, direct(known, frames, start, tolerance))
+        scores[name] = score(clip, points, direct(cached, frames, start, tolerance))
     if limited:
-        best = best_chains(known, frames, start, truth_of(clip, points)[0])
+        best = best_chains(cached, frames, start, truth_of(clip, points)[0])
         scores |= limits(clip, points, ours, best)
     return {
         "flows": tracker.flows / (len(frames) - 1),
@@ -215,19 +215,19 @@ def draw(estimator: FlowEstimator, clip: SceneClip, frame: int) -> np.ndarray:
     height, width = images.shape[1:3]
     points = grid_points(height, width, SPACING + SPACING // 2)
     start = start_points(points, estimator.device)
-    known = Remembering(estimator)
-    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    cached = CachedEstimator(estimator)
+    tracker = Tracker(cached, frames[0], points)  # type: ignore[arg-type]
     methods = {
-        "chained from frame to frame": chain(known, frames, start, 1.0, returns=False),
-        "direct from the first frame": direct(known, frames, start, 1.0),
+        "chained from frame to frame": chain(cached, frames, start, 1.0, returns=False),
+        "direct from the first frame": direct(cached, frames, start, 1.0),
         "gmaflow track": [start, *(tracker.advance(one) for one in frames[1:])],
     }
     shown = replace(clip, **_cut(clip, frame + 1))
     drawn = {"true tracks": truth_of(shown, points)}
-    for name, found in methods.items():
-        scores = score(shown, points, found)
+    for name, track in methods.items():
+        scores = score(shown, points, track)
         caption = f"{name}, average Jaccard {scores.average_jaccard:.2f}"
-        drawn[caption] = as_arrays(found)
+        drawn[caption] = as_arrays(track)
     colors = position_colors(points, height=height, width=width)
     large = np.repeat(np.repeat(images[frame], 2, axis=0), 2, axis=1)
     pictures = [
@@ -279,10 +279,12 @@ def find_homography(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     good = [one for one, other in near if one.distance < 0.8 * other.distance]
     places1 = np.array([keys1[match.queryIdx].pt for match in good])
     places2 = np.array([keys2[match.trainIdx].pt for match in good])
-    homography, kept = cv2.findHomography(places1, places2, cv2.USAC_MAGSAC, 1.5)
-    kept = kept[:, 0] > 0
-    away = np.linalg.norm(project(homography, places1[kept]) - places2[kept], axis=1)
-    print(f"{kept.sum()} of {len(kept)} features, {np.median(away):.2f} px from the homography")
+    homography, inliers = cv2.findHomography(places1, places2, cv2.USAC_MAGSAC, 1.5)
+    inliers = inliers[:, 0] > 0
+    away = np.linalg.norm(project(homography, places1[inliers]) - places2[inliers], axis=1)
+    print(
+        f"{inliers.sum()} of {len(inliers)} features, {np.median(away):.2f} px from the homography"
+    )
     return homography
 
 
@@ -293,15 +295,15 @@ def measure_turning(estimator: FlowEstimator, images: list[np.ndarray], object_b
     x0, y0, x1, y1 = map(float, object_box.split(","))
     x, y = points.T
     points = points[(x < x0) | (x > x1) | (y < y0) | (y > y1)]
-    found = [np.eye(3), *(find_homography(images[0], image) for image in images[1:])]
-    truth = np.stack([project(one, points.astype(np.float64)) for one in found])[1:]
+    homographies = [np.eye(3), *(find_homography(images[0], image) for image in images[1:])]
+    truth = np.stack([project(one, points.astype(np.float64)) for one in homographies])[1:]
     inside = ((truth > 0) & (truth < (width - 1, height - 1))).all(axis=2)
     frames = [estimator.encode(image) for image in images]
-    start, known = start_points(points, estimator.device), Remembering(estimator)
-    tracker = Tracker(known, frames[0], points)  # type: ignore[arg-type]
+    start, cached = start_points(points, estimator.device), CachedEstimator(estimator)
+    tracker = Tracker(cached, frames[0], points)  # type: ignore[arg-type]
     methods = {
-        "chain": chain(known, frames, start, 4.0, returns=False),
-        "direct": direct(known, frames, start, 4.0),
+        "chain": chain(cached, frames, start, 4.0, returns=False),
+        "direct": direct(cached, frames, start, 4.0),
         "ours": [start, *(tracker.advance(frame) for frame in frames[1:])],
     }
     print(f"{len(points)} points, {inside.mean():.0%} of them inside; {tracker.flows} flows")
@@ -326,7 +328,7 @@ def measure_speed(estimator: FlowEstimator, size: tuple[int, int], frames: int) 
     start = start_points(grid, estimator.device)
 
     def chained(images: list[np.ndarray]) -> None:
-        chain(Remembering(estimator), [estimator.encode(i) for i in images], start, 1.0, False)
+        chain(CachedEstimator(estimator), [estimator.encode(i) for i in images], start, 1.0, False)
 
     ways: dict[str, Callable[[list[np.ndarray]], object]] = {
         "chained from frame to frame, both ways": chained,

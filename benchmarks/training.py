@@ -54,8 +54,8 @@ def begin(
         return run.train_step, run.source.batches(0)
     step = TrainStep(FlowNetwork(config.network).to(device), config, world=world)
     image = torch.full((config.batch, 3, *config.crop), 0.5, device=device)
-    known = torch.ones(config.batch, *config.crop, dtype=torch.bool, device=device)
-    batches = repeat(Batch(image, image, torch.zeros_like(image[:, :2]), known, ~known))
+    valid = torch.ones(config.batch, *config.crop, dtype=torch.bool, device=device)
+    batches = repeat(Batch(image, image, torch.zeros_like(image[:, :2]), valid, ~valid))
     return step if eager or device.type != "cuda" else RecordedStep(step), batches
 
 
@@ -122,14 +122,14 @@ def print_table(options: argparse.Namespace) -> None:
         for number, (row, (_, batch, iters)) in enumerate(ROWS.items()):
             used = number - 1 if row.endswith("again") else number
             began = time.time()
-            found = measure_in_process(row, Path(caches, str(used)))
+            times = measure_in_process(row, Path(caches, str(used)))
             print(
                 f"| {row} | {batch} | {options.crop[0]}x{options.crop[1]} | {iters} "
-                f"| {found['step']:.1f} | {found['allocated']:.1f} | {found['reserved']:.1f} "
-                f"| {found['first'] - began:.0f} |",
+                f"| {times['step']:.1f} | {times['allocated']:.1f} | {times['reserved']:.1f} "
+                f"| {times['first'] - began:.0f} |",
                 flush=True,
             )
-            took[row] = found["step"]
+            took[row] = times["step"]
     print(f"\nThe eager step takes {took[EAGER] / took[RECORDED]:.2f} times as long.")
 
 
@@ -140,8 +140,8 @@ def measure_in_process(row: str, cache: Path) -> dict[str, float]:
     done = subprocess.run(
         command, env=os.environ | caches, check=True, stdout=subprocess.PIPE, text=True
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def main() -> None:

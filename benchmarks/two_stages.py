@@ -51,10 +51,10 @@ STAGES = {
 def train_stage(name: str, options: argparse.Namespace) -> None:
     """Train one stage; the second begins with the weights of the first."""
     start, ahead, settings = STAGES[name]
-    given = {"textures": str(options.textures or ""), "seed": str(options.seed)}
+    overrides = {"textures": str(options.textures or ""), "seed": str(options.seed)}
     if options.tiny:
-        given |= {"batch": "2", "crop": "64x96"}
-    config = override(preset(start), COMMON | settings | given)
+        overrides |= {"batch": "2", "crop": "64x96"}
+    config = override(preset(start), COMMON | settings | overrides)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     place = RunOptions(output=options.folder / f"run-{name}", overwrite=True)
     run = prepare(config, place, ALONE, device)

@@ -12,7 +12,7 @@ def test_near_names_are_suggested_or_all_of_them() -> None:
     assert suggest("xyz", ["sintel", "kitti"]) == "there are sintel, kitti"
 
 
-def test_one_thing_is_no_plural() -> None:
+def test_one_item_is_singular() -> None:
     assert [counted(n, "pair") for n in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
 
 
@@ -44,18 +44,18 @@ def test_names_that_stdout_cannot_show_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "told"), [((), "interrupted"), (("it is kept",), "interrupted; it is kept")]
+    ("args", "message"), [((), "interrupted"), (("it is kept",), "interrupted; it is kept")]
 )
-def test_an_interrupt_is_told_with_what_is_kept(
-    kept: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+def test_an_interrupt_reports_which_results_are_kept(
+    args: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main(_args: list[str]) -> None:
-        raise KeyboardInterrupt(*kept)
+        raise KeyboardInterrupt(*args)
 
     with pytest.raises(SystemExit) as ended:
         run_as_program(main, [])
     assert ended.value.code == 130
-    assert capsys.readouterr().err == f"gmaflow: {told}\n"
+    assert capsys.readouterr().err == f"gmaflow: {message}\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
@@ -72,5 +72,5 @@ def test_messages_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) 
 
     with pytest.raises(SystemExit):
         run_as_program(refuse, ["\x1b]0;owned\x07é\x9b2J.png"])
-    told = capsys.readouterr().err
-    assert told == "gmaflow: \\x1b]0;owned\\x07é\\x9b2J.png does not exist\n"
+    printed = capsys.readouterr().err
+    assert printed == "gmaflow: \\x1b]0;owned\\x07é\\x9b2J.png does not exist\n"

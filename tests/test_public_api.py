@@ -25,7 +25,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_every_promised_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in gmaflow.__all__:
         assert getattr(gmaflow, name) is not None
     assert set(dir(gmaflow)) == set(gmaflow.__all__)
@@ -167,12 +167,12 @@ def test_what_a_caller_does_wrong_is_a_flow_error(tmp_path: Path) -> None:
         "flow = Flow(np.ones((32, 40, 2), np.float32))\n"
         "array, images = np.zeros((32, 40, 3), np.uint8), torch.zeros(1, 3, 32, 40)\n"
         "images[..., :20], flows = 1, torch.zeros(1, 2, 32, 40)\n"
-        "for mistake, told in json.load(sys.stdin).items():\n"
+        "for mistake, message in json.load(sys.stdin).items():\n"
         "    try:\n"
         "        eval(mistake)\n"
         "        print(mistake, 'is accepted')\n"
         "    except Exception as err:\n"
-        "        if not isinstance(err, gmaflow.FlowError) or told not in str(err):\n"
+        "        if not isinstance(err, gmaflow.FlowError) or message not in str(err):\n"
         "            print(mistake, type(err), err)\n"
     )
     done = subprocess.run(

@@ -62,13 +62,13 @@ def test_unfinished_files_of_this_run_and_of_long_ago_are_removed(tmp_path: Path
     assert not (tmp_path / "_partial").exists()
 
 
-def test_a_place_that_cannot_be_written_to_gets_a_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_destination_gives_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="file is a file"):
         Destination(str(tmp_path / "file" / "out")).check()
 
 
-def test_an_unknown_store_gets_a_sentence() -> None:
+def test_an_unknown_store_gives_one_clear_error() -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(FlowError, match=r"nowhere://x cannot be used"):
         Destination("nowhere://x").is_empty()

@@ -295,7 +295,7 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
     ],
 )
-def test_options_that_cannot_be_used_get_a_sentence(options: dict[str, object], told: str) -> None:
+def test_unusable_options_give_one_clear_error(options: dict[str, object], told: str) -> None:
     with pytest.raises(FlowError, match=told):
         BatchConfig(**options)  # type: ignore[arg-type]
 

@@ -144,7 +144,7 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
         ("m.parquet", "PAR1", "m.parquet is not a manifest; give a .csv, .tsv, .jsonl or .txt"),
     ],
 )
-def test_a_manifest_that_cannot_be_used_gets_a_sentence(
+def test_an_unusable_manifest_gives_one_clear_error(
     tmp_path: Path, name: str, text: str, told: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -169,7 +169,7 @@ def test_a_manifest_of_bytes_is_refused(tmp_path: Path) -> None:
         ("{}/empty", "holds neither videos nor frames"),
     ],
 )
-def test_an_input_that_cannot_be_used_gets_a_sentence(videos: Path, text: str, told: str) -> None:
+def test_an_unusable_input_gives_one_clear_error(videos: Path, text: str, told: str) -> None:
     (videos / "empty").mkdir()
     with pytest.raises(FlowError, match=told):
         names(text.format(videos))

@@ -102,7 +102,7 @@ def test_a_job_that_is_killed_during_an_upload_is_continued(
 
 
 @pytest.mark.usefixtures("server")
-def test_buckets_that_cannot_be_used_get_a_sentence(config: BatchConfig, clips: Path) -> None:
+def test_unusable_buckets_give_one_clear_error(config: BatchConfig, clips: Path) -> None:
     with pytest.raises(FlowError, match=r"s3://nowhere/x.* does not exist"):
         run_batch(config, [str(clips)], "s3://nowhere/x")
     with pytest.raises(FlowError, match=r"s3://nowhere/m.csv does not exist"):

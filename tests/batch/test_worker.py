@@ -182,7 +182,7 @@ def test_only_videos_have_a_start_and_an_end(worker: ClipWorker, clips: Path) ->
         assert f"{clip.source} has a start or end in seconds" in error
 
 
-def test_it_tells_how_far_a_clip_is(
+def test_it_reports_the_progress_of_a_clip(
     worker: ClipWorker, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[ClipProgress] = []

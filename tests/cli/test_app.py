@@ -84,28 +84,30 @@ def test_it_runs_as_a_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("-q", "a.png", "b.png"), "unknown option -q; see gmaflow flow --help"),
         (("a.png", "b.png", "--itres=3"), "unknown option --itres; did you mean --iters?"),
     ],
 )
-def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], told: str) -> None:
+def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], message: str) -> None:
     outcome = run("flow", *args, "-o", "x.flo")
-    assert (outcome.code, outcome.err) == (2, f"gmaflow: {told}\n")
+    assert (outcome.code, outcome.err) == (2, f"gmaflow: {message}\n")
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("--iters", "abc"), "--iters abc is not a whole number or auto"),
         (("--iters=1.5",), "--iters 1.5 is not a whole number or auto"),
         (("--max-length", "wide"), "--max-length wide is not a number"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_option(run: Run, args: tuple[str, ...], told: str) -> None:
+def test_a_wrong_value_is_reported_with_its_option(
+    run: Run, args: tuple[str, ...], message: str
+) -> None:
     outcome = run("flow", "a.png", "b.png", "-o", "x.flo", *args)
-    assert (outcome.code, outcome.err) == (2, f"gmaflow: {told}\n")
+    assert (outcome.code, outcome.err) == (2, f"gmaflow: {message}\n")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def frames(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def test_it_reports_and_tells_what_failed(
+def test_it_reports_results_and_failures(
     run: Run, weights: dict[str, Path], frames: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("fsspec")
@@ -51,7 +51,7 @@ def test_it_reports_and_tells_what_failed(
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         ((), "there is no destination; give one with -o"),
         (("-o", "out"), "there is no input"),
@@ -65,12 +65,12 @@ def test_it_reports_and_tells_what_failed(
     ],
 )
 def test_bad_options_get_one_sentence(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], told: str
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = run("batch", *args)
     assert (found.code, found.out) == (2, "")
-    assert told in found.err
+    assert message in found.err
     assert len(found.err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
@@ -175,14 +175,14 @@ def test_a_long_clip_is_shown_while_it_is_done(
     monkeypatch.setattr(batch_progress, "LINE_EVERY", 0.0)
     with show_batch() as show:
         show(progress)
-    told = "0 of 9 clips, 8 clips under way with 2,800 pairs done, 28 pairs/s, 0 failed, "
-    assert told in capsys.readouterr().err
+    line = "0 of 9 clips, 8 clips under way with 2,800 pairs done, 28 pairs/s, 0 failed, "
+    assert line in capsys.readouterr().err
     for key, clip in list(progress.under_way.items()):
         if not clip.expected:
             del progress.under_way[key]
     assert "6 clips under way with 2,100 of 21,000 pairs done" in line_of(progress)
 
 
-def test_an_interrupt_says_what_is_kept() -> None:
+def test_an_interrupt_reports_which_results_are_kept() -> None:
     with pytest.raises(KeyboardInterrupt, match="the same command continues"), show_batch():
         raise KeyboardInterrupt

@@ -63,7 +63,7 @@ def test_an_interrupt_leaves_the_sizes_that_were_measured(
     assert done.out.count("| raft-small |") == after
 
 
-def test_a_place_that_cannot_be_is_told_before_anything_is_measured(
+def test_a_place_that_cannot_be_is_reported_before_anything_is_measured(
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -78,12 +78,12 @@ def test_bad_input_is_a_sentence(run: Run) -> None:
     assert done.err == "gmaflow: 'large' is not a size; give height x width such as 440x1024\n"
 
 
-def test_memory_can_be_limited_and_is_told(
+def test_memory_can_be_limited_and_is_reported(
     run: Run, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     args = ("flow", *pair, "-o", tmp_path / "flow.flo", "--iters", "1")
-    told = run(*args, "--max-memory", "100MB", "--verbose")
-    assert told.code == 0
+    outcome = run(*args, "--max-memory", "100MB", "--verbose")
+    assert outcome.code == 0
     refused = run(*args, "--overwrite", "--max-memory", "1kB")
     assert refused.code == 2
     assert "are not enough for images of 40x56" in refused.err

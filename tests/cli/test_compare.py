@@ -57,7 +57,7 @@ def test_the_folder_of_a_run_stands_for_its_weights(
     assert all(len(set(line["epe"].values())) == 1 for line in lines)
 
 
-def test_files_of_one_name_are_told_apart() -> None:
+def test_files_with_the_same_name_are_distinguished() -> None:
     assert unique_names(("a/gma.pth", "b/gma.pth", "c.pth")) == ["gma", "gma-2", "c"]
 
 

@@ -73,7 +73,7 @@ def test_a_folder_becomes_a_clip_and_a_clip_a_folder(run: Run, tmp_path: Path) -
     assert read_image(tmp_path / "pictures" / "000012.png").shape == (24, 32, 3)
 
 
-def test_flow_that_does_not_fit_a_clip_is_left_out_and_told(run: Run, tmp_path: Path) -> None:
+def test_flow_that_does_not_fit_a_clip_is_left_out_and_reported(run: Run, tmp_path: Path) -> None:
     for number in range(3):
         write_flow(tmp_path / "in" / f"{number}.flo", make_flow()[: 24 - 8 * (number == 1)])
     (tmp_path / "in" / "3.flo").write_bytes(b"PIEH")
@@ -108,7 +108,7 @@ def test_backward_flow_stays_backward(run: Run, tmp_path: Path) -> None:
     assert read_flow_arrays(tmp_path / "b.exr").backward
 
 
-def test_a_picture_is_that_of_the_library(run: Run, tmp_path: Path) -> None:
+def test_a_picture_matches_the_library(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "a.flo", make_flow())
     source, drawn, marked = (tmp_path / name for name in ("a.flo", "a.png", "b.png"))
     assert run("convert", source, "-o", drawn, "--max-length", "20").code == 0
@@ -122,7 +122,7 @@ def test_a_picture_is_that_of_the_library(run: Run, tmp_path: Path) -> None:
     assert not changed[:60, :60].any()
 
 
-def test_a_folder_has_one_scale_and_tells_what_is_left_out(run: Run, tmp_path: Path) -> None:
+def test_a_folder_has_one_scale_and_reports_skipped_files(run: Run, tmp_path: Path) -> None:
     folder, out = tmp_path / "flows", tmp_path / "out"
     for number, longest in enumerate((2.0, 40.0), 1):
         write_flow(folder / f"flow{number}.flo", make_flow(longest=longest))
@@ -152,7 +152,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
     write_flow(source, make_flow())
     write_flow(twin, make_flow())
     before = source.read_bytes()
-    for args, told in {
+    for args, message in {
         (folder, "-o", f"{tmp_path}/out/"): "a.flo and a.pfm would both become a.png",
         (folder, "-o", f"{tmp_path}/a.png"): "is a folder; give a folder to write to",
         (source, "-o", source, "--overwrite"): "is an input",
@@ -166,13 +166,13 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
     }.items():
         outcome = run("convert", *args)
         assert outcome.code == 2
-        assert told in outcome.err
+        assert message in outcome.err
         assert "\n" not in outcome.err.strip()
     assert source.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
-def test_what_a_format_cannot_hold_is_told(run: Run, tmp_path: Path) -> None:
+def test_what_a_format_cannot_hold_is_reported(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "a.flo", make_flow(longest=700.0))
     outcome = run("convert", tmp_path / "a.flo", "-o", tmp_path / "a.kitti.png")
     assert (outcome.code, "does not fit KITTI's format" in outcome.err) == (2, True)

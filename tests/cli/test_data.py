@@ -58,7 +58,7 @@ def test_an_incomplete_set_exits_with_1_and_names_what_is_missing(
     assert DATASETS["sintel"].source in shown
 
 
-def test_json_says_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_report_is_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("check", "sintel", str(sintel(tmp_path)), "--json") == 1
     report = json.loads(capsys.readouterr().out)
     assert not report["complete"]
@@ -114,7 +114,7 @@ def test_the_root_may_come_from_the_config_file(
     assert listed["sintel"]["passes"] == ["clean", "final", "albedo"]
 
 
-def test_the_list_says_where_each_is_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_where_to_download_each_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("list") == 0
     shown = capsys.readouterr().out
     for name, info in DATASETS.items():

@@ -20,11 +20,11 @@ def test_replacing_a_file_and_json(run: Run, weights: dict[str, Path], tmp_path:
 
     replaced = run(*args, "--overwrite")
     assert replaced.code == 0
-    told = json.loads(replaced.out)
-    assert told["file"] == str(output)
-    assert told["bytes"] == output.stat().st_size > 1e6
-    assert told["inputs"][1]["shape"] == [1, 3, 40, 56]
-    assert 0 <= told["differences"][0]["mean"] < 1e-3
+    result = json.loads(replaced.out)
+    assert result["file"] == str(output)
+    assert result["bytes"] == output.stat().st_size > 1e6
+    assert result["inputs"][1]["shape"] == [1, 3, 40, 56]
+    assert 0 <= result["differences"][0]["mean"] < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_is_a_sentence(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript", "onnxruntime"])
-def test_without_the_extra_it_says_how_to_get_it(
+def test_without_the_extra_the_error_explains_how_to_get_it(
     missing: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)

@@ -88,7 +88,7 @@ def test_backward_flow_is_called_by_its_own_frame_and_so_are_its_channels(
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda raw: b"", "is empty"),
         (lambda raw: raw[:100], "cannot be read (it is truncated)"),
@@ -103,7 +103,7 @@ def test_backward_flow_is_called_by_its_own_frame_and_so_are_its_channels(
     ],
 )
 def test_damaged_frames_are_one_sentence(
-    damage: object, told: str, run: Run, frames: list[Path], fast: list[str], tmp_path: Path
+    damage: object, message: str, run: Run, frames: list[Path], fast: list[str], tmp_path: Path
 ) -> None:
     first, second = linear_frames(frames)[:2]
     assert callable(damage)
@@ -111,7 +111,7 @@ def test_damaged_frames_are_one_sentence(
     outcome = run("flow", first, second, "-o", tmp_path / "a.exr", *fast)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"gmaflow: {second} ")
-    assert told in outcome.err
+    assert message in outcome.err
     assert outcome.err.count("\n") == 1
     assert not (tmp_path / "a.exr").exists()
 

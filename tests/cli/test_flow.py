@@ -129,8 +129,8 @@ def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_
     report = json.loads(run(*call, "--json", "--max-length", "20").out)
     assert report["mean_error"] == pytest.approx(5, abs=1e-3)
     assert (tmp_path / "out" / "flow-error.png").exists()
-    told = run(*call, "--overwrite")
-    assert "mean error 5.00 px" in told.out
+    outcome = run(*call, "--overwrite")
+    assert "mean error 5.00 px" in outcome.out
     Flow(np.zeros((20, 20, 2), np.float32)).save(tmp_path / "truth.flo")
     refused = run(*call, "--overwrite")
     assert (refused.code, "differs in size from the images" in refused.err) == (2, True)
@@ -156,7 +156,7 @@ def test_json_for_machines(run: Run, pair: Pair, fast: list[str], tmp_path: Path
     assert report["seconds"] > 0
 
 
-def test_verbose_says_what_was_decided(
+def test_verbose_reports_the_decisions(
     run: Run,
     pair: Pair,
     fast: list[str],
@@ -300,10 +300,10 @@ def test_a_pair_can_have_several_outputs(
     names = ["a.flo", "a.png", "a.npz"]
     outputs = [part for name in names for part in ("-o", tmp_path / name)]
     outcome = run("flow", *pair, *outputs, "--backward", "--json", *fast)
-    told = json.loads(outcome.out)["outputs"]
-    assert {"flow", "picture", "flow-2", "backward", "occlusion"} <= told.keys()
-    assert len(told.values()) == len(set(told.values()))
-    assert all(Path(path).is_file() for path in told.values())
+    result = json.loads(outcome.out)["outputs"]
+    assert {"flow", "picture", "flow-2", "backward", "occlusion"} <= result.keys()
+    assert len(result.values()) == len(set(result.values()))
+    assert all(Path(path).is_file() for path in result.values())
     assert read_flow_arrays(tmp_path / "a.flo").array.shape == (40, 56, 2)
     assert is_picture(tmp_path / "a.png", (40, 56))
     assert run("flow", *pair, *outputs, "--backward", *fast).code == 2

@@ -159,8 +159,8 @@ def test_all_pictures_of_a_folder_share_a_scale(
         )
         np.testing.assert_array_equal(picture, flow_to_image(flow, max_length=scale))
         np.testing.assert_array_equal(arrows, flow_arrows(frame, flow, max_length=scale))
-    told = run("flow", tmp_path / "in", "-o", tmp_path / "given", *fast, "--max-length", "12.5")
-    assert "full scale at 12.5 px" in told.out
+    second = run("flow", tmp_path / "in", "-o", tmp_path / "given", *fast, "--max-length", "12.5")
+    assert "full scale at 12.5 px" in second.out
     assert drawn[3:] == [12.5] * 3
 
 
@@ -198,8 +198,8 @@ def test_one_bad_frame_is_reported_and_not_fatal(run: Run, fast: list[str], tmp_
     ]
     assert "differ in size" in report["skipped"][2]
     assert {path.stem for path in (tmp_path / "out").glob("*.flo")} == {"frame0"}
-    told = run("flow", tmp_path / "in", "-o", tmp_path / "again", *fast)
-    assert "3 of 4 pairs were skipped" in told.err
+    second = run("flow", tmp_path / "in", "-o", tmp_path / "again", *fast)
+    assert "3 of 4 pairs were skipped" in second.err
 
 
 def test_what_no_pair_can_give_ends_it_at_once(run: Run, fast: list[str], tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_folders_may_have_a_dot_in_their_name(
     assert (tmp_path / name / "frame0.flo").is_file()
 
 
-def test_gaps_are_told(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_gaps_are_reported(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 5)[2].unlink()
     outcome = run("flow", tmp_path / "in", "-o", tmp_path / "out", *fast)
     assert outcome.code == 0
@@ -348,7 +348,7 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     assert not (tmp_path / "out").exists()
 
 
-def test_a_name_that_is_also_that_of_backward_flow_is_told(
+def test_a_name_that_is_also_that_of_backward_flow_is_reported(
     run: Run, fast: list[str], tmp_path: Path
 ) -> None:
     first, second = write_frames(tmp_path / "in", 2)
@@ -356,8 +356,8 @@ def test_a_name_that_is_also_that_of_backward_flow_is_told(
     second.rename(tmp_path / "in" / "a.png")
     args = ["-o", tmp_path / "out", "--format", "npy", "--backward", *fast]
     outcome = run("flow", tmp_path / "in", *args)
-    told = "a.png and a-backward.png would both be written to a-backward.npy"
-    assert (outcome.code, told in outcome.err) == (2, True)
+    message = "a.png and a-backward.png would both be written to a-backward.npy"
+    assert (outcome.code, message in outcome.err) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -122,7 +122,7 @@ def test_quiet_shows_nothing(clock: list[float], capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupt_says_what_is_kept() -> None:
+def test_an_interrupt_reports_which_results_are_kept() -> None:
     with (
         pytest.raises(KeyboardInterrupt, match="continues"),
         progress_bar("x", on_interrupt="continues"),
@@ -131,7 +131,7 @@ def test_an_interrupt_says_what_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("flow", "a.png", "b.png", "-o"), "-o/--output needs a value; see gmaflow flow --help"),
         (("video", "a.mp4", "b.mp4", "-o", "c.mp4"), "'b.mp4' is one argument too many; see "),
@@ -152,10 +152,10 @@ def test_an_interrupt_says_what_is_kept() -> None:
 )
 @pytest.mark.parametrize("columns", ["40", "200"])
 def test_a_misused_option_is_a_sentence(
-    args: tuple[str, ...], told: str, columns: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    args: tuple[str, ...], message: str, columns: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     ended = run(*args)
     assert ended.code == 2
-    assert ended.err.startswith(f"gmaflow: {told}")
+    assert ended.err.startswith(f"gmaflow: {message}")
     assert ended.err.count("\n") == 1

@@ -136,8 +136,8 @@ def test_a_resumed_video_reads_no_pictures_of_what_is_finished(
 
     monkeypatch.setattr(video_reader, "upright", counted)
     outcome = run(*call, "-o", f"{tmp_path}/parts/", "--resume", "--json")
-    told = json.loads(outcome.out)
-    assert (told["frames"], told["already_there"]) == (8, finished)
+    result = json.loads(outcome.out)
+    assert (result["frames"], result["already_there"]) == (8, finished)
     assert len(drawn) == 1 + 9 - finished  # the first frame once more, to look at the video
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
@@ -156,9 +156,9 @@ def test_a_folder_with_frames_that_cannot_be_read_is_resumed_too(
     with broken_off(monkeypatch, FlowEstimator, "encode", at=3):
         assert run(*call("flow", "parts", *options)).code == 130
     outcome = run(*call("flow", "parts", *options, "--resume", "--json"))
-    told = json.loads(outcome.out)
-    assert (outcome.code, told["already_there"], told["estimated"]) == (1, 1, 3)
-    assert len(told["skipped"]) == 3
+    result = json.loads(outcome.out)
+    assert (outcome.code, result["already_there"], result["estimated"]) == (1, 1, 3)
+    assert len(result["skipped"]) == 3
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
@@ -215,17 +215,17 @@ def test_what_is_finished_is_not_estimated_again(
 def test_the_first_scale_is_kept(
     verb: str, run: Run, call: Callable[..., Call], tmp_path: Path
 ) -> None:
-    def told(*options: str) -> float:
+    def max_length_of(*options: str) -> float:
         report: dict[str, Any] = json.loads(run(*call(verb, "out", *options, "--json")).out)
         return report["max_length"]
 
-    first = told("--format", "png")
+    first = max_length_of("--format", "png")
     assert first >= 1
     record = tmp_path / "out" / "flow.json"
     (tmp_path / "out" / "000001.png").unlink()
     # One that these frames would not give.
     record.write_text(record.read_text().replace(str(first), str(first := first + 5)))
-    assert told("--format", "png", "--resume") == first
+    assert max_length_of("--format", "png", "--resume") == first
     outcome = run(*call(verb, "out", "--format", "png", "--max-length", "77", "--resume"))
     assert outcome.code == 2
     assert f"was started with max_length {first}, not 77.0" in outcome.err
@@ -359,7 +359,9 @@ def test_a_run_that_gives_nothing_leaves_nothing(
         assert not (tmp_path / "out").exists()
 
 
-def test_a_broken_warm_start_is_told(run: Run, call: Callable[..., Call], tmp_path: Path) -> None:
+def test_a_broken_warm_start_is_reported(
+    run: Run, call: Callable[..., Call], tmp_path: Path
+) -> None:
     assert run(*call("flow", "out", "--format", "flo", "--warm-start")).code == 0
     (tmp_path / "out" / ".warm-start.safetensors").write_bytes(b"torn")
     outcome = run(*call("flow", "out", "--format", "flo", "--warm-start", "--resume"))
@@ -428,7 +430,7 @@ def test_the_first_scale_is_kept_in_the_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "torn", "{}"])
-def test_a_damaged_record_is_told(text: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_reported(text: str, tmp_path: Path) -> None:
     (tmp_path / "flow.json").write_text(text)
     with pytest.raises(OutputError, match="is damaged; add --overwrite"):
         read_before(tmp_path, HOW, tmp_path, scale=None)

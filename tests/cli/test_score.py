@@ -75,18 +75,18 @@ def test_a_video_that_cannot_be_scored_does_not_stop_the_others(
     outcome = run("score", tmp_path / "no.mp4", one, small, clip, *fast)
     assert outcome.code == 1
     assert len(outcome.out.splitlines()) == 2
-    told = [line.removeprefix(f"gmaflow: {tmp_path}/") for line in outcome.err.splitlines()]
-    assert [line.split(maxsplit=1)[0].strip(":") for line in told] == [
+    lines = [line.removeprefix(f"gmaflow: {tmp_path}/") for line in outcome.err.splitlines()]
+    assert [line.split(maxsplit=1)[0].strip(":") for line in lines] == [
         "no.mp4",
         "one.mp4",
         "small.mp4",
     ]
-    assert "there is no motion to score: there is one frame" in told[1]
-    assert "flow needs at least 16 pixels in height and width" in told[2]
+    assert "there is no motion to score: there is one frame" in lines[1]
+    assert "flow needs at least 16 pixels in height and width" in lines[2]
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (["no.mp4"], "no.mp4"),
         (["no.mp4", "no.mov"], "none of the videos can be scored"),
@@ -97,11 +97,11 @@ def test_a_video_that_cannot_be_scored_does_not_stop_the_others(
     ],
 )
 def test_bad_input_is_one_sentence(
-    run: Run, fast: list[str], args: list[str], told: str, tmp_path: Path
+    run: Run, fast: list[str], args: list[str], message: str, tmp_path: Path
 ) -> None:
     outcome = run("score", *args, *fast)
     assert (outcome.code, outcome.out) == (2, "")
-    assert told in outcome.err
+    assert message in outcome.err
     assert not list(tmp_path.iterdir())
 
 

@@ -41,7 +41,7 @@ def test_wrong_options_are_one_sentence(run: Run, options: tuple[str, ...], sent
     assert sentence in outcome.err
 
 
-def test_without_the_extra_it_says_what_to_install(
+def test_without_the_extra_the_error_names_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = builtins.__import__
@@ -58,15 +58,15 @@ def test_without_the_extra_it_says_what_to_install(
     assert "pip install 'gmaflow[serve]'" in outcome.err
 
 
-def test_it_serves_until_it_is_told_to_stop() -> None:
+def test_it_serves_until_it_is_stopped() -> None:
     command = [sys.executable, "-m", "gmaflow", "serve", "--port", "0", "--no-open"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     ) as server:
         assert server.stdout
         assert server.stderr
-        told = server.stdout.readline()
-        url = told.split()[3]
+        line = server.stdout.readline()
+        url = line.split()[3]
         with urllib.request.urlopen(f"{url}health") as answer:
             assert b'"ok"' in answer.read()
         server.send_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 from tests.evaluation.conftest import write_sintel
 
 
-def test_an_incomplete_submission_says_so_and_exits_with_1(
+def test_an_incomplete_submission_is_reported_and_exits_with_1(
     run: Run, weights: dict[str, Path], tmp_path: Path
 ) -> None:
     root = write_sintel(tmp_path / "data", split="test", frames=2)
@@ -24,7 +24,7 @@ def test_an_incomplete_submission_says_so_and_exits_with_1(
     assert "is not ready for upload" in found.err
 
 
-def test_a_complete_one_tells_what_to_do_next(
+def test_a_complete_submission_describes_the_next_step(
     run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(submission, "count_published", lambda _benchmark: 2)
@@ -99,6 +99,6 @@ def test_the_weights_may_say_that_a_warm_start_does_not_help(
     monkeypatch.setattr(FlowEstimator, "__call__", watched)
     root = write_sintel(tmp_path / "data", split="test", frames=3)
     args = ("submit", "sintel", "--root", root, "--weights", path, "--iters", "1")
-    told = run(*args, "-o", tmp_path / "out").err
+    outcome = run(*args, "-o", tmp_path / "out").err
     assert starts == 2 * [False, warm]
-    assert f"1 refinement, {'with' if warm else 'without'} a warm start" in told
+    assert f"1 refinement, {'with' if warm else 'without'} a warm start" in outcome

@@ -19,8 +19,8 @@ def test_tables_of_a_run_and_a_file(run: Run, weights: dict[str, Path], tmp_path
     assert "raft-small is raft-small, which has no row in either table" in found.out.replace(
         "\n", " "
     )
-    told = json.loads((out / "tables.json").read_text())
-    mine = [row for row in told["tables"][0]["rows"] if row["source"] == "first"]
+    result = json.loads((out / "tables.json").read_text())
+    mine = [row for row in result["tables"][0]["rows"] if row["source"] == "first"]
     measured = json.loads((out / "first/scenes/results.json").read_text())["results"]
     assert mine[0]["label"] == "GMA"
     assert mine[0]["figures"]["Scenes final"] == pytest.approx(

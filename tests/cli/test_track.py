@@ -33,8 +33,8 @@ def test_arrays_rows_and_trails_of_one_run(
 ) -> None:
     outputs = [tmp_path / name for name in ("t.npz", "t.csv", "t.mp4")]
     targets = [part for path in outputs for part in ("-o", path)]
-    told = report(run, clip, *targets, "--grid", "12", "--reference", "1", *fast)
-    assert (told["frames"], told["cuts"], told["points"]) == (6, [4], 24)
+    result = report(run, clip, *targets, "--grid", "12", "--reference", "1", *fast)
+    assert (result["frames"], result["cuts"], result["points"]) == (6, [4], 24)
     tracks = read_tracks(outputs[0])
     assert tracks.reference == 1
     assert tracks.positions.shape == (6, 24, 2)
@@ -73,8 +73,8 @@ def test_a_folder_gets_a_map_for_each_frame(
     run: Run, fast: list[str], clip: Path, tmp_path: Path
 ) -> None:
     openexr = pytest.importorskip("OpenEXR")
-    told = report(run, clip, "-o", f"{tmp_path}/maps/", *fast)
-    assert told["points"] == "every pixel"
+    result = report(run, clip, "-o", f"{tmp_path}/maps/", *fast)
+    assert result["points"] == "every pixel"
     names = [path.name for path in sorted((tmp_path / "maps").iterdir())]
     assert names == [f"{number:06d}.exr" for number in range(4)]  # none beyond the cut
     with openexr.File(str(tmp_path / "maps" / "000000.exr"), separate_channels=True) as file:
@@ -120,8 +120,8 @@ def test_colmap_gets_images_features_and_matches(
     run: Run, fast: list[str], clip: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "shot.colmap"
-    told = report(run, clip, "-o", folder, "-o", tmp_path / "t.npz", "--grid", "12", *fast)
-    assert told["frames"] == 6
+    result = report(run, clip, "-o", folder, "-o", tmp_path / "t.npz", "--grid", "12", *fast)
+    assert result["frames"] == 6
     tracks = read_tracks(tmp_path / "t.npz")
     names = [f"{number:06d}.png" for number in range(6)]
     assert [path.name for path in sorted((folder / "images").iterdir())] == names
@@ -199,7 +199,7 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "there.npz"), "exists"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_leaves_nothing(
+def test_bad_input_gives_one_clear_error_and_leaves_no_files(
     run: Run,
     fast: list[str],
     clip: Path,
@@ -230,7 +230,7 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_would_not_fit_is_said_beforehand(
+def test_too_large_a_step_is_reported_beforehand(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verb, "LARGEST", 1e4)

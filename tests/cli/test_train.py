@@ -23,8 +23,8 @@ def test_a_run_from_start_to_end(run: Run, tmp_path: Path) -> None:
     assert first.code == 0
     assert "stopped (time limit reached) after 1 step:" in first.out
     assert "training raft-small on scenes:mix, 2 steps of 1 pair at 32x40, on cpu" in first.err
-    (told,) = [line for line in first.err.splitlines() if line.startswith("step 1: loss")]
-    assert told.endswith(" left")  # one line, however narrow the place
+    (progress_line,) = [line for line in first.err.splitlines() if line.startswith("step 1: loss")]
+    assert progress_line.endswith(" left")  # one line, however narrow the place
     again = run("train", "scenes-pretrain", *TINY, "-o", folder)
     assert again.code == 2
     assert "--resume" in again.err
@@ -65,7 +65,7 @@ def test_presets_can_be_shown(run: Run) -> None:
         (("scenes-pretrain", "--resume"), "has no run to resume"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(
+def test_bad_input_is_reported_and_nothing_is_written(
     args: tuple[str, ...],
     words: str,
     run: Run,

@@ -59,13 +59,13 @@ def test_every_way_to_show_it(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, show: str, width: int
 ) -> None:
     out = tmp_path / "out.mp4"
-    told = report(run, clip, "-o", out, "--show", show, *fast)
-    assert (told["frames"], told["cuts"], told["sound"]) == (11, [0.35], "kept")
+    result = report(run, clip, "-o", out, "--show", show, *fast)
+    assert (result["frames"], result["cuts"], result["sound"]) == (11, [0.35], "kept")
     frames = images(out)
     assert [frame.shape for frame in frames] == [(48, width, 3)] * 11
     assert frame_times(out) == frame_times(clip)[:-1]
     assert list(tmp_path.iterdir()) == [out]
-    assert (told["max_length"] is None) == (show in ("occlusion", "moving"))
+    assert (result["max_length"] is None) == (show in ("occlusion", "moving"))
 
 
 def test_before_a_cut_the_flow_is_black(
@@ -88,9 +88,9 @@ def test_a_folder_gets_the_flow_of_every_frame(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, ending: str
 ) -> None:
     out = tmp_path / "out"
-    told = report(run, clip, "-o", out, "--format", ending, "--warm-start", *fast)
-    assert told["max_length"] is None
-    assert "left out" in told["sound"]
+    result = report(run, clip, "-o", out, "--format", ending, "--warm-start", *fast)
+    assert result["max_length"] is None
+    assert "left out" in result["sound"]
     suffix = ".kitti.png" if ending == "kitti" else f".{ending}"
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     assert names == {"flow.json", *(f"{n:06d}{suffix}" for n in range(11) if n != 6)}
@@ -107,8 +107,8 @@ def test_small_flow_of_every_frame_but_before_a_cut(
 ) -> None:
     out = tmp_path / name
     options = ["--format", "xy"] if name == "flow/" else []
-    told = report(run, clip, "-o", f"{tmp_path}/{name}", "--bound", "40", *options, *fast)
-    assert (told["frames"], told["show"], told["max_length"]) == (11, "flow", None)
+    result = report(run, clip, "-o", f"{tmp_path}/{name}", "--bound", "40", *options, *fast)
+    assert (result["frames"], result["show"], result["max_length"]) == (11, "flow", None)
     flows = open_clip(out)
     assert flows.frames == (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)
     first, second = images(clip)[7:9]
@@ -121,8 +121,8 @@ def test_a_folder_of_pictures_in_and_out(run: Run, fast: list[str], tmp_path: Pa
     for number, image in enumerate(moving(5)):
         write_image(tmp_path / "in" / f"{number}.png", image)
     out = tmp_path / "out"
-    told = report(run, tmp_path / "in", "-o", out, "--format", "png", "--show", "arrows", *fast)
-    assert (told["frames"], told["sound"]) == (4, "none in the source")
+    result = report(run, tmp_path / "in", "-o", out, "--format", "png", "--show", "arrows", *fast)
+    assert (result["frames"], result["sound"]) == (4, "none in the source")
     names = {path.name for path in out.iterdir()}
     assert names == {"flow.json", *(f"{n:06d}.png" for n in range(4))}
     assert read_image(out / "000000.png").shape == (*SIZE, 3)
@@ -144,8 +144,8 @@ def test_a_part_by_time_by_number_and_in_small(
 ) -> None:
     out = tmp_path / "a.webm"
     part = ["--start", "0:00.1", "--end", "0.5", "--every", "2", "--scale", "0.5"]
-    told = report(run, clip, "-o", out, *part, "--no-cuts", *fast)
-    assert told["frames"] == 3
+    result = report(run, clip, "-o", out, *part, "--no-cuts", *fast)
+    assert result["frames"] == 3
     assert images(out)[0].shape == (24, 32, 3)
     assert [round(100 * time) for time in frame_times(out)] == [0, 10, 20]
     sound = sound_of(out)
@@ -154,7 +154,9 @@ def test_a_part_by_time_by_number_and_in_small(
     assert abs(sound[1] - 0.3) < 0.1
 
 
-def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+def test_a_gif_reports_why_it_has_no_sound(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.gif", "--legend", *fast)
     assert outcome.code == 0
     assert "sound left out: .gif cannot hold sound" in outcome.out
@@ -164,16 +166,20 @@ def test_a_gif_says_why_it_is_silent(run: Run, fast: list[str], clip: Path, tmp_
     assert again["frames"] == 10
 
 
-def test_the_scale_is_given_or_told(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+def test_the_scale_is_given_or_reported(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
     given = report(run, clip, "-o", tmp_path / "a.mp4", "--max-flow", "7.5", *fast)
     assert given["max_length"] == 7.5
     outcome = run("video", clip, "-o", tmp_path / "b.mp4", *fast)
-    told = re.search(r"full scale at ([\d.]+) px", outcome.out)
-    assert told is not None
-    assert float(told[1]) >= 1
+    match = re.search(r"full scale at ([\d.]+) px", outcome.out)
+    assert match is not None
+    assert float(match[1]) >= 1
 
 
-def test_a_video_cut_short_gives_what_it_has(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_a_truncated_video_gives_its_readable_frames(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
     whole = write_clip(tmp_path / "whole.mp4", moving(40), quality="0")
     part = cut_short(whole, tmp_path / "part.mp4")
     outcome = run("video", part, "-o", tmp_path / "a.mp4", *fast)
@@ -308,8 +314,8 @@ def test_few_frames_are_in_memory_at_once(
 
     monkeypatch.setattr("gmaflow.io.video_reader.upright", counted)
     path = write_clip(tmp_path / "long.mp4", moving(30))
-    told = report(run, path, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
-    assert told["frames"] == 29
+    result = report(run, path, "-o", tmp_path / "a.mp4", "--max-length", "5", *fast)
+    assert result["frames"] == 29
     # A few wait to be estimated, as many to be written, and two are at work.
     assert most <= 12
 
@@ -440,22 +446,22 @@ def test_ignored_pixels_do_not_move_the_camera(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (["--ignore", "mask.png"], "--ignore leaves pixels out of the camera's motion"),
         (["--show", "moving", "--ignore", "mask.png"], "mask.png"),
     ],
 )
 def test_masks_that_cannot_be_used(
-    run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], told: str
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], message: str
 ) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", *args, *fast)
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err
     assert not list(tmp_path.iterdir())
 
 
-def test_before_a_cut_there_is_nothing_to_see_of_the_motion() -> None:
+def test_no_motion_is_drawn_before_a_cut() -> None:
     assert not draw_step(step(None), "residual", max_length=8.0).any()
     np.testing.assert_array_equal(draw_step(step(None), "moving", max_length=8.0), IMAGE)
     assert not draw_step(step(None), "flow", max_length=8.0).any()
@@ -470,8 +476,8 @@ def test_before_a_cut_there_is_nothing_to_see_of_the_motion() -> None:
 @pytest.mark.parametrize("x", [8.0, None])
 def test_the_legend_lies_in_the_lower_right_corner(show: Show, x: float | None) -> None:
     plain = draw_step(step(x), show, max_length=8.0)
-    told = draw_step(step(x), show, max_length=8.0, legend=True)
-    changed = np.argwhere((plain != told).any(axis=2))
+    with_legend = draw_step(step(x), show, max_length=8.0, legend=True)
+    changed = np.argwhere((plain != with_legend).any(axis=2))
     assert len(changed) > 100
     assert changed[:, 0].min() > 96 / 3
     assert changed[:, 1].min() > plain.shape[1] / 2

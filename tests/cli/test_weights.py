@@ -13,7 +13,7 @@ def test_list_names_every_model(run: Run) -> None:
     assert "raft-small" in json.loads(run("weights", "list", "--json").out)
 
 
-def test_show_tells_what_a_file_holds(run: Run, weights: dict[str, Path]) -> None:
+def test_show_describes_a_file(run: Run, weights: dict[str, Path]) -> None:
     about = json.loads(run("weights", "show", weights["gma"], "--json").out)
     assert (about["model"], about["parameters"], about["format"]) == ("gma", 5_879_873, "gmaflow")
     assert about["config"]["num_heads"] == 1
@@ -84,6 +84,6 @@ def test_a_card_cannot_drive_the_terminal(
     path = tmp_path / "w.safetensors"
     card = replace(checkpoint.card, title="\x1b]0;mine\x07 [/b]")
     save_checkpoint(path, replace(checkpoint, card=card))
-    told = run("weights", "show", path).out
-    assert "\x1b" not in told
-    assert "\\x1b]0;mine\\x07 [/b]" in told
+    outcome = run("weights", "show", path).out
+    assert "\x1b" not in outcome
+    assert "\\x1b]0;mine\\x07 [/b]" in outcome

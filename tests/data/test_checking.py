@@ -95,7 +95,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         check_dataset("hd1k", tmp_path / "none")
 
 
-def test_a_folder_of_ones_own_has_no_number_to_meet(tmp_path: Path) -> None:
+def test_a_custom_folder_has_no_expected_count(tmp_path: Path) -> None:
     put_images(tmp_path, "1.png", "2.png", "3.png")
     assert check_dataset("folder", tmp_path).complete
 

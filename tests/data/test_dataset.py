@@ -45,7 +45,7 @@ def test_pairs_can_be_picked() -> None:
     assert [p.frame for p in some("a", 4).where(lambda pair: pair.frame != "2")] == ["0", "1", "3"]
 
 
-def test_incomplete_pairs_are_left_out_and_told_of(
+def test_incomplete_pairs_are_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sintel(tmp_path)
@@ -158,7 +158,7 @@ def test_variables_are_named_after_the_data_sets() -> None:
     assert root_variable(dataset_info("kitti-2015")) == "GMAFLOW_KITTI_2015"
 
 
-def test_nothing_set_says_how_to_set_it_and_where_it_is_had(
+def test_an_unset_root_explains_how_to_set_it_and_where_to_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

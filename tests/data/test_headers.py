@@ -20,14 +20,14 @@ def write(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES + FLOWS)
-def test_the_size_is_told(tmp_path: Path, name: str) -> None:
+def test_the_size_is_read(tmp_path: Path, name: str) -> None:
     write(tmp_path / name)
     assert measure(tmp_path / name) == (13, 17)
 
 
 @pytest.mark.parametrize("keep", [0, 0.005, 0.5, 0.9])
 @pytest.mark.parametrize("name", IMAGES + FLOWS)
-def test_a_file_that_is_cut_off_is_found_out(tmp_path: Path, name: str, keep: float) -> None:
+def test_a_truncated_file_is_detected(tmp_path: Path, name: str, keep: float) -> None:
     path = tmp_path / name
     write(path)
     raw = path.read_bytes()
@@ -37,7 +37,7 @@ def test_a_file_that_is_cut_off_is_found_out(tmp_path: Path, name: str, keep: fl
 
 
 @pytest.mark.parametrize("name", IMAGES + FLOWS)
-def test_another_kind_of_file_is_found_out(tmp_path: Path, name: str) -> None:
+def test_another_kind_of_file_is_detected(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"<html>404 not found</html>" * 50)
     with pytest.raises(FlowError, match=name):
         measure(tmp_path / name)

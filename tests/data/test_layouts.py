@@ -29,7 +29,7 @@ from tests.data.trees import (
 from tests.io.exrs import rgb, write
 
 
-def test_the_split_file_tells_training_from_validation(tmp_path: Path) -> None:
+def test_the_split_file_separates_training_from_validation(tmp_path: Path) -> None:
     chairs(tmp_path)
     training = listed("chairs", tmp_path, "training")
     assert names(training) == [
@@ -54,7 +54,7 @@ def test_the_folder_above_or_the_data_itself_will_do(tmp_path: Path, place: str)
     assert len(listed("chairs", tmp_path, "training")) == 2
 
 
-def test_without_the_split_file_it_is_told_where_to_get_it(tmp_path: Path) -> None:
+def test_without_the_split_file_the_error_names_the_download(tmp_path: Path) -> None:
     chairs(tmp_path, flags="")
     with pytest.raises(DatasetError, match=r"download it from https://lmb.*or use the split 'all'"):
         open_dataset("chairs", tmp_path)
@@ -152,7 +152,7 @@ def test_validation_is_one_in_ten_but_for_a_few() -> None:
     ]
 
 
-def test_validation_of_a_part_cannot_be_told(tmp_path: Path) -> None:
+def test_validation_of_an_incomplete_set_is_refused(tmp_path: Path) -> None:
     things(things(tmp_path), "TEST/B/0003")
     with pytest.raises(DatasetError, match=r"4 of FlyingThings3D's 7866 .* the split 'test'"):
         open_dataset("things", tmp_path, split="validation")
@@ -458,7 +458,7 @@ def test_consecutive_frames_in_the_order_of_their_numbers(tmp_path: Path) -> Non
     assert pairs.load(0).flow is None
 
 
-def test_truth_lies_beside_or_in_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_truth_is_beside_the_frames_or_in_its_own_folder(tmp_path: Path) -> None:
     put_images(tmp_path, "a.png", "b.png", "c.png")
     put_flows(tmp_path, "a.flo", "flow/b.png")
     pairs = open_dataset("folder", tmp_path)

@@ -58,7 +58,7 @@ def test_a_mixture_is_opened_with_its_repeats(tmp_path: Path) -> None:
     assert MIXTURES["sintel"].crop == (368, 768)
 
 
-def test_a_set_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_data_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GMAFLOW_CONFIG", str(tmp_path / "none.toml"))
     for name in ("GMAFLOW_DATA", "GMAFLOW_KITTI_2015"):
         monkeypatch.delenv(name, raising=False)

@@ -92,7 +92,7 @@ def test_a_loader_gives_the_same_whatever_the_number_of_workers(
             assert same(Batch(*(field[j] for field in batch)), dataset[keys[2 * i + j]])
 
 
-def test_a_broken_pair_is_replaced_by_the_next_and_told_of_once(
+def test_a_broken_pair_is_replaced_by_the_next_and_reported_once(
     pairs: FlowDataset, caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(pairs, 1, 2)
@@ -209,7 +209,7 @@ def test_processes_share_the_samples_between_them() -> None:
     assert together == first(18)
 
 
-def test_an_order_of_nothing_is_refused() -> None:
+def test_an_empty_data_set_cannot_be_ordered() -> None:
     with pytest.raises(DatasetError, match="cannot order"):
         ShuffledEpochs(0, seed=0)
     with pytest.raises(DatasetError, match="process 2 of 2"):

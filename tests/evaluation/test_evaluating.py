@@ -61,7 +61,7 @@ def test_json_and_csv_agree_with_the_pixels(tmp_path: Path, estimator: FlowEstim
     assert rows[0]["epe s40+"] == ""
 
 
-def test_the_iterations_used_are_told(
+def test_the_iterations_used_are_reported(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
     data = open_examples("sintel", sintel)
@@ -101,7 +101,9 @@ def test_warm_changes_nothing_where_no_pair_follows(
     assert any("warm start makes no difference" in note for note in evaluation.notes)
 
 
-def test_missing_masks_and_empty_truths_are_told(tmp_path: Path, estimator: FlowEstimator) -> None:
+def test_missing_masks_and_empty_truths_are_reported(
+    tmp_path: Path, estimator: FlowEstimator
+) -> None:
     root = write_sintel(tmp_path / "sintel", scenes=("alley_1", "cave_2"), frames=2)
     for mask in (root / "training/occlusions").rglob("*.png"):
         mask.unlink()

@@ -43,7 +43,7 @@ def test_backward_pairs_do_not_follow_forward_ones() -> None:
     assert [example.follows for example in listed] == [False, True, False, True]
 
 
-def test_a_set_without_truth_says_to_use_submit(tmp_path: Path) -> None:
+def test_a_set_without_truth_suggests_submit(tmp_path: Path) -> None:
     root = write_sintel(tmp_path, split="test")
     with pytest.raises(DatasetError, match="`gmaflow submit`"):
         open_examples("sintel", root, split="test")

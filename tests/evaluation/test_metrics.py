@@ -123,7 +123,7 @@ def test_the_benchmarks_have_their_own_averages() -> None:
     assert averaging_of("kitti-2015") == "images"
 
 
-def test_without_a_mask_only_what_the_truth_tells_is_told() -> None:
+def test_without_a_mask_only_regions_of_the_truth_are_measured() -> None:
     figures = measure(constant((1, 0)), make_sample(constant((1, 0)))).figures("pixels")
     assert set(figures) == {"all", "occ-out", "s0-10", "s10-40", "s40+"}
 

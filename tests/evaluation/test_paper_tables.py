@@ -56,7 +56,7 @@ def figures(epe: float, fl: float = 0.0) -> Figures:
         (replace(MODELS["gma-p"], residual=False), None, ()),
     ],
 )
-def test_the_config_tells_the_row(
+def test_the_config_determines_the_row(
     config: NetworkConfig, method: str | None, components: tuple[str, ...]
 ) -> None:
     run = make_run("mine", config)
@@ -74,7 +74,7 @@ def test_the_config_tells_the_row(
         ("unknown", "published", "C+T+S/K"),
     ],
 )
-def test_what_it_was_trained_on_is_told(trained_on: str, origin: str, training: str) -> None:
+def test_the_training_data_is_reported(trained_on: str, origin: str, training: str) -> None:
     run = make_run("gma-sintel", GMA, trained_on, origin)
     assert run.training == training
     assert (trained_on in run.about) == (training == "other data")
@@ -155,7 +155,7 @@ def test_networks_trained_on_other_data_are_apart_in_the_ablations() -> None:
     assert named == ["paper", "fixed", "paper", "things", "sintel (C+T+S/K)", "own (other data)"]
 
 
-def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path) -> None:
+def test_a_part_of_things_is_reported_as_not_comparable(tmp_path: Path) -> None:
     things_scene(tmp_path, "TEST/B/0003")
     shutil.copytree(tmp_path / "frames_cleanpass", tmp_path / "frames_finalpass")
     (data,), notes = open_trials({"things": tmp_path})
@@ -164,7 +164,7 @@ def test_of_a_part_of_things_it_is_said_that_it_does_not_compare(tmp_path: Path)
     assert any("has 4 of FlyingThings3D's 7866 left-camera test pairs" in note for note in notes)
 
 
-def test_every_form_says_the_same(tables: tuple[PaperTable, ...]) -> None:
+def test_all_forms_are_equivalent(tables: tuple[PaperTable, ...]) -> None:
     markdown, latex = as_markdown(tables, ["a note"]), as_latex(tables, ["a note"])
     plain = json.loads(json.dumps(as_plain(tables, ["a note"])))
     assert "|  |  | mine_1 | 1.20 | - | 4.00 | 12.3 |" in markdown

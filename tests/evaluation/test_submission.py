@@ -159,7 +159,7 @@ def test_spring_has_both_cameras_and_directions(tmp_path: Path, estimator: FlowE
         assert (file["flow"][()] == estimator(later, earlier).array).all()
 
 
-def test_broken_and_foreign_files_are_found(tmp_path: Path, estimator: FlowEstimator) -> None:
+def test_broken_and_foreign_files_are_detected(tmp_path: Path, estimator: FlowEstimator) -> None:
     write_frames(tmp_path / "testing/image_2", "000000_10.png", "000000_11.png")
     out = tmp_path / "out"
     submit(BENCHMARKS["kitti"], estimator, out, root=tmp_path)

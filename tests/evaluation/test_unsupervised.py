@@ -71,7 +71,7 @@ def test_a_moving_part_and_a_plain_wall_do_not_rest() -> None:
     assert not resting_pixels(wall, wall).any()
 
 
-def test_averages_pass_over_what_a_pair_cannot_tell() -> None:
+def test_averages_skip_undefined_figures() -> None:
     names = ("photometric", "photometric_unmoved", "inconsistency", "occluded", "resting", "drift")
     one = SelfCheck(**dict.fromkeys(names, 1.0))
     other = SelfCheck(**{**dict.fromkeys(names, 3.0), "drift": math.nan})
@@ -81,7 +81,7 @@ def test_averages_pass_over_what_a_pair_cannot_tell() -> None:
     assert math.isnan(unknown.drift)
 
 
-def test_nothing_visible_tells_nothing() -> None:
+def test_without_visible_pixels_the_figures_are_undefined() -> None:
     hidden = np.ones(SIZE, bool)
     found = check_pair(picture(), picture(1), both(constant(0, 0), constant(0, 0), hidden))
     assert math.isnan(found.photometric)

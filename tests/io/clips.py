@@ -74,13 +74,15 @@ def write_coded(
     return path
 
 
-def write_lying_clip(path: Path, *, told: tuple[int, int], true: tuple[int, int]) -> Path:
-    """Write a clip of JPEGs, of which all but the first are of another size than it says."""
+def write_mislabelled_clip(
+    path: Path, *, declared: tuple[int, int], actual: tuple[int, int]
+) -> Path:
+    """Write a clip of JPEGs in which only the first frame has the declared size."""
     with av.open(str(path), "w") as container:
         video = container.add_stream("mjpeg", rate=20)
-        video.height, video.width, video.pix_fmt = *told, "yuvj420p"
+        video.height, video.width, video.pix_fmt = *declared, "yuvj420p"
         container.start_encoding()
-        for number, size in enumerate((told, true, true)):
+        for number, size in enumerate((declared, actual, actual)):
             jpeg = io.BytesIO()
             Image.fromarray(np.full((*size, 3), 90, np.uint8)).save(jpeg, "JPEG")
             packet = av.Packet(jpeg.getvalue())

@@ -165,7 +165,7 @@ def test_broken_bytes_give_flow_or_one_sentence(
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_a_full_disk_is_told_and_does_not_end_the_program(tmp_path: Path, name: str) -> None:
+def test_a_full_disk_is_reported_and_does_not_end_the_program(tmp_path: Path, name: str) -> None:
     code = """
 import signal, sys
 import numpy as np

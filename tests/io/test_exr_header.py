@@ -22,7 +22,7 @@ def deep_channels(height: int = 20, width: int = 30) -> dict[str, np.ndarray]:
     return {"Z": deep(counts, np.linspace(0, 1, counts.sum()))}
 
 
-def test_parts_channels_and_windows_are_told() -> None:
+def test_parts_channels_and_windows_are_read() -> None:
     packed = pack_parts(
         flat=(rgb(), make_header(data=(-3, 4, 26, 23), display=(0, 0, 99, 49))),
         tiles=(rgb(layer="a."), make_header(tile=8, display=(0, 0, 99, 49))),
@@ -44,7 +44,7 @@ def test_parts_channels_and_windows_are_told() -> None:
     assert (seen.size, seen.pixels) == ((50, 100), 5000)
 
 
-def test_channels_that_leave_pixels_out_are_told_apart() -> None:
+def test_subsampled_channels_are_distinguished() -> None:
     planes = {"Y": rgb()["G"], "RY": OpenEXR.Channel("RY", rgb()["R"], 2, 2)}
     [part] = read_parts(io.BytesIO(pack(planes)))
     assert (part.channels, part.thinned, part.samples) == (("Y",), ("RY",), 2 * 600)
@@ -69,7 +69,7 @@ def variants() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", variants())
-def test_a_file_cut_off_anywhere_is_found_out(name: str) -> None:
+def test_a_truncated_file_is_detected(name: str) -> None:
     whole = variants()[name]
     assert parts_of(whole)
     for keep in range(0, len(whole), max(1, len(whole) // 200)):
@@ -79,7 +79,7 @@ def test_a_file_cut_off_anywhere_is_found_out(name: str) -> None:
         parts_of(whole[:-1])
 
 
-def test_chunks_that_were_never_written_are_found_out() -> None:
+def test_missing_chunks_are_detected() -> None:
     whole = bytearray(pack(rgb(40, 30)))
     table = whole.index(b"scanlineimage") + len(b"scanlineimage") + 1
     (first,) = struct.unpack_from("<Q", whole, table)

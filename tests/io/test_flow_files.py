@@ -194,7 +194,7 @@ def test_nan_and_large_values_are_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("width", "height"), [(2**31 - 1, 2**31 - 1), (-1, -1), (0, 4), (2**14, 2**14), (2, 2)]
 )
-def test_a_header_that_lies_is_refused(tmp_path: Path, width: int, height: int) -> None:
+def test_a_header_with_wrong_sizes_is_refused(tmp_path: Path, width: int, height: int) -> None:
     (tmp_path / "a.flo").write_bytes(struct.pack("<4sii4f", b"PIEH", width, height, 0, 0, 0, 0))
     with pytest.raises(FlowFileError, match="its header"):
         read_flow_arrays(tmp_path / "a.flo")
@@ -232,7 +232,7 @@ def test_a_flow_out_of_range_is_refused_not_clipped(tmp_path: Path, value: float
     write_flow(tmp_path / "a.png", array, np.zeros((1, 2), bool))  # unknown, so no matter
 
 
-def test_a_picture_is_told_from_flow(tmp_path: Path) -> None:
+def test_pictures_and_flow_files_are_distinguished(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     with pytest.raises(FlowFileError, match="this is a picture, not KITTI flow"):
         read_flow_arrays(tmp_path / "a.png")
@@ -286,7 +286,9 @@ def test_rows_are_written_from_the_bottom_up(tmp_path: Path) -> None:
         (b"PF\n9999 9999\n1\n", "its header"),
     ],
 )
-def test_a_header_that_lies_is_refused_pfm(tmp_path: Path, header: bytes, reason: str) -> None:
+def test_a_pfm_header_with_wrong_sizes_is_refused(
+    tmp_path: Path, header: bytes, reason: str
+) -> None:
     (tmp_path / "a.pfm").write_bytes(header + bytes(12))
     with pytest.raises(FlowFileError, match=reason):
         read_flow_arrays(tmp_path / "a.pfm")
@@ -349,7 +351,7 @@ def npy(shape: str, data: bytes, *, dtype: str = "<f4") -> bytes:
         b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1),
     ],
 )
-def test_a_header_that_lies_is_refused_npy(tmp_path: Path, raw: bytes) -> None:
+def test_a_npy_header_with_wrong_sizes_is_refused(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(raw)
     with pytest.raises(FlowFileError, match="header"):
         read_flow_arrays(tmp_path / "a.npy")

@@ -33,8 +33,8 @@ def test_a_folder_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ImageError, match="holds no images"):
         list_images(tmp_path)
-    for name, told in (("none", "does not exist; give"), ("notes.txt", "is not a folder; give")):
-        with pytest.raises(ImageError, match=told):
+    for name, message in (("none", "does not exist; give"), ("notes.txt", "is not a folder; give")):
+        with pytest.raises(ImageError, match=message):
             list_images(tmp_path / name)
 
 
@@ -72,7 +72,7 @@ def test_pictures_alone_may_be_kittis_flow(tmp_path: Path) -> None:
     assert [path.name for path in list_flows(tmp_path)] == ["000000_10.png"]
 
 
-def test_a_folder_without_flow_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_flow_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FlowFileError, match="holds no flow"):
         list_flows(tmp_path)
     with pytest.raises(FlowFileError, match="gone does not exist; give a folder"):

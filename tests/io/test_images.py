@@ -103,7 +103,7 @@ def test_16_bit_grey_is_scaled_and_rounded(tmp_path: Path, name: str) -> None:
     ("brightest", "warned"), [(0, False), (1023, True), (4095, True), (9000, False)]
 )
 @pytest.mark.parametrize("color", [False, True])
-def test_empty_upper_bits_are_told_once_for_a_folder(
+def test_empty_upper_bits_are_reported_once_for_a_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, brightest: int, warned: bool, color: bool
 ) -> None:
     deep = np.full((4, 6, 3), brightest, np.uint16)
@@ -113,8 +113,8 @@ def test_empty_upper_bits_are_told_once_for_a_folder(
         else:
             Image.fromarray(deep[..., 0]).save(tmp_path / name)
         read_image(tmp_path / name)
-    told = [record.message for record in caplog.records]
-    assert [f"{tmp_path / 'a.png'} has 16 bits" in text for text in told] == [True] * warned
+    messages = [record.message for record in caplog.records]
+    assert [f"{tmp_path / 'a.png'} has 16 bits" in text for text in messages] == [True] * warned
 
 
 def test_dark_8_bit_pictures_are_not_warned_of(
@@ -292,7 +292,7 @@ def test_height_comes_first(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("440", "'440' is not a size; give height x width"),
         ("440x", "is not a size"),
@@ -301,8 +301,8 @@ def test_height_comes_first(text: str) -> None:
         ("440x99999", "440x99999 is too large; give at most 16384x16384"),
     ],
 )
-def test_nonsense_is_refused(text: str, told: str) -> None:
-    with pytest.raises(FlowError, match=told):
+def test_nonsense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(FlowError, match=message):
         read_size(text)
 
 

@@ -71,7 +71,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, error: type[BaseExceptio
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_is_said(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(OutputError, match="no space left"), atomic_write(tmp_path / "a"):
         raise full
@@ -169,6 +169,6 @@ def test_an_existing_file_needs_overwrite(tmp_path: Path) -> None:
         ensure_can_write(path / "new" / "b", overwrite=True)
 
 
-def test_a_folder_whose_name_is_too_long_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_name_that_is_too_long_gives_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"cannot be written: .*too long; choose another place"):
         ensure_can_fill(tmp_path / ("a" * 300))

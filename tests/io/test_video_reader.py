@@ -29,7 +29,7 @@ from tests.io.clips import (
     turn,
     write_clip,
     write_coded,
-    write_lying_clip,
+    write_mislabelled_clip,
 )
 from tests.io.frames import moving
 
@@ -61,7 +61,9 @@ def test_uneven_times_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "end", "every"), [("0.5", "1.5", 1), ("1.01", None, 3)])
-def test_a_part_is_what_lies_in_it(clip: Path, start: str, end: str | None, every: int) -> None:
+def test_a_part_contains_only_its_frames(
+    clip: Path, start: str, end: str | None, every: int
+) -> None:
     part = VideoReader(
         clip, start=Fraction(start), end=None if end is None else Fraction(end), every=every
     )
@@ -141,7 +143,7 @@ def test_a_video_that_begins_late_is_whole(tmp_path: Path, suffix: str) -> None:
     assert float(reader.info.seconds) == pytest.approx(1.5, abs=0.05)
 
 
-def test_damage_in_the_middle_is_told(clip: Path, tmp_path: Path) -> None:
+def test_damage_in_the_middle_is_reported(clip: Path, tmp_path: Path) -> None:
     raw = bytearray(clip.read_bytes())
     middle = len(raw) // 2
     raw[middle : middle + 4000] = b"\xff" * 4000
@@ -320,8 +322,8 @@ def test_frames_with_more_pixels_than_allowed_are_refused(short_clip: Path, tmp_
         check_video_size(tmp_path / "text.mp4", 1)
 
 
-def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> None:
-    path = write_lying_clip(tmp_path / "short_clip.mkv", told=(40, 56), true=(400, 560))
+def test_frames_larger_than_the_header_are_not_decoded(tmp_path: Path) -> None:
+    path = write_mislabelled_clip(tmp_path / "short_clip.mkv", declared=(40, 56), actual=(400, 560))
     check_video_size(path, 40 * 56)
     reader = VideoReader(path)
     assert [frame.image.shape for frame in reader] == [(40, 56, 3)]
@@ -332,7 +334,7 @@ def test_frames_larger_than_the_file_says_are_not_decoded(tmp_path: Path) -> Non
 
 
 def test_large_frames_need_a_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_lying_clip(tmp_path / "bomb.mkv", told=(40, 56), true=(400, 560))
+    path = write_mislabelled_clip(tmp_path / "bomb.mkv", declared=(40, 56), actual=(400, 560))
     monkeypatch.setattr(video_reader, "ALWAYS_DECODED", 40 * 56)
     pixels_per_byte = 400 * 560 / path.stat().st_size
     for factor, decoded in ((2, True), (0.5, False)):

@@ -113,7 +113,7 @@ def test_a_video_of_uneven_times_lasts_until_its_last_frame_was_seen(
     assert float(seconds) == pytest.approx(3.1, abs=0.01)
 
 
-def test_times_that_a_format_cannot_tell_apart_are_moved(tmp_path: Path) -> None:
+def test_times_that_a_format_cannot_distinguish_are_moved(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "a.gif", fps=200) as video:
         for image in moving(4):
             video.write(image)

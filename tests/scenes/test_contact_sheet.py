@@ -8,23 +8,23 @@ from gmaflow.scenes.renderer import pair_arrays
 from gmaflow.viz.flow_colors import format_length
 
 
-def test_caption_and_wheel_tell_one_scale(
+def test_caption_and_wheel_show_the_same_scale(
     bank: TextureBank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    labels: list[str] = []
 
     def add_legend(colours: object, scale: float) -> object:
-        told.append(f"{format_length(scale)} px")
+        labels.append(f"{format_length(scale)} px")
         return colours
 
     def panel(pictures: list[object], captions: list[str], **_: object) -> object:
-        told.append(captions[2])
+        labels.append(captions[2])
         return pictures[0]
 
     monkeypatch.setattr("gmaflow.scenes.contact_sheet.add_legend", add_legend)
     monkeypatch.setattr("gmaflow.scenes.contact_sheet.panel", panel)
     contact_sheet(pair_arrays(SceneRenderer("film", (80, 96), 3, bank).render(0, 1)), ["film 0"])
-    wheel, caption = told
+    wheel, caption = labels
     assert caption.endswith(f"below {wheel}")
 
 

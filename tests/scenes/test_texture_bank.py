@@ -102,7 +102,7 @@ def test_what_would_start_another_program_is_not_decoded(folder: Path) -> None:
     assert "cannot identify image file" in skipped
 
 
-def test_a_folder_without_images_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_images_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no readable image among 0"):
         TextureBank.load(tmp_path)
     with pytest.raises(ImageError, match="not a folder"):

@@ -27,7 +27,7 @@ from gmaflow.serving import middleware, server
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.views import ARCHIVED
 from tests.io.bombs import make_gif
-from tests.io.clips import write_lying_clip
+from tests.io.clips import write_mislabelled_clip
 from tests.serving.conftest import (
     BROWSER,
     PATIENCE,
@@ -103,10 +103,8 @@ def test_a_clip_of_huge_frames_is_refused(models: ModelRegistry, tmp_path: Path)
         refused(answer, 413, "clip has frames of 56 x 40 pixels")
 
 
-def test_a_clip_that_lies_about_its_frames_is_refused(
-    models: ModelRegistry, tmp_path: Path
-) -> None:
-    path = write_lying_clip(tmp_path / "clip.mkv", told=(40, 56), true=(400, 560))
+def test_a_clip_with_wrong_frame_sizes_is_refused(models: ModelRegistry, tmp_path: Path) -> None:
+    path = write_mislabelled_clip(tmp_path / "clip.mkv", declared=(40, 56), actual=(400, 560))
     with running(models, pixels=40 * 56) as site:
         answer = site.client.post("/api/jobs", files={"clip": ("x.mkv", path.read_bytes())})
         refused(answer, 400, "clip cannot be read as video (Invalid argument)")

@@ -35,7 +35,7 @@ def test_other_names_are_not(host: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/health", "/version", "/docs", "/api/models", "/static/main.js", "/nowhere"]
 )
-def test_a_head_is_that_of_get(site: Running, path: str) -> None:
+def test_a_head_request_returns_the_headers_of_get(site: Running, path: str) -> None:
     whole, head = site.client.get(path), site.client.head(path)
     assert head.status_code == whole.status_code
     assert not head.content

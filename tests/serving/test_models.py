@@ -39,6 +39,6 @@ def test_two_files_of_one_name_are_refused(weight_files: tuple[str, str], tmp_pa
         ModelRegistry((weight_files[0], str(twin)), device="cpu")
 
 
-def test_a_name_that_is_not_there_is_refused(weight_files: tuple[str, str]) -> None:
+def test_an_unknown_name_is_refused(weight_files: tuple[str, str]) -> None:
     with pytest.raises(FlowError, match="unknown model 'smal'"):
         ModelRegistry(weight_files, device="cpu").estimator("smal")

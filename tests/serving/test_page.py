@@ -143,7 +143,7 @@ def test_a_point_is_dragged_and_its_attention_follows(screen: Screen) -> None:
     screen.wait_for_change("attention", before)
 
 
-def test_a_model_without_attention_says_so(show: Open) -> None:
+def test_a_model_without_attention_is_reported(show: Open) -> None:
     screen = show("example=0&model=small&iters=1")
     screen.give_pair()
     expect(screen.page.locator("#hint")).to_contain_text("small has no attention")
@@ -441,7 +441,7 @@ def test_every_canvas_has_a_name(screen: Screen) -> None:
     assert nameless == 0
 
 
-def test_one_refinement_is_told_in_the_singular(show: Open) -> None:
+def test_one_refinement_is_singular(show: Open) -> None:
     screen = show("example=0&model=small&iters=1")
     screen.give_pair((48, 64))
     expect(screen.sentence).to_contain_text(re.compile(r"1 refinement\b"))
@@ -710,7 +710,7 @@ def test_points_of_boxes_are_not_too_many(show: Open) -> None:
         assert right > 0.97 * sizes[-1][0]
 
 
-def test_bad_clips_get_a_sentence(show: Open, tmp_path: Path) -> None:
+def test_bad_clips_give_one_clear_error(show: Open, tmp_path: Path) -> None:
     screen = show("tab=tracks&model=small&iters=1")
     expect(screen.sentence).to_contain_text("to track points through it")
     scene, other = texture(*PAN_SIZE), 255 - texture(*PAN_SIZE, seed=5)

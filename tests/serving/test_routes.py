@@ -38,7 +38,7 @@ def job(site: Running) -> str:
     return url
 
 
-def test_the_server_tells_about_itself(site: Running) -> None:
+def test_the_server_describes_itself(site: Running) -> None:
     assert site.client.get("/health").json()["status"] == "ok"
     assert site.client.get("/version").json()["gmaflow"] == __version__
     models = site.client.get("/api/models").json()
@@ -67,7 +67,7 @@ def test_the_documentation_names_every_address_and_nothing_from_elsewhere(site: 
     assert all(site.client.get(file).status_code == 200 for file in files)
 
 
-def test_a_job_tells_what_became_of_it(site: Running, job: str) -> None:
+def test_a_job_reports_its_outcome(site: Running, job: str) -> None:
     status = site.client.get(job).json()
     assert (status["kind"], status["state"], status["progress"]) == ("pair", "done", 1.0)
     assert (status["width"], status["height"], status["pairs"]) == (56, 40, 1)

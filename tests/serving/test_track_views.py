@@ -181,7 +181,9 @@ def test_what_moves_is_remembered_while_it_is_hidden_or_the_camera_unknown(tmp_p
         (";".join(["1,1"] * 2001), "2001 points are too many"),
     ],
 )
-def test_bad_points_get_a_sentence(site: Running, tracked: str, points: str, message: str) -> None:
+def test_bad_points_give_one_clear_error(
+    site: Running, tracked: str, points: str, message: str
+) -> None:
     answer = site.client.get(f"{tracked}/tracks/values", params={"points": points})
     assert answer.status_code == 422
     assert message in answer.json()["error"]
@@ -200,7 +202,7 @@ def test_a_job_has_either_tracks_or_pairs(site: Running, tracked: str) -> None:
         assert site.client.get(f"{tracked}/{address}").status_code == 404
 
 
-def test_bad_requests_get_a_sentence(site: Running, pan: bytes, tmp_path: Path) -> None:
+def test_bad_requests_give_one_clear_error(site: Running, pan: bytes, tmp_path: Path) -> None:
     one = write_clip(tmp_path / "one.mp4", [texture(*SIZE)])
     for content, fields, message in (
         (pan, {"reference": "6"}, "there is no frame 6; frames are numbered 0 to 5"),

@@ -221,8 +221,8 @@ def train_in_two_processes(folder: Path, device: str) -> dict[str, torch.Tensor]
         subprocess.Popen([*command, f"{rank}"], env=environment, stderr=subprocess.PIPE, text=True)
         for rank in range(2)
     ]
-    told = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], told
+    errors = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
     found = [torch.load(folder / f"{rank}.pt") for rank in range(2)]
     # Networks with batch norm, and a step that only one process has to skip, stay the same in both.
     for name in ("raft-small", "gma"):

@@ -52,7 +52,7 @@ def test_everything_about_a_run_is_in_its_folder(run_folder: Path) -> None:
         assert np.asarray(curve).std() > 0
 
 
-def test_one_step_is_no_plural(tmp_path: Path) -> None:
+def test_one_step_is_singular(tmp_path: Path) -> None:
     done = RunSummary(folder=tmp_path, steps=1, stopped="", skipped=1, last={}, best=None)
     assert "done after 1 step: nothing left to do, 1 step skipped" in done.told()
     assert ", 1 step of 2 pairs at " in introduce(tiny_config(steps=1), CPU, compiling=False)
@@ -113,7 +113,7 @@ def test_a_run_that_comes_to_nothing_stops(tmp_path: Path, monkeypatch: pytest.M
     assert Checkpoints(tmp_path / "run" / "checkpoints").newest().step == 4
 
 
-def test_a_batch_that_does_not_fit_says_what_would(
+def test_a_batch_that_does_not_fit_suggests_one_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_large(*_: object) -> None:
@@ -155,9 +155,9 @@ def test_what_cannot_fit_is_refused_unless_the_user_insists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "memory_budget", lambda _: 1e9)
-    with pytest.raises(TrainingError, match=r"more than the 1 GB .* even pair by pair") as told:
+    with pytest.raises(TrainingError, match=r"more than the 1 GB .* even pair by pair") as error:
         train(tiny_config(**LARGE), options(tmp_path / "run"))
-    advised = re.search("crop=([0-9]+)x([0-9]+)", str(told.value))
+    advised = re.search("crop=([0-9]+)x([0-9]+)", str(error.value))
     assert advised
     crop = (int(advised[1]), int(advised[2]))
     assert setup.fit_into_memory(tiny_config(**LARGE | {"crop": crop}), ALONE, CPU)
@@ -186,11 +186,11 @@ def test_a_run_keeps_the_parts_it_began_with(
 def test_what_would_fit_is_a_config(changes: dict[str, int], both_ways: bool) -> None:
     changes["batch"] *= 1 + both_ways
     config = tiny_config(**changes, both_ways=both_ways)
-    with pytest.raises(TrainingError) as told, explaining_out_of_memory(config):
+    with pytest.raises(TrainingError) as error, explaining_out_of_memory(config):
         raise torch.OutOfMemoryError("CUDA out of memory")
-    for name, number in re.findall("(accumulate|batch)=([0-9]+)", str(told.value)):
+    for name, number in re.findall("(accumulate|batch)=([0-9]+)", str(error.value)):
         assert getattr(tiny_config(**asdict(config) | {name: int(number)}), name) == int(number)
-    assert ("batch=" in str(told.value)) == (changes["batch"] > 1 + both_ways)
+    assert ("batch=" in str(error.value)) == (changes["batch"] > 1 + both_ways)
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_a_schedule_that_would_go_back_cannot_be_extended(
         check_extension(6, old, replace(old, steps=60))
 
 
-def test_nothing_to_go_on_from_is_said(tmp_path: Path) -> None:
+def test_nothing_to_resume_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="has no run to resume"):
         train(CONFIG, options(tmp_path / "run", resume=True))
 
@@ -339,7 +339,9 @@ def test_a_finished_run_has_nothing_left_to_do(whole: Path) -> None:
         (replace(CONFIG, lr=1e-3, batch=4), "with batch 2, not 4; with lr 0.0004, not 0.001"),
     ],
 )
-def test_another_config_says_what_differs(changed: TrainConfig, sentence: str, whole: Path) -> None:
+def test_another_config_reports_the_difference(
+    changed: TrainConfig, sentence: str, whole: Path
+) -> None:
     with pytest.raises(TrainingError, match=sentence):
         train(changed, options(whole, resume=True))
 

@@ -150,7 +150,7 @@ def test_a_batch_that_cannot_be_shared_is_refused() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_folder_of_ones_own_goes_on_where_it_was(folder: Path, workers: int) -> None:
+def test_a_custom_folder_resumes_where_it_stopped(folder: Path, workers: int) -> None:
     config = tiny_config(data=f"folder:{folder}", workers=workers)
     source = open_source(config, CPU)
     assert isinstance(source, FileSource)
@@ -203,11 +203,11 @@ def test_what_a_worker_refuses_is_one_sentence(folder: Path, workers: int) -> No
     for path in folder.glob("*.png"):
         path.write_bytes(b"no picture")
     source = open_source(tiny_config(data=f"folder:{folder}", workers=workers), CPU)
-    with pytest.raises(FlowError) as told:
+    with pytest.raises(FlowError) as error:
         list(islice(source.batches(0), 20))
-    assert str(told.value).startswith(str(folder)) or "frame" in str(told.value)
-    assert "Traceback" not in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith(str(folder)) or "frame" in str(error.value)
+    assert "Traceback" not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_frames_without_truth_cannot_be_learned_from(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def turned(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_what_is_learned_is_the_same(model: str, accumulate: int) -> None:
+def test_training_gives_the_same_weights(model: str, accumulate: int) -> None:
     pairs = tiny_batch(4, seed=3, size=(32, 40))
     batch = join_directions(pairs, turned(pairs), accumulate)
     learned = []
@@ -258,12 +258,12 @@ def test_what_is_learned_is_the_same(model: str, accumulate: int) -> None:
         config = tiny_config(model=model, batch=8, accumulate=accumulate, both_ways=ways)
         torch.manual_seed(0)
         step = TrainStep(FlowNetwork(config.network), config)
-        told = step(batch, PLAN)
-        learned.append((told, step.state()))
-    (told, state), (plainly_told, plain) = learned
-    torch.testing.assert_close(told.loss, plainly_told.loss)
-    torch.testing.assert_close(told.errors, plainly_told.errors)
-    torch.testing.assert_close(told.gradient_norm, plainly_told.gradient_norm, rtol=1e-3, atol=0)
+        result = step(batch, PLAN)
+        learned.append((result, step.state()))
+    (result, state), (plain_result, plain) = learned
+    torch.testing.assert_close(result.loss, plain_result.loss)
+    torch.testing.assert_close(result.errors, plain_result.errors)
+    torch.testing.assert_close(result.gradient_norm, plain_result.gradient_norm, rtol=1e-3, atol=0)
     assert state.keys() == plain.keys()
     for name, value in state.items():
         if "exp_avg" not in name:  # Adam's first step is the gradient's sign, wherever that is 0

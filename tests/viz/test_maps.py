@@ -32,7 +32,7 @@ def test_a_larger_error_is_never_darker() -> None:
     assert light[-1] > 10 * light[0]
 
 
-def test_small_errors_and_large_ones_can_be_told_apart_in_one_picture() -> None:
+def test_small_and_large_errors_are_distinguishable_in_one_picture() -> None:
     flow = errors_of(0, 0.5, 1, 3, 10, 30, 100)
     colors = error_map(flow, np.zeros_like(flow))[0].astype(int)
     assert np.abs(np.diff(colors, axis=0)).max(axis=1).min() > 20
@@ -162,7 +162,7 @@ def test_weights_that_are_not_numbers_count_as_none() -> None:
     assert np.array_equal(attention_overlay(IMAGE, attention, (50.0, 50.0)), expected)
 
 
-def test_an_image_of_one_pixel_is_no_exception() -> None:
+def test_an_image_of_one_pixel_works() -> None:
     picture = attention_overlay(
         np.zeros((1, 1, 3), np.uint8), np.ones((1, 1), np.float32), (0.0, 0.0)
     )

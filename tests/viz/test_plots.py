@@ -77,7 +77,7 @@ def test_equal_values_still_have_an_axis() -> None:
     line_plot([Series("flat", np.array([2.0, 2.0]), np.zeros(2))], log_x=True)
 
 
-def test_without_matplotlib_a_sentence_says_what_to_install(
+def test_without_matplotlib_the_error_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -74,7 +74,7 @@ def test_a_flow_with_its_channels_in_front_is_refused(function: Callable[..., ob
         inspect.unwrap(function)(FLOW.transpose(2, 0, 1))
 
 
-def test_check_flow_says_what_it_wants() -> None:
+def test_check_flow_names_the_expected_shape() -> None:
     check_flow(FLOW)
     with pytest.raises(
         FlowError, match=r"a truth of shape \(2, 4, 5\); give it as \(height, width"

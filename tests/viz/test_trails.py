@@ -58,7 +58,7 @@ def test_nothing_is_drawn_beyond_a_cut_or_without_points() -> None:
     np.testing.assert_array_equal(none, ground)
 
 
-def test_colours_tell_positions_apart() -> None:
+def test_colours_distinguish_positions() -> None:
     corners = np.array([(0, 0), (59, 0), (0, 39), (59, 39), (30, 20)], np.float32)
     colors = position_colors(corners, height=40, width=60).astype(int)
     apart = np.abs(colors[:, None] - colors[None]).sum(axis=2) + 999 * np.eye(5, dtype=int)
