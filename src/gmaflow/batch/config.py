@@ -54,7 +54,7 @@ class BatchConfig(DeviceOptions):
     warm_start: bool = False
     """Start each pair from the flow of the previous pair."""
     ignore_cuts: bool = False
-    """Estimate flow across cuts, too."""
+    """Also estimate flow across cuts."""
 
     engine: str = "local"
     """local (all GPUs or CPU cores of this machine) or ray (a Ray cluster)."""

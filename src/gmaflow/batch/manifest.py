@@ -97,7 +97,7 @@ class ClipList:
     Args:
         inputs: Videos, folders, patterns such as `videos/*.mp4`, or manifests.
         columns: The columns of manifests.
-        leave_out: A folder that is no input even if it lies in one: the destination.
+        leave_out: A folder to skip even if it is inside an input: the destination.
 
     Raises:
         FlowError: When it is iterated over: an input does not exist, or a manifest has a row

@@ -27,7 +27,7 @@ CONTINUES = "finished clips are kept; the same command continues"
 
 @contextmanager
 def show_batch(*, quiet: bool = False) -> Iterator[Callable[[BatchProgress], None]]:
-    """Give a function that shows progress, live on a terminal or as lines in a log."""
+    """Yield a function that shows progress, live on a terminal or as lines in a log."""
     try:
         if quiet:
             yield lambda progress: None

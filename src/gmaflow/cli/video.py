@@ -375,7 +375,7 @@ def why_silent(options: VideoOptions) -> str | None:
 def open_output(
     options: VideoOptions, reader: VideoReader, draw: Draw, *, sound: bool
 ) -> Iterator["VideoFile | ClipFile | None"]:
-    """Give a file to write to, which appears when the block ends well; None for a folder."""
+    """Yield a file to write to, which appears when the block succeeds; None for a folder."""
     if options.into_folder:
         yield None
         return

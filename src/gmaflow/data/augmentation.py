@@ -17,7 +17,7 @@ from gmaflow.errors import DatasetError
 from gmaflow.geometry import leaves_frame
 
 ColorChange = list[tuple[str, float]]
-"""What to change, one after the other, and by how much: a factor, or for hue a part of a turn."""
+"""Changes in order, each with its amount: a factor, or for hue a fraction of a turn."""
 
 _MAX_BOXES = 2
 _MIN_BOX, _MAX_BOX = 50, 99
@@ -168,7 +168,7 @@ def draw_change(jitter: ColorJitter, rng: np.random.Generator) -> ColorChange:
 def change_color(
     image: UInt8[np.ndarray, "h w 3"], change: ColorChange
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Apply colour changes to an image, one after the other."""
+    """Apply colour changes to an image, in order."""
     from PIL import Image, ImageEnhance
 
     enhancers = {

@@ -40,18 +40,18 @@ class ClipDataset(Dataset[ClipSample]):
     """The flows of many clips, clip after clip.
 
     Clips are .h5 and .tar files and folders of flow files; see `gmaflow.io.clips`. Their indices
-    are read at once, their flow when it is asked for. It can be used by the workers of a
+    are read at once, their flow on access. It can be used by the workers of a
     `DataLoader`, by fork or spawn.
 
     Args:
-        clips: A folder, whose clips at any depth are taken, or the clips. A clip is named by its
-            path, below the folder if one is given, without suffix.
+        clips: A folder, searched for clips at any depth, or the clips. A clip is named by its path
+            without suffix, relative to the folder if one is given.
 
     Attributes:
         clips: Readers of the clips by name, in order.
 
     Raises:
-        DatasetError: There are no clips, or two have one name.
+        DatasetError: There are no clips, or two have the same name.
         FlowFileError: A clip is damaged.
     """
 
@@ -104,7 +104,7 @@ class ShardDataset(IterableDataset[dict[str, Any]]):
     have at least as many shards as workers in all.
 
     Args:
-        shards: The .tar files, or a folder whose .tar files at any depth are taken.
+        shards: The .tar files, or a folder, searched for .tar files at any depth.
         seed: Shuffle the shards and the samples of each shard, in another order each epoch; None
             keeps their order.
 

@@ -134,7 +134,7 @@ def compare(
 ) -> Comparison:
     """Evaluate two or more networks on the same pairs, as `evaluate`, and compare with the first.
 
-    Each has a subfolder of its name. `files` says where the weights came from, by name.
+    Each network has a subfolder of its name. `files` are the files of the weights, by name.
     """
     if len(estimators) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")

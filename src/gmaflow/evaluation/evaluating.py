@@ -181,7 +181,7 @@ class ResultStore:
 def split_sequences(
     pairs: Iterable[PairT], follows: Callable[[PairT], bool]
 ) -> Iterator[list[PairT]]:
-    """Split pairs where one does not follow the one before."""
+    """Split pairs where one does not follow the previous one."""
     sequence: list[PairT] = []
     for pair in pairs:
         if sequence and not follows(pair):
@@ -443,7 +443,7 @@ class Summary:
         return self.totals | combined
 
     def notes(self) -> list[str]:
-        """Say which figures are missing or partial, and why."""
+        """Report which figures are missing or partial, and why."""
         notes = []
         if self.num_without_pixels:
             more = ", ..." if self.num_without_pixels > len(self.without_pixels) else ""

@@ -40,8 +40,8 @@ _PAIRS_AT_ONCE = {"cpu": 1, "cuda": 8}
 class RenderedScenes:
     """An endless sequence of rendered pairs; each is rendered when it is loaded.
 
-    Of a folder of textures, only the images held out from training are used. The seeds are then
-    others than those of training, too. On a GPU, several pairs are rendered at a time.
+    Of a folder of textures, only the images held out from training are used, and the seeds differ
+    from those of training too. On a GPU, several pairs are rendered at a time.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ def published_padding(dataset: str) -> PaddingKind:
 
 
 def incomplete(data: ExampleSet) -> str:
-    """Say that pairs of the paper's figures are missing; empty if none is, or for other data."""
+    """Report missing pairs of the paper's figures; empty if complete, or for other data."""
     if data.name not in PAPER_SPLITS:
         return ""
     groups = {example.group for example in data.examples}
@@ -206,7 +206,7 @@ def thin(data: ExampleSet, count: int) -> ExampleSet:
 
 
 def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
-    """Leave the pixels of masks out: one image for all pairs, or one for each pair of a pass."""
+    """Exclude masked pixels; `path` is one mask for all pairs, or one for each pair of a pass."""
     examples: list[Example] = []
     for _, group in groupby(data.examples, lambda example: example.group):
         members = list(group)

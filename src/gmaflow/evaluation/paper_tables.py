@@ -59,7 +59,7 @@ class TableRow:
 
     @property
     def description(self) -> str:
-        """Its source, with its training data unless the block or the table already says so."""
+        """Its source, with its training data unless the block or the table implies it."""
         redundant = self.training in (self.block, ABLATED_ON)
         return self.source if redundant else f"{self.source} ({self.training})"
 
@@ -139,7 +139,7 @@ class Run:
         """What it was trained on, as table 2 groups it."""
         stage = self.checkpoint.card.trained_on
         if self.checkpoint.origin == "published":
-            # The authors' files say it only in their names, such as gma-things.pth.
+            # The authors' files have it only in their names, such as gma-things.pth.
             stage = f"stage:{self.checkpoint.card.title.rpartition('-')[2]}"
         return _STAGES.get(stage.removeprefix("stage:"), OTHER_DATA)
 

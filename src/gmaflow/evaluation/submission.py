@@ -134,7 +134,7 @@ class SubmissionFile:
     """Whether its pair starts where the previous one ends."""
 
     def problem(self) -> str | None:
-        """Say what is wrong with the file; None if it is complete and of the right size."""
+        """Describe the problem of the file; None if it is complete and of the right size."""
         try:
             flow = read_flow_arrays(self.path)
             expected = measure_size(self.pair.image1)
@@ -224,7 +224,7 @@ def submit(
 
 
 def uses_warm_start(benchmark: Benchmark, estimator: FlowEstimator) -> bool:
-    """Return whether to start warm: as the weights' card says, else as in the paper."""
+    """Return whether to use a warm start: as in the model card, otherwise as in the paper."""
     return benchmark.warm_start and estimator.card.warm_start is not False
 
 

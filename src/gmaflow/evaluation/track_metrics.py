@@ -18,12 +18,12 @@ class TrackScores:
     """Scores of one clip, or their mean over clips; shares between 0 and 1."""
 
     average_jaccard: float
-    """Found points, as a share of those found, missed and wrongly found; averaged over the
-    thresholds. A point is found if it is visible, said to be visible, and near enough."""
+    """True positives over true positives, false negatives and false positives, averaged over the
+    thresholds. A true positive is visible, predicted visible, and near enough."""
     position_accuracy: float
     """Visible points whose position is near enough, averaged over the thresholds."""
     occlusion_accuracy: float
-    """Points and frames in which visible and not visible are told apart correctly."""
+    """Share of points and frames whose visibility is predicted correctly."""
 
     @classmethod
     def mean(cls, clips: Sequence["TrackScores"]) -> "TrackScores":
@@ -39,7 +39,7 @@ def score_tracks(
     *,
     reference: int = 0,
 ) -> TrackScores:
-    """Score the tracks of points that are given in the frame `reference`, which does not count."""
+    """Score the tracks of points of the frame `reference`, which itself does not count."""
     counted = np.arange(len(positions)) != reference
     predicted, truth = visible[counted], truly_visible[counted]
     distance = np.linalg.norm(positions[counted] - true_positions[counted], axis=-1)

@@ -42,7 +42,7 @@ STATIC_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class SelfCheck:
-    """What the frames of a pair say about its flow; see `MEANING`. NaN if no pixel can tell."""
+    """Figures of a pair's flow without ground truth; see `MEANING`. NaN if undefined."""
 
     photometric: float
     photometric_unmoved: float
@@ -76,7 +76,7 @@ def check_pair(
     *,
     ignore: Bool[np.ndarray, "h w"] | None = None,
 ) -> SelfCheck:
-    """Check the flow of a pair, in both directions, against its frames, but for ignored pixels."""
+    """Check the flow of a pair, in both directions, against its frames, without `ignore`d pixels."""
     valid = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
     visible = ~both.occluded & valid
     flow = both.forward.array

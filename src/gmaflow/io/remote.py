@@ -1,4 +1,4 @@
-"""Remote files (`s3://`, `gs://`, `az://`, `memory://`, ...) by way of fsspec, an extra.
+"""Remote files (`s3://`, `gs://`, `az://`, `memory://`, ...) through fsspec, an extra.
 
 Every error of a store becomes one sentence: no such bucket, no permission, no connection.
 """
@@ -53,6 +53,6 @@ def explaining(url: str, error: type[FlowError] = FlowError) -> Iterator[None]:
     except ImportError as err:
         remedy = "pip install 'gmaflow[remote]'" if url.startswith("s3:") else str(err)
         raise error(f"{url} needs another package: {remedy}") from err
-    except Exception as err:  # each store has errors of its own, which share no base class
+    except Exception as err:  # each store has its own errors, without a common base class
         reason = " ".join(str(err).split())[:200] or type(err).__name__
         raise error(f"{url} cannot be used: {reason}") from err

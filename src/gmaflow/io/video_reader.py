@@ -46,7 +46,7 @@ _OPTIONS = {
 _TIMES_ARE_GUESSED = ("mpeg", "avi", "ogg")
 """Formats that do not store the time of each frame: after a seek FFmpeg guesses other times."""
 _STEPS_BACK = (0, 1, 4, 16)
-"""Seconds by which to aim earlier, one after the other, until a seek lands before the moment."""
+"""Seconds to aim earlier, tried in order until a seek lands before the moment."""
 
 _Undrawn = tuple[Fraction, Callable[[], np.ndarray]]
 """The time of a frame, and a function that converts it to RGB, which takes longer than decoding."""

@@ -94,7 +94,7 @@ class TextureBank:
         return _assemble({kind: [] for kind in _FROM_FILES}, size, ())
 
     def mark_counts_as_free(self) -> None:
-        """Let compiled code serve banks with any number of textures of this size."""
+        """Let compiled code accept banks with any number of textures of this size."""
         from torch._dynamo import maybe_mark_dynamic
 
         for tensor in (self.texels, self.outlines):
@@ -151,7 +151,7 @@ def _try_to_read(path: Path, size: int) -> "_Texture | str":
 
 
 def _assemble(read: dict[str, list[_Texture]], size: int, skipped: tuple[str, ...]) -> TextureBank:
-    """Add the built-in patterns and silhouettes to what was read."""
+    """Add the built-in patterns and silhouettes to the textures from files."""
     patterns = [
         _Texture.make(torch.from_numpy(colours).float())
         for colours in draw_patterns(size, count=66)

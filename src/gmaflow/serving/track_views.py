@@ -68,7 +68,7 @@ def parse_points(job: Job, text: str | None) -> PixelCoordinates:
     """Read points written as `x,y;x,y`, in pixels of the reference; by default a grid.
 
     Raises:
-        ApiError: They are written differently, too many, or outside the frame.
+        ApiError: They have another format, are too many, or are outside the frame.
     """
     size = job.footage.size
     if text is None:

@@ -66,7 +66,7 @@ def largest_length(
 def valid_mask(
     flow: Float32[np.ndarray, "h w 2"], valid: Bool[np.ndarray, "h w"] | None
 ) -> Bool[np.ndarray, "h w"]:
-    """Where there is a flow to draw: valid, finite, and not marked as unknown."""
+    """The pixels to draw: valid, finite, and not marked as unknown."""
     # NaN compares false, so this one test covers NaN, infinity and Middlebury's mark.
     mask = (np.abs(flow[..., 0]) < _UNKNOWN) & (np.abs(flow[..., 1]) < _UNKNOWN)
     return mask if valid is None else mask & valid
@@ -75,7 +75,7 @@ def valid_mask(
 def zero_invalid(
     flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"]
 ) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarray, "h w"]]:
-    """Both components, with 0 where unknown, so that NaN and infinity cause no warnings."""
+    """Both components, with 0 where invalid, so that NaN and infinity cause no warnings."""
     return np.where(mask, flow[..., 0], 0), np.where(mask, flow[..., 1], 0)
 
 

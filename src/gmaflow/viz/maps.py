@@ -212,7 +212,7 @@ def _on_scale(error: Float[np.ndarray, "*shape"], max_error: float) -> Float[np.
 
 
 def _dark_grey(image: UInt8[np.ndarray, "h w 3"]) -> Float32[np.ndarray, "h w 3"]:
-    """An image that keeps the orientation and leaves all colour to what is drawn over it."""
+    """A grey background: it shows the scene and leaves colour to what is drawn over it."""
     grey = (image @ np.array([0.299, 0.587, 0.114], np.float32))[..., None]
     return np.broadcast_to(grey * np.float32(0.45), image.shape)
 

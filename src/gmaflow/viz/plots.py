@@ -104,7 +104,7 @@ def save_plot(
 ) -> bool:
     """Write a `line_plot` as a by-product; returns whether it was written.
 
-    Without matplotlib, the log says that it is left out.
+    Without matplotlib, the plot is skipped and a message is logged.
     """
     try:
         picture = line_plot(series, title=title, x_label=x_label, y_label=y_label)

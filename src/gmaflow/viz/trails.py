@@ -39,7 +39,7 @@ def draw_trails(
     *,
     dim: float = 0.25,
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """Draw where points came from; the last of the n frames is the one that the image shows.
+    """Draw the past positions of points; the last of the n frames is the one in the image.
 
     Trails get thinner and fainter towards the past. Stretches on which the point is hidden are
     dotted, and a point that is hidden now is a ring. Nothing is drawn where positions are NaN.
@@ -108,7 +108,7 @@ def _heads(
         x, y = places[k]
         radius = (1.9 if visible[k] else 2.4) * unit  # room for the last dot of a trail
         box = [x - radius, y - radius, x + radius, y + radius]
-        rim = unit * 0.5  # dark, so that points are seen on bright images, too
+        rim = unit * 0.5  # dark, so that points are visible on bright images
         edge = [x - radius - rim, y - radius - rim, x + radius + rim, y + radius + rim]
         if visible[k]:
             draw.ellipse(edge, fill=(*INK, 160))
