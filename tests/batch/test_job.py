@@ -84,7 +84,7 @@ def test_clips_under_way_are_watched(
             yield ClipProgress(clip, 1, 2)
             yield ClipResult(clip, pairs=2, error="it failed")
 
-    monkeypatch.setattr(local_engine, "run_here", half_and_whole)
+    monkeypatch.setattr(local_engine, "run_in_process", half_and_whole)
     seen: list[tuple[bool, int, int]] = []
 
     def watch(progress: BatchProgress) -> None:
@@ -256,8 +256,8 @@ def test_auto_does_not_mix_precisions(config: BatchConfig, clips: Path, memory: 
     assert run(replace(config, precision="fp32"), clips / "00", memory).finished_before == 1
     on_gpu = json.dumps(record | {"precision": "fp16"}).encode()
     Destination(memory).write("batch.json", on_gpu)
-    told = "was started in fp16, and --precision auto means fp32 on cpu; give --precision fp16"
-    with pytest.raises(OutputError, match=told):
+    message = "was started in fp16, and --precision auto means fp32 on cpu; give --precision fp16"
+    with pytest.raises(OutputError, match=message):
         run(config, clips, memory)
     # Earlier versions did not tell what it meant.
     Destination(memory).write("batch.json", json.dumps(record | {"precision": "auto"}).encode())
@@ -276,7 +276,7 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"write": "flow,colours"}, "output 'colours' is not known"),
         ({"format": "gif"}, "flow format 'gif' is not known"),
@@ -295,8 +295,8 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
     ],
 )
-def test_unusable_options_give_one_clear_error(options: dict[str, object], told: str) -> None:
-    with pytest.raises(FlowError, match=told):
+def test_unusable_options_give_one_clear_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(FlowError, match=message):
         BatchConfig(**options)  # type: ignore[arg-type]
 
 

@@ -121,7 +121,7 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("m.csv", "file\na.mp4\n", "has no column 'path', only 'file'; name the column"),
         ("m.csv", "path,id\na.mp4,1\n,2\n", "row 2 of .*m.csv has no file in the column 'path'"),
@@ -145,10 +145,10 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_manifest_gives_one_clear_error(
-    tmp_path: Path, name: str, text: str, told: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(FlowError, match=told):
+    with pytest.raises(FlowError, match=message):
         list(ClipList([str(tmp_path / name)]))
 
 
@@ -159,7 +159,7 @@ def test_a_manifest_of_bytes_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{}/none.mp4", "does not exist"),
         ("{}/none.csv", "the manifest .*none.csv cannot be read: no such file"),
@@ -169,9 +169,9 @@ def test_a_manifest_of_bytes_is_refused(tmp_path: Path) -> None:
         ("{}/empty", "holds neither videos nor frames"),
     ],
 )
-def test_an_unusable_input_gives_one_clear_error(videos: Path, text: str, told: str) -> None:
+def test_an_unusable_input_gives_one_clear_error(videos: Path, text: str, message: str) -> None:
     (videos / "empty").mkdir()
-    with pytest.raises(FlowError, match=told):
+    with pytest.raises(FlowError, match=message):
         names(text.format(videos))
 
 

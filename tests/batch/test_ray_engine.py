@@ -94,9 +94,14 @@ class SharingWorker(RayWorker):
     ) -> str:
         import ray
 
-        told = [ray.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"], device, config.num_gpus]
+        environment = [
+            ray.get_gpu_ids(),
+            os.environ["CUDA_VISIBLE_DEVICES"],
+            device,
+            config.num_gpus,
+        ]
         notes = Path(destination.url).with_name("notes")
-        (notes / f"{os.getpid()}").write_text(json.dumps(told))
+        (notes / f"{os.getpid()}").write_text(json.dumps(environment))
         deadline = time.monotonic() + 60
         while len(list(notes.iterdir())) < 2:  # both are there at the same time
             assert time.monotonic() < deadline
@@ -158,14 +163,14 @@ def test_what_ray_cannot_do_is_one_sentence_and_nothing_is_written(
     clips: Path, small_weights: Path, tmp_path: Path
 ) -> None:
     config = BatchConfig(engine="ray", address="127.0.0.1:9", weights=str(small_weights))
-    for address, told in (
+    for address, message in (
         ("127.0.0.1:9", r"there is no Ray cluster at 127\.0\.0\.1:9; start one"),
         ("ray://[::1]:9", r"there is no Ray cluster at ray://\[::1\]:9; start one"),
         ("127.0.0.1:99999", "there is no Ray cluster at"),
         ("auto", "there is no Ray cluster on this machine; start one"),
         ("node1", "'node1' is not the address of a Ray cluster; give HOST:PORT"),
     ):
-        with pytest.raises(FlowError, match=told):
+        with pytest.raises(FlowError, match=message):
             run_batch(replace(config, address=address), [str(clips)], str(tmp_path / "flow"))
     assert not (tmp_path / "flow").exists()
     with pytest.raises(FlowError, match="is memory of one process"):

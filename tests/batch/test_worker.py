@@ -185,17 +185,17 @@ def test_only_videos_have_a_start_and_an_end(worker: ClipWorker, clips: Path) ->
 def test_it_reports_the_progress_of_a_clip(
     worker: ClipWorker, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[ClipProgress] = []
+    reports: list[ClipProgress] = []
     video = str(write_clip(tmp_path / "v.mp4", moving(4)))
-    worker.run(Clip("quick", video), told.append)
-    assert not told
+    worker.run(Clip("quick", video), reports.append)
+    assert not reports
     monkeypatch.setattr(worker_module, "REPORT_EVERY", 0.0)
     for source, pairs in ((video, 3), (str(clips / "00"), 2)):
-        told.clear()
+        reports.clear()
         clip = Clip(f"{pairs}", source)
-        assert worker.run(clip, told.append).pairs == pairs
+        assert worker.run(clip, reports.append).pairs == pairs
         expected = ClipProgress(clip, 0, pairs, node=worker.node)
-        assert told == [replace(expected, pairs=number + 1) for number in range(pairs)]
+        assert reports == [replace(expected, pairs=number + 1) for number in range(pairs)]
 
 
 def test_a_bad_clip_is_a_result_and_leaves_nothing(
@@ -208,7 +208,7 @@ def test_a_bad_clip_is_a_result_and_leaves_nothing(
     shutil.copy(tmp_path / "twins" / "frame0.png", tmp_path / "twins" / "frame0.jpg")
     truncated = write_clip(tmp_path / "long.mp4", moving(60))
     truncated.write_bytes(truncated.read_bytes()[: truncated.stat().st_size // 2])
-    for clip, told in [
+    for clip, message in [
         (Clip("1", str(tmp_path / "broken.mp4")), "cannot be read as video"),
         (Clip("2", str(tmp_path / "none.mp4")), "does not exist"),
         (Clip("3", str(clips / "bad")), "differ in size"),
@@ -221,7 +221,7 @@ def test_a_bad_clip_is_a_result_and_leaves_nothing(
         assert result.error is not None, clip
         assert not result.fatal
 
-        assert re.search(told, result.error), result.error
+        assert re.search(message, result.error), result.error
     out = tmp_path / "out"
     assert not [path for path in out.rglob("*") if path.is_file()]
 

@@ -577,8 +577,8 @@ def test_a_job_with_an_open_event_stream_is_not_abandoned(models: ModelRegistry)
         url = site.start(iters=str(FOR_EVER))
         end = time.monotonic() + 0.6
         with site.client.stream("GET", f"{url}/events") as stream:
-            told = (json.loads(line[6:]) for line in stream.iter_lines() if line)
-            followed = next(status for status in told if time.monotonic() > end)
+            statuses = (json.loads(line[6:]) for line in stream.iter_lines() if line)
+            followed = next(status for status in statuses if time.monotonic() > end)
         assert followed["state"] == "running"
         site.client.delete(url)
 

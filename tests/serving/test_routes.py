@@ -187,9 +187,11 @@ def test_events_follow_a_job_to_its_end(site: Running) -> None:
     url = site.start(iters="4")
     with site.client.stream("GET", f"{url}/events") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
-        told = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")]
-    assert told[-1]["state"] == "done"
-    progress = [status["progress"] for status in told]
+        statuses = [
+            json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")
+        ]
+    assert statuses[-1]["state"] == "done"
+    progress = [status["progress"] for status in statuses]
     assert progress == sorted(progress)
     assert progress[-1] == 1
 

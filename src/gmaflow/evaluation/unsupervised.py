@@ -76,7 +76,7 @@ def check_pair(
     *,
     ignore: Bool[np.ndarray, "h w"] | None = None,
 ) -> SelfCheck:
-    """Check the flow of a pair, in both directions, against its frames, without `ignore`d pixels."""
+    """Check the flow of a pair, in both directions, against its frames, except ignored pixels."""
     valid = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
     visible = ~both.occluded & valid
     flow = both.forward.array
