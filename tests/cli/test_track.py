@@ -238,7 +238,7 @@ def test_too_large_a_step_is_reported_beforehand(
     assert outcome.code == 2
     assert "tracks of 3072 points through 6 frames take" in outcome.err
     assert not any(tmp_path.iterdir())
-    monkeypatch.setattr(verb, "TOLD", 1e6)
+    monkeypatch.setattr(verb, "REPORTED_BYTES", 1e6)
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
     assert outcome.code == 0
     assert (

@@ -177,21 +177,21 @@ def is_within(text: str, folder: str | None) -> bool:
 
 def walk_folder(root: str, leave_out: str | None = None) -> Iterator[Clip]:
     """Yield every video below a folder, and every folder of frames, itself included."""
-    found = False
+    has_clips = False
     top = full_address(root)
     for folder, files in folders_below(root, leave_out):
-        within = folder[len(top.rstrip("/")) :].strip("/")
+        relative = folder[len(top.rstrip("/")) :].strip("/")
         suffixes = {PurePosixPath(name).suffix.lower() for name in files}
         if suffixes & FRAME_SUFFIXES:
-            found = True
-            yield Clip(within or PurePosixPath(root).name, folder)
+            has_clips = True
+            yield Clip(relative or PurePosixPath(root).name, folder)
         for name in sorted(files, key=natural_key):
             if PurePosixPath(name).suffix.lower() in VIDEO_SUFFIXES:
-                found = True
+                has_clips = True
                 yield Clip(
-                    without_suffix("/".join(filter(None, (within, name)))), f"{folder}/{name}"
+                    without_suffix("/".join(filter(None, (relative, name)))), f"{folder}/{name}"
                 )
-    if not found:
+    if not has_clips:
         raise FlowError(f"{root} holds neither videos nor frames; give another folder")
 
 

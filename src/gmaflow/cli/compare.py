@@ -99,7 +99,7 @@ def main(args: list[str]) -> None:
     lines = [line for line in comparison.lines if line.region in SHOWN_BY[options.data.by]]
     print_table(comparison_table(comparison, lines), title=f"{data.title}: mean error, px")
     notes = list(comparison.notes)
-    if any(found.certain for line in lines for found in line.improvements):
+    if any(improvement.certain for line in lines for improvement in line.improvements):
         notes.append("* the interval excludes 0")
     print_notes(notes, page)
 

@@ -84,9 +84,9 @@ class DataOptions:
         rendered = self.data == SCENES
         for option, value in (of_files if rendered else of_scenes).items():
             if value is not None:
-                wanted = "data sets of files" if rendered else "rendered scenes, --data scenes"
+                kind = "data sets of files" if rendered else "rendered scenes, --data scenes"
                 instead = "; use --limit for fewer pairs" if option == "--count" else ""
-                raise DatasetError(f"{option} is for {wanted}, not for {self.data}{instead}")
+                raise DatasetError(f"{option} is for {kind}, not for {self.data}{instead}")
 
     def open(self, device: str = "auto") -> "ExampleSet":
         """List the pairs; scenes are rendered on the device."""

@@ -54,20 +54,20 @@ def override(options: Options, texts: Mapping[str, str]) -> Options:
     """
     texts = {key.replace("-", "_"): text for key, text in texts.items()}
     changes: dict[str, Any] = {}
-    known: list[str] = []
+    all_names: list[str] = []
     for field in fields(options):  # type: ignore[arg-type]
         value = getattr(options, field.name)
         if is_dataclass(value) and not isinstance(value, type):
             names = [inner.name for inner in fields(value)]
-            if given := {key: text for key, text in texts.items() if key in names}:
-                changes[field.name] = override(value, given)
-            known += names
+            if nested := {key: text for key, text in texts.items() if key in names}:
+                changes[field.name] = override(value, nested)
+            all_names += names
             continue
         if field.name in texts:
             changes[field.name] = read_value(field.name, field.type, value, texts[field.name])
-        known.append(field.name)
-    if unknown := [key for key in texts if key not in known]:
-        raise FlowError(f"unknown option {unknown[0]!r}; {suggest(unknown[0], known)}")
+        all_names.append(field.name)
+    if unknown := [key for key in texts if key not in all_names]:
+        raise FlowError(f"unknown option {unknown[0]!r}; {suggest(unknown[0], all_names)}")
     return replace(options, **changes)  # type: ignore[type-var]
 
 

@@ -54,8 +54,8 @@ TRACK_FILES = (".npz", ".csv")
 COLMAP = ".colmap"
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
-TOLD = 1e9
-"""Bytes from which on it is said how much memory tracking takes."""
+REPORTED_BYTES = 1e9
+"""Memory of tracking above which it is reported."""
 _BYTES = 8 + 1 + 4  # position, visible, confidence
 _FRAME_BYTES = 330  # for each pixel, of up to seven frames and their features
 _DENSE_BYTES = 300  # for each pixel that is tracked, measured
@@ -295,7 +295,7 @@ def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
     """Refuse tracks that are too large to collect; report the memory of large frames."""
     height, width = frame_size(reader)
     needed = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
-    if needed > TOLD:
+    if needed > REPORTED_BYTES:
         what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
         print_stderr(
             f"gmaflow: tracking {what} keeps up to {needed / 1e9:.1f} GB, in addition to the "
@@ -352,13 +352,13 @@ def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, li
     from gmaflow.io import atomic_write
     from gmaflow.io.exr import write_exr_map
 
-    seen = []
+    frames = []
     for frame in tracked:
-        seen.append((frame.number, frame.cut))
+        frames.append((frame.number, frame.cut))
         if not frame.cut:
             with atomic_write(folder / f"{frame.number:06d}.exr") as file:
                 write_exr_map(file, st_map(frame))
-    return len(seen), find_cuts(seen)
+    return len(frames), find_cuts(frames)
 
 
 def find_cuts(frames: list[tuple[int, bool]]) -> list[int]:

@@ -156,11 +156,11 @@ def write_comparison(
     tiles = [
         (
             f"{comparison.title(line)}: {name}",
-            format_percent(found),
-            f"improvement; 95 %: {format_interval(found)}",
+            format_percent(improvement),
+            f"improvement; 95 %: {format_interval(improvement)}",
         )
         for line in whole
-        for name, found in zip(names[1:], line.improvements, strict=True)
+        for name, improvement in zip(names[1:], line.improvements, strict=True)
     ]
     return write_page(
         folder / COMPARISON_PAGE,
@@ -172,8 +172,8 @@ def write_comparison(
         tiles=tiles,
         tables={comparison.title(line): _comparison_table(comparison, line) for line in whole},
         cards={
-            title: [_comparison_card(comparison, *one, folder) for one in some]
-            for title, some in chosen.items()
+            title: [_comparison_card(comparison, *one, folder) for one in pairs]
+            for title, pairs in chosen.items()
         },
         attentive=any(one.estimator.config.aggregates for one in comparison.contenders),
         paper=_paper_comparison(comparison),
@@ -230,14 +230,14 @@ def overall_table(evaluation: Evaluation) -> Table:
 def region_table(evaluation: Evaluation, regions: Collection[str] = tuple(REGIONS)) -> Table:
     """Return the end-point error in each of some regions."""
     columns = list(evaluation.columns())
-    most = max(figures["all"].pixels for _, figures in columns)
+    total = max(figures["all"].pixels for _, figures in columns)
     rows = []
     for region in regions:
-        found = [figures.get(region) for _, figures in columns]
-        if not any(found):
+        by_column = [figures.get(region) for _, figures in columns]
+        if not any(by_column):
             continue
-        share = max((one.pixels for one in found if one), default=0) / max(1, most)
-        errors = (format_figure(one.epe) if one else "" for one in found)
+        share = max((one.pixels for one in by_column if one), default=0) / max(1, total)
+        errors = (format_figure(one.epe) if one else "" for one in by_column)
         rows.append((region, *errors, f"{100 * share:.1f}", REGIONS[region]))
     header = ("region", *(title for title, _ in columns), "pixels, %", "definition")
     return Table(header, rows, text_columns=(0, len(header) - 1))

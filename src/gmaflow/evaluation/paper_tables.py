@@ -259,8 +259,8 @@ class PaperTable:
             text = column.text(value)
             if value is not None and row.has_seen and column.dataset in _LEARNED_FROM:
                 text = f"({text})"
-            known = [figure for other in block if (figure := other.values[index]) is not None]
-            yield TableCell(text, best=len(known) > 1 and value == min(known))
+            figures = [figure for other in block if (figure := other.values[index]) is not None]
+            yield TableCell(text, best=len(figures) > 1 and value == min(figures))
 
 
 TABLES = (

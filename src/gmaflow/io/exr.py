@@ -216,9 +216,9 @@ def _find_flow(path: Path, parts: list[ExrPart]) -> tuple[ExrPart, tuple[str, st
         for right, up in (*_FLOW_NAMES, _FLOW_COLORS):
             if right in by_name and up in by_name and not part.deep:
                 return part, (by_name[right], by_name[up])
-    found = ", ".join([name for part in parts for name in part.channels][:8])
+    channels = ", ".join([name for part in parts for name in part.channels][:8])
     raise FlowFileError(
-        f"{path}: holds no flow, only {found or 'nothing'}; its channels must be called "
+        f"{path}: holds no flow, only {channels or 'nothing'}; its channels must be called "
         "forward.u and forward.v, backward.u and backward.v, motion.x and motion.y, or R and G"
     )
 

@@ -415,8 +415,8 @@ def _halved(array: np.ndarray) -> np.ndarray:
 
 def _zip_member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     if name not in archive.namelist():
-        found = ", ".join(archive.namelist()[:8]) or "nothing"
-        raise FlowFileError(f"{path} has no array {name[:-4]!r}; it has {found}")
+        members = ", ".join(archive.namelist()[:8]) or "nothing"
+        raise FlowFileError(f"{path} has no array {name[:-4]!r}; it has {members}")
     info = archive.getinfo(name)
     # Other methods compress without bound, so a claimed size could not be checked.
     if info.compress_type not in _ZIP_METHODS:
@@ -437,12 +437,12 @@ def _read_flow_array(path: Path, read: _Read, length: int) -> Float[np.ndarray, 
 def _read_array(path: Path, read: _Read, length: int, shape: tuple[int, ...] | None) -> np.ndarray:
     """Read an array of the given shape, or of any height x width x 2 if None."""
     header = _read_npy_header(path, read)
-    wanted = "height x width x 2" if shape is None else " x ".join(map(str, shape))
+    expected = "height x width x 2" if shape is None else " x ".join(map(str, shape))
     fits = (
         len(header.shape) == 3 and header.shape[2] == 2 if shape is None else header.shape == shape
     )
     if not fits:
-        raise FlowFileError(f"{path}: an array of shape {header.shape}; expected {wanted}")
+        raise FlowFileError(f"{path}: an array of shape {header.shape}; expected {expected}")
     check_header_size(path, *header.shape[:2])
     return _read_numbers(path, read, length, header)
 

@@ -65,17 +65,17 @@ def row(parameter: Parameter) -> str:
 
 def parameters_of(openapi: dict[str, Any], operation: dict[str, Any]) -> list[Parameter]:
     """Return the parameters of an operation, in path, query and body."""
-    found = [
+    parameters = [
         Parameter(parameter["name"], parameter["in"], parameter.get("description", ""))
         for parameter in operation.get("parameters", [])
     ]
     for kind, content in operation.get("requestBody", {}).get("content", {}).items():
         fields = resolve(openapi, content["schema"]).get("properties", {})
-        found += [
+        parameters += [
             Parameter(name, BODIES[kind], about.get("description", ""), '"array"' in dumps(about))
             for name, about in fields.items()
         ]
-    return found
+    return parameters
 
 
 def resolve(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -83,5 +83,5 @@ def resolve(openapi: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     if "$ref" not in schema:
         return schema
     name = schema["$ref"].rsplit("/", 1)[-1]
-    found: dict[str, Any] = openapi["components"]["schemas"][name]
-    return found
+    resolved: dict[str, Any] = openapi["components"]["schemas"][name]
+    return resolved

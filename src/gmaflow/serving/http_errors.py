@@ -84,8 +84,8 @@ async def answer_http_error(request: Request, err: Exception) -> JSONResponse:
 async def answer_invalid(request: Request, err: Exception) -> JSONResponse:
     """Handle missing and invalid parameters."""
     assert isinstance(err, RequestValidationError)
-    found = "; ".join(map(describe_problem, err.errors()))
-    return JSONResponse({"error": f"{found}; see /docs"}, 422)
+    problems = "; ".join(map(describe_problem, err.errors()))
+    return JSONResponse({"error": f"{problems}; see /docs"}, 422)
 
 
 def describe_problem(problem: Mapping[str, Any]) -> str:
@@ -93,9 +93,9 @@ def describe_problem(problem: Mapping[str, Any]) -> str:
     if problem["type"] in ("json_invalid", "dataclass_type"):
         return "the body must be a JSON object, sent as application/json"
     name = ".".join(str(part) for part in problem["loc"][1:]) or "the body"
-    given = problem.get("input")
-    if isinstance(given, str) and "UploadFile" in problem["msg"]:
-        file = given if len(given) <= LONGEST_FILE_NAME else "FILE"
+    value = problem.get("input")
+    if isinstance(value, str) and "UploadFile" in problem["msg"]:
+        file = value if len(value) <= LONGEST_FILE_NAME else "FILE"
         return f"{name} is text, not a file; with curl use {name}=@{file}"
     return f"{name}: {problem['msg'].lower()}"
 

@@ -31,7 +31,7 @@ NEAREST = 2.0
 """A tracked pixel within this many pixels counts as being at a position."""
 
 
-def save_tracks(job: Job, found: TrackedFrame) -> None:
+def save_tracks(job: Job, tracked: TrackedFrame) -> None:
     """Save x, y, visibility and confidence of every pixel in a frame, and what the camera did.
 
     The camera's motion is that from the reference to the frame, so it does not drift. What has
@@ -39,27 +39,27 @@ def save_tracks(job: Job, found: TrackedFrame) -> None:
     an object that comes to cover more than the backdrop. A pixel that is hidden, or in a frame that
     shows too little for the camera's motion, counts as in the frame before.
     """
-    folder, name = job.footage.folder, track_name(found.number)
-    values = [found.positions, found.visible[..., None], found.confidence[..., None]]
+    folder, name = job.footage.folder, track_name(tracked.number)
+    values = [tracked.positions, tracked.visible[..., None], tracked.confidence[..., None]]
     folder.save(name, np.concatenate(values, axis=2, dtype=np.float32))
     homography = np.full((3, 3), np.nan)
-    moving = np.zeros(found.visible.shape, np.uint8)
-    if found.number == found.reference:
+    moving = np.zeros(tracked.visible.shape, np.uint8)
+    if tracked.number == tracked.reference:
         homography = np.eye(3)
-    elif not found.cut:
-        height, width = found.visible.shape
-        flow = found.positions - grid_points(height, width, 1).reshape(height, width, 2)
-        before = found.number + (1 if found.number < found.reference else -1)
+    elif not tracked.cut:
+        height, width = tracked.visible.shape
+        flow = tracked.positions - grid_points(height, width, 1).reshape(height, width, 2)
+        before = tracked.number + (1 if tracked.number < tracked.reference else -1)
         moving = folder.load(f"{track_name(before)}-moving")
         rest = 1 - moving / np.float32(255)
         try:
-            camera = fit_camera(flow, found.confidence * found.visible * rest)
+            camera = fit_camera(flow, tracked.confidence * tracked.visible * rest)
         except FlowError:  # too little is still visible
             pass
         else:
             homography = camera.homography
             now = np.rint(255 * camera.moving).astype(np.uint8)
-            moving = np.where(found.visible, now, moving)
+            moving = np.where(tracked.visible, now, moving)
     folder.save(f"{name}-camera", homography)
     folder.save(f"{name}-moving", moving)
 
@@ -144,8 +144,8 @@ def pack_tracks(job: Job, points: PixelCoordinates) -> bytes:
             still[frame] = project(
                 np.linalg.inv(homography), tracks.positions[frame].astype(np.float64)
             )
-    known = [tracks.visible[..., None], tracks.confidence[..., None]]
-    values = np.concatenate([tracks.positions, *known, still], axis=2)
+    flags = [tracks.visible[..., None], tracks.confidence[..., None]]
+    values = np.concatenate([tracks.positions, *flags, still], axis=2)
     return values.astype("<f4").tobytes()
 
 
