@@ -230,7 +230,7 @@ def test_bad_input_gives_one_clear_error_and_leaves_no_files(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_too_large_a_step_is_reported_beforehand(
+def test_too_large_tracks_are_refused_and_memory_is_reported(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verb, "LARGEST", 1e4)

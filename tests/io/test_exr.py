@@ -526,7 +526,7 @@ def over(samples: list[tuple[float, float, float]]) -> float:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["", "beauty."]))
-def test_near_layers_cover_far_layers(seed: int, layer: str) -> None:
+def test_near_samples_cover_far_samples(seed: int, layer: str) -> None:
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 5, (3, 4))
     depth, color, alpha = rng.permutation(60)[: counts.sum()], *rng.random((2, counts.sum()))

@@ -250,7 +250,7 @@ def turned(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_training_gives_the_same_weights(model: str, accumulate: int) -> None:
+def test_both_ways_trains_the_same_weights(model: str, accumulate: int) -> None:
     pairs = tiny_batch(4, seed=3, size=(32, 40))
     batch = join_directions(pairs, turned(pairs), accumulate)
     learned = []
