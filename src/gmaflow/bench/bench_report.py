@@ -16,7 +16,7 @@ from gmaflow.io.paths import write_text
 from gmaflow.viz.plots import Series, line_plot, require_matplotlib
 
 GB = 1e9
-NOTHING = "-"
+EMPTY_CELL = "-"
 
 
 def as_text(result: BenchResult) -> str:
@@ -65,16 +65,16 @@ def row_of(one: Measured) -> list[str]:
         f"{1000 * times.p95:.1f}",
         f"{times.median_cpu:.2f}",
         f"{case.batch / times.median:.2f}",
-        gigabytes(one.peak.taken if one.peak else None),
+        gigabytes(one.peak.used if one.peak else None),
         gigabytes(one.peak.reserved if one.peak else None),
-        f"{one.peak.first_s:.1f}" if one.peak else NOTHING,
+        f"{one.peak.first_s:.1f}" if one.peak else EMPTY_CELL,
     ]
 
 
 def distance_cells(distance: Distance | None) -> list[str]:
-    """Write how far a flow is from the reference."""
+    """Write the distance of a flow from the reference."""
     if distance is None:
-        return [NOTHING, NOTHING]
+        return [EMPTY_CELL, EMPTY_CELL]
     return [f"{distance.mean:.2g}", f"{distance.largest:.2g}"]
 
 
@@ -86,7 +86,7 @@ def ratio_table(result: BenchResult) -> str:
             ratio.model,
             f"{ratio.wall:.2f}x",
             f"{ratio.cpu:.2f}x",
-            NOTHING if ratio.memory is None else f"{ratio.memory:.2f}x",
+            EMPTY_CELL if ratio.memory is None else f"{ratio.memory:.2f}x",
         ]
         for ratio in result.ratios()
     ]
@@ -99,22 +99,22 @@ def overhead_table(result: BenchResult) -> str:
         return ""
     size = result.measured[0].case.size
     own = (one for one in result.measured if one.case.way == "gmaflow" and one.case.size == size)
-    found = {one.case.model: one for one in own}
+    by_model = {one.case.model: one for one in own}
     height, width = TRAINING_SIZE
     rows: dict[str, list[float | None]] = {
-        "parameters, millions": [one.parameters / 1e6 for one in found.values()],
-        f"time at {size}, ms": [1000 * one.times.median for one in found.values()],
-        f"CPU-seconds at {size}": [one.times.median_cpu for one in found.values()],
+        "parameters, millions": [one.parameters / 1e6 for one in by_model.values()],
+        f"time at {size}, ms": [1000 * one.times.median for one in by_model.values()],
+        f"CPU-seconds at {size}": [one.times.median_cpu for one in by_model.values()],
         f"training, batch {TRAINING_BATCH} at {height}x{width}, GB": [
-            peak.taken / GB if peak else None for peak in result.training.values()
+            peak.used / GB if peak else None for peak in result.training.values()
         ],
     }
     lines = []
     for name, figures in rows.items():
-        cells = [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
+        cells = [EMPTY_CELL if figure is None else f"{figure:.2f}" for figure in figures]
         first, last = figures[0], figures[-1]
-        lines.append([name, *cells, f"{last / first:.2f}x" if first and last else NOTHING])
-    text = table(["", *found, "ratio"], lines)
+        lines.append([name, *cells, f"{last / first:.2f}x" if first and last else EMPTY_CELL])
+    text = table(["", *by_model, "ratio"], lines)
     if None in result.training.values():
         text += "\n\nTraining memory is measured only on a CUDA device."
     return text
@@ -134,7 +134,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def gigabytes(number: float | None) -> str:
     """Write a number of bytes in GB."""
-    return NOTHING if number is None else f"{number / GB:.3f}"
+    return EMPTY_CELL if number is None else f"{number / GB:.3f}"
 
 
 def as_json(result: BenchResult) -> str:
@@ -168,7 +168,7 @@ def as_json(result: BenchResult) -> str:
 def bytes_of(peak: Peak | None) -> dict[str, float | None]:
     """Return a peak as plain values; null if it was not measured."""
     return {
-        "peak_bytes": peak.taken if peak else None,
+        "peak_bytes": peak.used if peak else None,
         "reserved_bytes": peak.reserved if peak else None,
         "first_s": peak.first_s if peak else None,
     }
@@ -178,7 +178,7 @@ def plot(result: BenchResult) -> UInt8[np.ndarray, "_ _ 3"]:
     """Plot time and memory over the size, with a curve for each model and algorithm."""
     milliseconds = [1000 * one.times.median for one in result.measured]
     pictures = [curves(result, milliseconds, "milliseconds")]
-    peaks = [one.peak.taken / GB for one in result.measured if one.peak]
+    peaks = [one.peak.used / GB for one in result.measured if one.peak]
     if len(peaks) == len(result.measured):
         pictures.append(curves(result, peaks, "peak memory, GB"))
     return np.concatenate(pictures)

@@ -248,8 +248,8 @@ def distance_from_float32(case: Case) -> Distance:
     The reference has no memory limit: it needs more memory, and tiles would change its flow.
     """
     exact = replace(case, precision="fp32", backend="reference", max_memory=None)
-    found, expected = (one.prepare()() for one in (case, exact))
-    assert isinstance(found, BatchEstimate)
+    actual, expected = (one.prepare()() for one in (case, exact))
+    assert isinstance(actual, BatchEstimate)
     assert isinstance(expected, BatchEstimate)
-    away = (found.flow - expected.flow).norm(dim=1)
-    return Distance(mean=float(away.mean()), largest=float(away.max()))
+    difference = (actual.flow - expected.flow).norm(dim=1)
+    return Distance(mean=float(difference.mean()), largest=float(difference.max()))

@@ -133,7 +133,7 @@ def read_coarse_flows(path: Path) -> dict[str, Flow]:
         parts = sorted(name.split("/", 2) for name in arrays)
         return {
             os.fsdecode(bytes.fromhex(key)): Flow(
-                # Of no memory: a damaged file may claim any size.
+                # Allocates nothing: a damaged file may claim any size.
                 np.broadcast_to(np.float32(np.nan), (*arrays[f"{number}/size/{key}"], 2)),
                 coarse=arrays[f"{number}/coarse/{key}"],
             )

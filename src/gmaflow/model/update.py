@@ -1,4 +1,4 @@
-"""One refinement: what the current flow looks like, and the change of flow that follows from it.
+"""One refinement: encode the current flow and its correlations, and predict a change of flow.
 
 Legend: b batch, c channels, h w rows and columns at 1/8.
 """
@@ -50,9 +50,10 @@ class MotionEncoder(nn.Module):
 class GRUPass(nn.Module):
     """One pass of a convolutional gated recurrent unit.
 
-    Its convolutions see (state, inputs, context). The context is the same in every iteration, and a
-    convolution is a sum over its input channels, so the context's share is a separate layer that
-    runs once for a pair. The two gates have the same inputs and are one convolution.
+    The inputs of its convolutions are (state, inputs, context). The context is the same in every
+    iteration, and a convolution is a sum over its input channels, so the context's share is a
+    separate layer that runs once for a pair. The two gates have the same inputs and are one
+    convolution.
     """
 
     def __init__(
@@ -65,13 +66,17 @@ class GRUPass(nn.Module):
     ) -> None:
         super().__init__()
         padding = (kernel[0] // 2, kernel[1] // 2)
-        seen = hidden_channels + input_channels
-        self.gates = nn.Conv2d(seen, 2 * hidden_channels, kernel, padding=padding, bias=False)
-        self.candidate = nn.Conv2d(seen, hidden_channels, kernel, padding=padding, bias=False)
+        in_channels = hidden_channels + input_channels
+        self.gates = nn.Conv2d(
+            in_channels, 2 * hidden_channels, kernel, padding=padding, bias=False
+        )
+        self.candidate = nn.Conv2d(
+            in_channels, hidden_channels, kernel, padding=padding, bias=False
+        )
         self.context = nn.Conv2d(context_channels, 3 * hidden_channels, kernel, padding=padding)
 
         # Initialise as one undivided convolution: torch's default, with the whole fan-in.
-        bound = ((seen + context_channels) * kernel[0] * kernel[1]) ** -0.5
+        bound = ((in_channels + context_channels) * kernel[0] * kernel[1]) ** -0.5
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
