@@ -45,8 +45,8 @@ def test_the_state_stays_within_one() -> None:
         head_channels=8,
     )
     hidden = torch.tanh(torch.randn(1, 4, 6, 7))
-    prepared = update.prepare(torch.randn(1, 3, 6, 7))
+    context_terms = update.prepare_context(torch.randn(1, 3, 6, 7))
     for _ in range(20):
-        hidden, change = update(hidden, 100 * torch.randn(1, 5, 6, 7), prepared)
+        hidden, change = update(hidden, 100 * torch.randn(1, 5, 6, 7), context_terms)
     assert hidden.abs().max() <= 1
     assert change.shape == (1, 2, 6, 7)

@@ -61,14 +61,14 @@ def test_compile_errors_are_raised_and_other_threads_are_not_affected() -> None:
     jit = Jit()
     other = threading.Thread(target=Kernel(jit)[(1,)])
 
-    def rehearse() -> None:
+    def compile_ahead() -> None:
         with compiling_ahead():
             Kernel(Jit(broken=True))[(1,)]()
             other.start()
             other.join()
 
     with pytest.raises(RuntimeError, match="does not compile"):
-        rehearse()
+        compile_ahead()
     assert len(jit.launched) == 1
     Kernel(jit)[(1,)]()
     assert len(jit.launched) == 2

@@ -118,8 +118,8 @@ class Case(Settings):
         device = pick_device(self.device)
         step = TrainStep(self.checkpoint().build().to(device).requires_grad_(True), config)
         image1, image2 = self._images(device)
-        everywhere = torch.ones_like(image1[:, 0], dtype=torch.bool)
-        batch = Batch(image1, image2, torch.ones_like(image1[:, :2]), everywhere, ~everywhere)
+        valid = torch.ones_like(image1[:, 0], dtype=torch.bool)
+        batch = Batch(image1, image2, torch.ones_like(image1[:, :2]), valid, ~valid)
         return lambda: step(batch, StepPlan(lr=1e-6, iters=self.iters, occluded=True))
 
     def _images(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -180,7 +180,7 @@ class BenchConfig(Settings):
     @property
     def measured_sizes(self) -> list[tuple[int, int]]:
         """All heights and widths to measure."""
-        texts = [text for some in self.sizes for text in re.split("[, ]+", some) if text]
+        texts = [text for group in self.sizes for text in re.split("[, ]+", group) if text]
         sizes = [read_size(text) for text in texts]
         for size in sizes:
             check_smallest(size)

@@ -325,11 +325,11 @@ def measure_cpu_peak(case: Case) -> Peak:
     started = time.perf_counter()
     work = case.prepare()
     release_freed_memory()
-    before = status("VmRSS")
+    loaded = status("VmRSS")
     RESET.write_text(RESET_PEAK)
     work()
     first_s = time.perf_counter() - started
-    return Peak(used=status("VmHWM") - before, reserved=None, first_s=first_s)
+    return Peak(used=status("VmHWM") - loaded, reserved=None, first_s=first_s)
 
 
 def status(name: str) -> float:

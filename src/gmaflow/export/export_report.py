@@ -90,6 +90,6 @@ def ports(
         "flow", "float32", (pairs, 2, height, width), f"motion from image1 to image2 {in_pixels}"
     )
     if warm_start:
-        before = f"flow of the previous pair {in_pixels}, for a warm start; zeros for none"
-        inputs.append(replace(flow, name="previous", meaning=before))
+        meaning = f"flow of the previous pair {in_pixels}, for a warm start; zeros for none"
+        inputs.append(replace(flow, name="previous", meaning=meaning))
     return tuple(inputs), (flow,)

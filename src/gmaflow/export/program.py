@@ -86,10 +86,10 @@ def traceable_warm_start(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b
     height, width = flow.shape[-2:]
     grid = pixel_grid(flow)
     x, y = (grid + flow).flatten(2).unbind(1)
-    kept = (x > 0) & (x < width) & (y > 0) & (y < height)
-    x = torch.where(kept, x, FAR)
+    inside = (x > 0) & (x < width) & (y > 0) & (y < height)
+    x = torch.where(inside, x, FAR)
     # If all are far away, the nearest one must be zero.
-    vectors = torch.where(kept[:, None], flow.flatten(2), 0)
+    vectors = torch.where(inside[:, None], flow.flatten(2), 0)
     grid_x, grid_y = grid.flatten(2)[..., None].unbind(1)  # [1, n, 1]
     distance = (grid_x - x[:, None]) ** 2 + (grid_y - y[:, None]) ** 2  # [b, n, n]
     nearest = distance.argmin(dim=2)[:, None].expand(-1, 2, -1)

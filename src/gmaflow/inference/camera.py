@@ -372,10 +372,10 @@ def _find_epipole(
         or explained_share * points.weight_share(outlier_mask) < STRONG_PARALLAX
     ):
         return None
-    least, most = np.quantile(parallax[explained], [0.1, 0.9])
+    low, high = np.quantile(parallax[explained], [0.1, 0.9])
     left_top, right_bottom = np.quantile(outliers.start[explained], [0.05, 0.95], axis=0)
     extent = (right_bottom - left_top) / np.ptp(points.start, axis=0)
-    return epipole if most > SPREAD * least and extent.max() > EXTENT else None
+    return epipole if high > SPREAD * low and extent.max() > EXTENT else None
 
 
 def _homogeneous(points: Coordinates) -> Homogeneous:

@@ -130,12 +130,12 @@ class WorkPlan:
 
     def describe(self) -> str:
         """Return the plan as text."""
-        kept = ["streamed", "stored"]
+        storage = ["streamed", "stored"]
         height, width = self.tile
         return (
             f"{counted(self.pairs, 'pair')} of {height}x{width} at once, "
-            f"correlation {kept[self.memory.store_correlation]}, "
-            f"attention {kept[self.memory.store_attention]}: about {memory_text(self.need)}"
+            f"correlation {storage[self.memory.store_correlation]}, "
+            f"attention {storage[self.memory.store_attention]}: about {memory_text(self.need)}"
         )
 
 
@@ -213,11 +213,11 @@ def plan_work(
             if plan.need <= budget:
                 return plan
     side = min(MIN_TILE, height), min(MIN_TILE, width)
-    least = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
+    min_need = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
     height, width = image_size or (height, width)
     raise FlowError(
         f"{memory_text(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they need {memory_text(least)}: allow more (--max-memory, max_memory=), or use "
+        f"tiles they need {memory_text(min_need)}: allow more (--max-memory, max_memory=), or use "
         "smaller images"
     )
 

@@ -189,16 +189,16 @@ class Tracker:
         self._trust[gap_class] = max(_MIN_TRUST, _share_found(flow, prior))
         step = None
         if not well_found and source is not last and self._steps + 1 <= self._step_share * age:
-            ahead = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
-            step = ahead.flow.float()
+            estimate = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
+            step = estimate.flow.float()
             self.flows += 1
             self._steps += 1
         starts = (_chunks(points) for points in (source.points, last.points))
-        found = [
+        chunks = [
             find_points(start, now, flow[:1], flow[1:], step, prior=prior)
             for start, now in zip(*starts, strict=True)
         ]
-        return Points(*(torch.cat(part) for part in zip(*found, strict=True)))
+        return Points(*(torch.cat(part) for part in zip(*chunks, strict=True)))
 
 
 def _share_found(flow: Float[Tensor, "2 2 H W"], prior: float) -> float:
@@ -338,9 +338,9 @@ def track(
         visible = np.ones(shape, bool) if points is not None or ignored is None else ~ignored
         yield TrackedFrame(reference, reference, position, visible, confidence * visible)
         number = 0
-        before = range(reference - 1, -1, -1)
+        earlier_numbers = range(reference - 1, -1, -1)
         directions = (
-            ((n, earlier[n](), _load_mask(earlier_masks[n])) for n in before),
+            ((n, earlier[n](), _load_mask(earlier_masks[n])) for n in earlier_numbers),
             ((n, image, _mask_of(ignore, n)) for n, image in enumerate(images, reference + 1)),
         )
         for direction in directions:
@@ -376,14 +376,14 @@ def _follow(
 
 
 def _as_arrays(
-    number: int, reference: int, shape: tuple[int, ...], found: Points | None, *, in_tiles: bool
+    number: int, reference: int, shape: tuple[int, ...], points: Points | None, *, in_tiles: bool
 ) -> TrackedFrame:
-    if found is None:
+    if points is None:
         positions = np.full((*shape, 2), np.nan, np.float32)
         zeros = np.zeros(shape, np.float32)
         return TrackedFrame(number, reference, positions, zeros > 0, zeros, cut=True)
     position, visible, confidence = (
-        part.cpu().numpy() for part in (found.position, found.visible, found.confidence)
+        part.cpu().numpy() for part in (points.position, points.visible, points.confidence)
     )
     return TrackedFrame(
         number,

@@ -208,8 +208,8 @@ def grid_points(
         np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
     )
     x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    kept = np.ones(len(x), bool) if mask is None else mask[y, x]
-    return np.stack([x, y], axis=1)[kept].astype(np.float32)
+    selected = np.ones(len(x), bool) if mask is None else mask[y, x]
+    return np.stack([x, y], axis=1)[selected].astype(np.float32)
 
 
 def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:

@@ -58,8 +58,8 @@ def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
     vectors = flow.flatten(1).T
     landed = grid + vectors
     limit = landed.new_tensor([width, height])
-    kept = ((landed > 0) & (landed < limit)).all(dim=1)
-    landed, vectors = landed[kept], vectors[kept]
+    inside = ((landed > 0) & (landed < limit)).all(dim=1)
+    landed, vectors = landed[inside], vectors[inside]
     if len(landed) == 0:
         return torch.zeros_like(flow)
     nearest = [

@@ -46,5 +46,5 @@ def multiply_to_float32(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "
     """Multiply in half precision, and return float32."""
     columns = values.shape[-1]
     values = F.pad(values, (0, -columns % MULTIPLE))
-    found = torch.bmm(matrix.flatten(0, -3), values.flatten(0, -3), out_dtype=torch.float32)
-    return found.unflatten(0, matrix.shape[:-2])[..., :columns]
+    product = torch.bmm(matrix.flatten(0, -3), values.flatten(0, -3), out_dtype=torch.float32)
+    return product.unflatten(0, matrix.shape[:-2])[..., :columns]

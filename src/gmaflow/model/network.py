@@ -212,7 +212,7 @@ class FlowNetwork(nn.Module):
             store=plan.store_correlation,
         )
         attention = self.attend(context, plan)
-        prepared = self.update.prepare(context)
+        context_terms = self.update.prepare_context(context)
 
         grid = pixel_grid(features1)
         # In the memory format of the features: another one would cost a copy in every convolution.
@@ -231,7 +231,7 @@ class FlowNetwork(nn.Module):
                 # Keep requires_grad as it is: a change would make the compiler recompile.
                 hidden = hidden.detach().requires_grad_(hidden.requires_grad)
             correlations = correlation.lookup(grid + flow)
-            hidden, flow = self.refine(hidden, flow, correlations, attention, prepared)
+            hidden, flow = self.refine(hidden, flow, correlations, attention, context_terms)
             if self.continuation is not None and iteration >= FIRST_ITERATION:
                 if continuation_attention is None:
                     store = plan.store_attention
@@ -286,12 +286,12 @@ class FlowNetwork(nn.Module):
         flow: Float[Tensor, "b 2 h w"],
         correlations: Float[Tensor, "b lkk h w"],
         attention: AttentionWeights | None,
-        prepared: list[Float[Tensor, "b _ h w"]],
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the recurrent state and the flow after one more iteration."""
         motion, values = self.encode_motion(flow, correlations, hidden.dtype)
         aggregated = aggregate_values(attention, values)
-        return self.advance(hidden, flow, motion, aggregated, prepared)
+        return self.advance(hidden, flow, motion, aggregated, context_terms)
 
     def encode_motion(
         self,
@@ -310,10 +310,10 @@ class FlowNetwork(nn.Module):
         flow: Float[Tensor, "b 2 h w"],
         motion: Float[Tensor, "b d h w"],
         aggregated: Float[Tensor, "b a p e"] | None,
-        prepared: list[Float[Tensor, "b _ h w"]],
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Update the recurrent state by the motion, and the flow by the recurrent state."""
-        hidden, change = self.update(hidden, self.gru_inputs(motion, aggregated), prepared)
+        hidden, change = self.update(hidden, self.gru_inputs(motion, aggregated), context_terms)
         return hidden, flow + change.float()
 
     def gru_inputs(

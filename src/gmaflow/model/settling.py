@@ -43,26 +43,26 @@ class Settling:
     def __init__(self, iters: int, threshold: float) -> None:
         self.iters, self.threshold = iters, threshold
         self.done = 0
-        self.kept: dict[int, tuple[int, Tensor, Tensor]] = {}
+        self.settled: dict[int, tuple[int, Tensor, Tensor]] = {}
 
-    def is_done(self, done: int, batch: Refined) -> bool:
-        """Return whether all pairs are done after `done` iterations; store settled ones."""
-        self.done = done
-        if done >= MIN_ITERS and (done - MIN_ITERS) % CHECK_EVERY == 0:
+    def is_done(self, iteration: int, batch: Refined) -> bool:
+        """Return whether all pairs are done after `iteration` iterations; store settled ones."""
+        self.done = iteration
+        if iteration >= MIN_ITERS and (iteration - MIN_ITERS) % CHECK_EVERY == 0:
             changes = STRIDE * (batch.flow - batch.previous).norm(dim=1).mean(dim=(1, 2))
             for pair, change in enumerate(changes.tolist()):
-                if change < self.threshold and pair not in self.kept:
-                    kept = batch.flow[pair].clone(), batch.hidden[pair].clone()
-                    self.kept[pair] = done, *kept
-        return done >= self.iters or len(self.kept) == len(batch.flow)
+                if change < self.threshold and pair not in self.settled:
+                    settled = batch.flow[pair].clone(), batch.hidden[pair].clone()
+                    self.settled[pair] = iteration, *settled
+        return iteration >= self.iters or len(self.settled) == len(batch.flow)
 
     def restore(self, batch: Refined) -> tuple[int, ...]:
         """Write the stored flow back to the batch; return the iterations of each pair."""
-        for pair, (_, flow, hidden) in self.kept.items():
+        for pair, (_, flow, hidden) in self.settled.items():
             batch.flow[pair].copy_(flow)
             batch.hidden[pair].copy_(hidden)
         pairs = range(len(batch.flow))
-        return tuple(self.kept[pair][0] if pair in self.kept else self.done for pair in pairs)
+        return tuple(self.settled[pair][0] if pair in self.settled else self.done for pair in pairs)
 
 
 def refine_until_settled(

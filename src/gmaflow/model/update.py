@@ -84,11 +84,11 @@ class GRUPass(nn.Module):
         self,
         hidden: Float[Tensor, "b c h w"],
         inputs: Float[Tensor, "b d h w"],
-        prepared: Float[Tensor, "b ccc h w"],
+        context_terms: Float[Tensor, "b ccc h w"],
     ) -> Float[Tensor, "b c h w"]:
-        """Return the new state; `prepared` is `self.context` of the context."""
+        """Return the new state; `context_terms` is `self.context` of the context."""
         channels = hidden.shape[1]
-        for_gates, for_candidate = prepared.split([2 * channels, channels], dim=1)
+        for_gates, for_candidate = context_terms.split([2 * channels, channels], dim=1)
         gates = self.gates(torch.cat([hidden, inputs], dim=1)) + for_gates
         update, reset = torch.sigmoid(gates).chunk(2, dim=1)
         candidate = self.candidate(torch.cat([reset * hidden, inputs], dim=1)) + for_candidate
@@ -123,7 +123,7 @@ class UpdateBlock(nn.Module):
             nn.Conv2d(head_channels, 2, 3, padding=1),
         )
 
-    def prepare(self, context: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b _ h w"]]:
+    def prepare_context(self, context: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b _ h w"]]:
         """Compute the context's share of every convolution, once for all iterations."""
         return [cast(GRUPass, gru).context(context) for gru in self.passes]
 
@@ -131,9 +131,9 @@ class UpdateBlock(nn.Module):
         self,
         hidden: Float[Tensor, "b c h w"],
         inputs: Float[Tensor, "b d h w"],
-        prepared: list[Float[Tensor, "b _ h w"]],
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the new state and the change of flow."""
-        for gru, context in zip(self.passes, prepared, strict=True):
+        for gru, context in zip(self.passes, context_terms, strict=True):
             hidden = gru(hidden, inputs, context)
         return hidden, self.flow_head(hidden)

@@ -318,10 +318,10 @@ def parse_metadata(text: str) -> tuple[NetworkConfig, ModelCard]:
 
 def describe(config: NetworkConfig) -> str:
     """Return the name of a network's model, and how it differs from that model."""
-    for name, known in MODELS.items():
-        if known == config:
+    for name, model in MODELS.items():
+        if model == config:
             return name
-    same = [name for name, known in MODELS.items() if known.attention == config.attention]
+    same = [name for name, model in MODELS.items() if model.attention == config.attention]
     base = same[0] if same else "gma"
     changes = [
         f"{key}={value}"

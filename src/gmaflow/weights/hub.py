@@ -247,9 +247,9 @@ def _explain_status(err: Exception, *, write: bool) -> str:
 
 def _licence_id(card: ModelCard) -> str:
     """Return a licence as the Hub spells it, or `other`."""
-    known = {"bsd-3-clause", "mit", "apache-2.0", "wtfpl", "cc-by-nc-sa-4.0", "unknown"}
+    hub_licences = {"bsd-3-clause", "mit", "apache-2.0", "wtfpl", "cc-by-nc-sa-4.0", "unknown"}
     text = card.licence.strip().lower()
-    return text if text in known else "other"
+    return text if text in hub_licences else "other"
 
 
 def _one_line(text: str) -> str:

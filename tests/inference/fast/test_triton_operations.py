@@ -177,11 +177,11 @@ def test_the_recurrent_pass(kernels: "TritonOperations") -> None:
     results = []
     for operations in (kernels, PLAIN):
         gates, candidate = randn(2, 3, 5, 20), randn(2, 3, 5, 10, seed=1)
-        prepared, gate_inputs = randn(2, 3, 5, 30, seed=2), randn(2, 2, 3, 5, 16, seed=3)
+        context_terms, gate_inputs = randn(2, 3, 5, 30, seed=2), randn(2, 2, 3, 5, 16, seed=3)
         hidden, reset_hidden = gate_inputs[0, ..., :10], gate_inputs[1, ..., :10]
         dense = torch.empty_like(candidate)
-        operations.gate(gates, prepared, hidden, reset_hidden)
-        operations.update_state(candidate, prepared, gates, hidden, dense)
+        operations.gate(gates, context_terms, hidden, reset_hidden)
+        operations.update_state(candidate, context_terms, gates, hidden, dense)
         results.append((gates[..., :10], gate_inputs, dense))
     for actual, expected in zip(*results, strict=True):
         close(actual, expected)

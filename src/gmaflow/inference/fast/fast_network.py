@@ -148,7 +148,7 @@ class State:
     """The flow in the compute dtype."""
     merge_input: Map
     """Input of the motion encoder's last layer: correlation features, then flow features."""
-    seen: Map
+    gate_input: Map
     """Input of the gates: state, then motion."""
     candidate_input: Map
     """Input of the candidate: the reset state, then motion."""
@@ -185,7 +185,7 @@ class FastRefinement:
         self.head_hidden = Convolution.of(first, spec)
         self.head_out = Convolution.of(last, spec.exact, pad_output=True)
 
-    def prepare(self, context: Map) -> list[Tensor]:
+    def prepare_context(self, context: Map) -> list[Tensor]:
         """Compute the context's share of every recurrent pass, once for all iterations."""
         return [self.operations.convolve(context, layer) for layer in self.context_layers]
 
@@ -194,22 +194,25 @@ class FastRefinement:
         batch, height, width, channels = hidden.shape
         config = self.config
 
-        def make(count: int, spec: ComputeSpec = self.spec) -> Tensor:
+        def make_map(count: int, spec: ComputeSpec = self.spec) -> Tensor:
             shape = (batch, height, width, spec.channels(count))
             return torch.zeros(shape, dtype=spec.dtype, device=hidden.device)
 
         motion = config.motion_channels
         both = config.aggregates and config.combination == "concatenate"
-        seen, candidate_input = (make(channels + motion * (1 + both)) for _ in range(2))
-        seen[..., :channels] = hidden
+        gate_input, candidate_input = (make_map(channels + motion * (1 + both)) for _ in range(2))
+        gate_input[..., :channels] = hidden
         end = channels + motion
-        local: Targets = (seen[..., channels:end], candidate_input[..., channels:end])
-        aggregated = local
+        local_motion: Targets = (gate_input[..., channels:end], candidate_input[..., channels:end])
+        aggregated = local_motion
         if both:
-            aggregated = (seen[..., end : end + motion], candidate_input[..., end : end + motion])
+            aggregated = (
+                gate_input[..., end : end + motion],
+                candidate_input[..., end : end + motion],
+            )
         elif config.aggregates:
-            replaced = make(motion)
-            local = (replaced, replaced)
+            replaced = make_map(motion)
+            local_motion = (replaced, replaced)
         flow = hidden.new_zeros(batch, height, width, 2, dtype=torch.float32)
         if flow_init is not None:
             flow.copy_(flow_init.permute(0, 2, 3, 1))
@@ -217,11 +220,11 @@ class FastRefinement:
         state = State(
             flow=flow,
             coords=hidden.new_empty(batch, 2, height, width, dtype=torch.float32),
-            flow_input=make(2, self.spec.exact),
-            merge_input=make(widths),
-            seen=seen,
+            flow_input=make_map(2, self.spec.exact),
+            merge_input=make_map(widths),
+            gate_input=gate_input,
             candidate_input=candidate_input,
-            motion=local,
+            motion=local_motion,
             aggregated=aggregated,
             hidden=hidden.clone(memory_format=torch.contiguous_format),
         )
@@ -234,10 +237,10 @@ class FastRefinement:
 
     def _write_flow(self, state: State) -> None:
         """Write the flow to where iterations read it."""
-        nothing = torch.zeros_like(state.flow_input)
+        zero_change = torch.zeros_like(state.flow_input)
         self.operations.advance(
-            nothing,
-            nothing[0, 0, 0],
+            zero_change,
+            zero_change[0, 0, 0],
             state.flow,
             state.coords,
             state.flow_input,
@@ -249,12 +252,12 @@ class FastRefinement:
         state: State,
         look_up: Lookup,
         attention: AttentionWeights | None,
-        prepared: list[Tensor],
+        context_terms: list[Tensor],
     ) -> None:
         """Refine the flow once, from the correlations around it."""
         self._encode_motion(state, look_up)
         self._aggregate_motion(state, attention)
-        self._update(state, prepared)
+        self._update(state, context_terms)
 
     def _encode_motion(self, state: State, look_up: Lookup) -> None:
         """Encode the current flow together with the correlations around it."""
@@ -262,8 +265,8 @@ class FastRefinement:
         self._run_layers(
             self.correlation_layers, look_up(state.coords), state.merge_input[..., :split]
         )
-        seen = self.operations.convolve_flow(state.flow_input, self.flow_layers[0])
-        self._run_layers(self.flow_layers[1:], seen, state.merge_input[..., split:])
+        flow_features = self.operations.convolve_flow(state.flow_input, self.flow_layers[0])
+        self._run_layers(self.flow_layers[1:], flow_features, state.merge_input[..., split:])
         # The last two channels are the flow itself.
         self.operations.convolve_into(state.merge_input, self.merge, state.motion, keep=2)
 
@@ -288,12 +291,15 @@ class FastRefinement:
             for target in state.aggregated:
                 target.copy_(aggregated)
 
-    def _update(self, state: State, prepared: list[Tensor]) -> None:
+    def _update(self, state: State, context_terms: list[Tensor]) -> None:
         """Update the recurrent state, and compute the change of flow from it."""
         channels = state.hidden.shape[-1]
-        hidden, reset_hidden = state.seen[..., :channels], state.candidate_input[..., :channels]
-        for i, context in enumerate(prepared):
-            gates = self.operations.convolve(state.seen, self.gates[i])
+        hidden, reset_hidden = (
+            state.gate_input[..., :channels],
+            state.candidate_input[..., :channels],
+        )
+        for i, context in enumerate(context_terms):
+            gates = self.operations.convolve(state.gate_input, self.gates[i])
             self.operations.gate(gates, context, hidden, reset_hidden)
             candidate = self.operations.convolve(state.candidate_input, self.candidates[i])
             self.operations.update_state(candidate, context, gates, hidden, state.hidden)
@@ -319,11 +325,11 @@ class RefinementState:
     """A batch between two iterations; `FastNetwork.begin` makes it and `advance` updates it."""
 
     state: State
-    before: Float32[Tensor, "b h w 2"]
+    previous_flow: Float32[Tensor, "b h w 2"]
     """The flow before the last iteration."""
     look_up: Lookup
     attention: AttentionWeights | None
-    prepared: list[Tensor]
+    context_terms: list[Tensor]
     context: Float[Tensor, "b d h w"]
     plan: MemoryPlan
     done: int = 0
@@ -334,7 +340,7 @@ class RefinementState:
 
     def view(self) -> Refined:
         """Return the batch as the network does, without a copy."""
-        maps = (self.state.flow, self.before, self.state.hidden)
+        maps = (self.state.flow, self.previous_flow, self.state.hidden)
         return Refined(*(x.permute(0, 3, 1, 2) for x in maps))
 
 
@@ -447,8 +453,8 @@ class FastNetwork:
     ) -> tuple[EncodedFrame, Float[Tensor, "b c h w"]]:
         encode_context = cast(FastEncoder, self.context)
         both = self.operations.prepare_images((image1, image2), self.spec)
-        seen = encode_context(both[: len(image1)], self.operations)
-        hidden, context = self._split_context(seen.permute(0, 3, 1, 2))
+        context_features = encode_context(both[: len(image1)], self.operations)
+        hidden, context = self._split_context(context_features.permute(0, 3, 1, 2))
         features1, features2 = self.features(both, self.operations).permute(0, 3, 1, 2).chunk(2)
         return EncodedFrame(features1, hidden, context), features2
 
@@ -476,22 +482,24 @@ class FastNetwork:
         )
         if not on_cpu:
             attention = attend()
-        prepared = self.refine.prepare(channels_last(first.context))
+        context_terms = self.refine.prepare_context(channels_last(first.context))
         state = self.refine.begin(channels_last(first.hidden), options.get("flow_init"))
         if large:
             release_freed_memory()  # the encoders' maps, parts of which were still in use
-        before = torch.empty_like(state.flow)
-        return RefinementState(state, before, look_up, attention, prepared, first.context, plan)
+        previous_flow = torch.empty_like(state.flow)
+        return RefinementState(
+            state, previous_flow, look_up, attention, context_terms, first.context, plan
+        )
 
     def advance(
         self, batch: RefinementState, iters: int, on_iteration: OnIteration | None = None
     ) -> Refined:
         """Refine a batch `iters` more times."""
         state = batch.state
-        for left in reversed(range(iters)):
-            if left == 0:
-                batch.before.copy_(state.flow)
-            self.refine(state, batch.look_up, batch.attention, batch.prepared)
+        for remaining in reversed(range(iters)):
+            if remaining == 0:
+                batch.previous_flow.copy_(state.flow)
+            self.refine(state, batch.look_up, batch.attention, batch.context_terms)
             if self.continuation is not None and batch.done >= FIRST_ITERATION:
                 if batch.continuation_attention is None:
                     batch.continuation_attention = self._attend_with_bias(batch)
@@ -518,10 +526,10 @@ class FastNetwork:
         if settled is None:
             self.advance(batch, iters, watch)
             return batch.state, (), batch.minmax
-        used = refine_until_settled(
+        iterations = refine_until_settled(
             lambda more: self.advance(batch, more, watch), iters=iters, threshold=settled
         )
-        return batch.state, used, batch.minmax
+        return batch.state, iterations, batch.minmax
 
     def _encode(self, image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         inputs = self.operations.prepare_images((image,), self.spec)
@@ -557,17 +565,17 @@ class FastNetwork:
         return self.operations.attend_with_bias(queries, keys, bias, store=store)
 
     def _upsampled(
-        self, state: State, used: tuple[int, ...], minmax: tuple[Float[Tensor, ""], ...]
+        self, state: State, iterations: tuple[int, ...], minmax: tuple[Float[Tensor, ""], ...]
     ) -> Prediction:
         low = state.flow.permute(0, 3, 1, 2).contiguous()
         if self.upsample_layers:
             first, last = self.upsample_layers
-            seen = self.operations.convolve(state.hidden, first, relu=True)
-            fine = self.operations.upsample(low, self.operations.convolve(seen, last))
+            features = self.operations.convolve(state.hidden, first, relu=True)
+            fine = self.operations.upsample(low, self.operations.convolve(features, last))
         else:
             fine = self.upsampler(low, state.hidden.permute(0, 3, 1, 2))
-        both = torch.stack([*torch.aminmax(fine), *(end.to(fine) for end in minmax)])
-        return Prediction([fine], low, iterations=used, minmax=both)
+        flow_minmax = torch.stack([*torch.aminmax(fine), *(value.to(fine) for value in minmax)])
+        return Prediction([fine], low, iterations=iterations, minmax=flow_minmax)
 
 
 def channels_last(x: Float[Tensor, "b c h w"]) -> Map:

@@ -98,12 +98,12 @@ def _add_shortcut(
 @kernel
 @triton.jit
 def _gate(
-    raw, prepared, hidden, reset_hidden, rows, channels, state_step,
+    raw, context_terms, hidden, reset_hidden, rows, channels, state_step,
     ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row, lane, mask = _tile(rows, channels, ROWS, LANES)
     at_update, at_reset = row * 2 * channels + lane, row * 2 * channels + channels + lane
-    for_update = prepared + row * 3 * channels + lane
+    for_update = context_terms + row * 3 * channels + lane
     update = tl.load(raw + at_update, mask=mask, other=0.0).to(tl.float32)
     update += tl.load(for_update, mask=mask, other=0.0).to(tl.float32)
     reset = tl.load(raw + at_reset, mask=mask, other=0.0).to(tl.float32)
@@ -111,19 +111,19 @@ def _gate(
     state = tl.load(hidden + row * state_step + lane, mask=mask, other=0.0).to(tl.float32)
     # The update gate takes the place of its own sum: the next kernel reads it there.
     tl.store(raw + at_update, tl.sigmoid(update).to(raw.dtype.element_ty), mask=mask)
-    kept = (tl.sigmoid(reset) * state).to(reset_hidden.dtype.element_ty)
-    tl.store(reset_hidden + row * state_step + lane, kept, mask=mask)
+    reset_state = (tl.sigmoid(reset) * state).to(reset_hidden.dtype.element_ty)
+    tl.store(reset_hidden + row * state_step + lane, reset_state, mask=mask)
 
 
 @kernel
 @triton.jit
 def _update_state(
-    raw, prepared, gates, hidden, dense, rows, channels, state_step,
+    raw, context_terms, gates, hidden, dense, rows, channels, state_step,
     ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     row, lane, mask = _tile(rows, channels, ROWS, LANES)
     candidate = tl.load(raw + row * channels + lane, mask=mask, other=0.0).to(tl.float32)
-    for_candidate = prepared + row * 3 * channels + 2 * channels + lane
+    for_candidate = context_terms + row * 3 * channels + 2 * channels + lane
     candidate += tl.load(for_candidate, mask=mask, other=0.0).to(tl.float32)
     candidate = 2 * tl.sigmoid(2 * candidate) - 1  # tanh
     update = tl.load(gates + row * 2 * channels + lane, mask=mask, other=0.0).to(tl.float32)
@@ -406,23 +406,23 @@ def add_shortcut(source: Tensor, bias: Tensor, shortcut: Tensor) -> None:
     )
 
 
-def gate(raw: Tensor, prepared: Tensor, hidden: Tensor, reset_hidden: Tensor) -> None:
+def gate(raw: Tensor, context_terms: Tensor, hidden: Tensor, reset_hidden: Tensor) -> None:
     """Apply the gates: `update` in `raw`, `reset * hidden` in `reset_hidden`."""
     rows, channels = _rows(raw), hidden.shape[-1]
     assert hidden.stride(2) == reset_hidden.stride(2)
     _gate[_grid(rows, channels)](
-        raw, prepared, hidden, reset_hidden, rows, channels, hidden.stride(2),
+        raw, context_terms, hidden, reset_hidden, rows, channels, hidden.stride(2),
         ROWS=ROWS, LANES=LANES,
     )  # fmt: skip
 
 
 def update_state(
-    raw: Tensor, prepared: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor
+    raw: Tensor, context_terms: Tensor, gates: Tensor, hidden: Tensor, dense: Tensor
 ) -> None:
     """Move the state towards the candidate by the update gate, in place and in `dense`."""
     rows, channels = _rows(raw), hidden.shape[-1]
     _update_state[_grid(rows, channels)](
-        raw, prepared, gates, hidden, dense, rows, channels, hidden.stride(2),
+        raw, context_terms, gates, hidden, dense, rows, channels, hidden.stride(2),
         ROWS=ROWS, LANES=LANES,
     )  # fmt: skip
 

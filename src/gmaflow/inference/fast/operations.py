@@ -118,16 +118,18 @@ class Operations:
             part[..., :3] = (2 * image - 1).permute(0, 2, 3, 1)
         return signed
 
-    def gate(self, raw: Map, prepared: Map, hidden: Map, reset_hidden: Map) -> None:
+    def gate(self, raw: Map, context_terms: Map, hidden: Map, reset_hidden: Map) -> None:
         """Apply the gates: `update` in half of `raw`, `reset * hidden` in `reset_hidden`."""
         channels = hidden.shape[-1]
-        raw.add_(prepared[..., : 2 * channels]).sigmoid_()
+        raw.add_(context_terms[..., : 2 * channels]).sigmoid_()
         torch.mul(raw[..., channels:], hidden, out=reset_hidden)
 
-    def update_state(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
+    def update_state(
+        self, raw: Map, context_terms: Map, gates: Map, hidden: Map, dense: Map
+    ) -> None:
         """Move the state towards the candidate, in place and in `dense`."""
         channels = hidden.shape[-1]
-        fast_tanh_(raw.add_(prepared[..., 2 * channels :]))
+        fast_tanh_(raw.add_(context_terms[..., 2 * channels :]))
         hidden.lerp_(raw, gates[..., :channels])
         dense.copy_(hidden)
 
@@ -218,10 +220,12 @@ class MixedOperations(Operations):
     and upsampling are float32.
     """
 
-    def update_state(self, raw: Map, prepared: Map, gates: Map, hidden: Map, dense: Map) -> None:
+    def update_state(
+        self, raw: Map, context_terms: Map, gates: Map, hidden: Map, dense: Map
+    ) -> None:
         """Move the state towards the candidate, in `dense`, and round it to `hidden`."""
         channels = hidden.shape[-1]
-        candidate = torch.add(raw, prepared[..., 2 * channels :]).float()
+        candidate = torch.add(raw, context_terms[..., 2 * channels :]).float()
         fast_tanh_(candidate)
         dense.lerp_(candidate, gates[..., :channels].float())
         hidden.copy_(dense)
