@@ -1,4 +1,4 @@
-"""What is measured: the config of a run, and the cases it consists of."""
+"""The config of a run, and the cases that it measures."""
 
 import math
 import re

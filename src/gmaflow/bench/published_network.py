@@ -72,7 +72,7 @@ class PublishedNetwork(nn.Module):
             motion = network.motion(flow, correlations)
             values = None if network.aggregate is None else network.aggregate.values(motion)
             inputs = torch.cat(
-                [context, network.gru_inputs(motion, aggregate_values(attention, values))], dim=1
+                [context, network.joined(motion, aggregate_values(attention, values))], dim=1
             )
             for gru in self.passes:
                 hidden = gru(hidden, inputs)

@@ -204,7 +204,7 @@ class Engine:
     plan: MemoryPlan | None = None
     """What to keep in memory; by default whatever fits."""
     max_memory: float | None = None
-    """Bytes to plan with; by default what is free."""
+    """Bytes to plan with; by default the free memory."""
     settled: float | None = None
     """Stop where an iteration changes the flow by less than this many pixels; None: never."""
     plan_log: PlanLog = field(default_factory=PlanLog)

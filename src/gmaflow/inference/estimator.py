@@ -280,7 +280,7 @@ class FlowEstimator:
 
     @property
     def settings(self) -> EstimatorSettings:
-        """What its flow depends on, besides the weights and the images."""
+        """Everything its flow depends on, besides the weights and the images."""
         return EstimatorSettings(
             model=describe(self.config),
             iters=self.iters,
@@ -309,7 +309,7 @@ class FlowEstimator:
 
     @property
     def max_memory(self) -> float | None:
-        """How many bytes it plans with; None for what is free."""
+        """How many bytes it plans with; None for the free memory."""
         return self._engine.max_memory
 
     def __call__(

@@ -234,7 +234,7 @@ class Padding:
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
-        """Undo `pad`; what was not padded is returned as it is."""
+        """Undo `pad`; images without padding are returned unchanged."""
         _check_padded(padded)
         if not any((self.left, self.right, self.top, self.bottom)):
             return padded

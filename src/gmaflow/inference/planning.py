@@ -110,7 +110,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """How much is estimated at once, and what is kept in memory for it."""
+    """How much is estimated at once, and what is stored for it."""
 
     memory: MemoryPlan
     pairs: int

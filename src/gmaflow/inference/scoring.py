@@ -32,7 +32,7 @@ class MotionScore:
     camera: float
     """Mean length of the camera's motion."""
     residual: float
-    """Mean length of what is left without it."""
+    """Mean length of the residual motion."""
     moving: float
     """Share of the frame that moves by itself."""
 
@@ -122,7 +122,7 @@ class MotionScorer:
         self._lengths.add(length)
 
     def result(self) -> MotionScore:
-        """Return the score of what was added.
+        """Return the score of the pairs that were added.
 
         Raises:
             FlowError: No pair has flow.

@@ -22,7 +22,7 @@ the check of Sundaram et al. (2010) with its usual values."""
 
 
 class Visibility(NamedTuple):
-    """What happens to each pixel of the first frame."""
+    """Occlusion and confidence of each pixel of the first frame."""
 
     occluded_in: Bool[Tensor, "b H W"]
     """Its target is inside the second frame, but something else is visible there."""

@@ -289,11 +289,11 @@ class FlowNetwork(nn.Module):
         context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the recurrent state and the flow after one more iteration."""
-        motion, values = self.encode_motion(flow, correlations, hidden.dtype)
+        motion, values = self.observe(flow, correlations, hidden.dtype)
         aggregated = aggregate_values(attention, values)
         return self.advance(hidden, flow, motion, aggregated, context_terms)
 
-    def encode_motion(
+    def observe(
         self,
         flow: Float[Tensor, "b 2 h w"],
         correlations: Float[Tensor, "b lkk h w"],
@@ -313,10 +313,10 @@ class FlowNetwork(nn.Module):
         context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Update the recurrent state by the motion, and the flow by the recurrent state."""
-        hidden, change = self.update(hidden, self.gru_inputs(motion, aggregated), context_terms)
+        hidden, change = self.update(hidden, self.joined(motion, aggregated), context_terms)
         return hidden, flow + change.float()
 
-    def gru_inputs(
+    def joined(
         self, motion: Float[Tensor, "b c h w"], aggregated: Float[Tensor, "b a p d"] | None
     ) -> Float[Tensor, "b e h w"]:
         """Return the motion inputs of the recurrent unit: local, global, or both."""
