@@ -43,7 +43,7 @@ class Kernel:
         compiled = self.jit.warmup(*args, grid=grid, **options)
         # Accessing the launcher loads the kernel. Until 3.6 Triton also calls a C compiler for it,
         # which takes as long as the kernel.
-        _ = compiled.run
+        getattr(compiled, "run", None)
 
 
 def kernel(jit: Any) -> Kernel:  # noqa: ANN401
