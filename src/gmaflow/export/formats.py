@@ -144,7 +144,7 @@ FORMATS = {
 
 
 def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
-    """Return the format of a file by its name; refuse files that cannot be written, before any work.
+    """Return the format of a file by its name, after checking that it can be written.
 
     Raises:
         FlowError: its format is unknown, not installed or does not support the precision, or it
