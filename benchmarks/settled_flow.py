@@ -25,7 +25,7 @@ from gmaflow.evaluation.examples import (
 )
 from gmaflow.inference.engine import Refinement
 from gmaflow.inference.images import PaddingKind
-from gmaflow.model.settling import EVERY, LEAST, SETTLED
+from gmaflow.model.settling import CHECK_EVERY, MIN_ITERS, SETTLED_THRESHOLD
 
 ITERS = 32
 SETS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -38,7 +38,7 @@ SETS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Folder and passes of the real sets."""
 SIZE = (160, 224)
 CELL = 8.0
-THRESHOLDS = (0.2, 0.1, SETTLED, 0.02, 0.01)
+THRESHOLDS = (0.2, 0.1, SETTLED_THRESHOLD, 0.02, 0.01)
 """Pixels."""
 
 
@@ -85,7 +85,7 @@ def scenes(count: int) -> list[tuple[PaddingKind, Example]]:
 
 def stopped_at(changes: list[float], threshold: float) -> int:
     """Return the iteration after which a pair stops."""
-    checks = range(LEAST, ITERS + 1, EVERY)
+    checks = range(MIN_ITERS, ITERS + 1, CHECK_EVERY)
     return next((check for check in checks if changes[check - 1] < threshold), ITERS)
 
 
@@ -107,7 +107,7 @@ def print_table(files: list[Path]) -> None:
             )
             final_errors = errors[np.arange(len(traces)), used - 1]
             print(
-                f"{'  iters=auto' if threshold == SETTLED else '':<14}{threshold:6.2f}"
+                f"{'  iters=auto' if threshold == SETTLED_THRESHOLD else '':<14}{threshold:6.2f}"
                 f"{used.mean():12.1f}{1 - used.mean() / ITERS:8.0%}"
                 f"{final_errors.mean() / full.mean():9.4f}{(final_errors / full).max():12.3f}"
             )

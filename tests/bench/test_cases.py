@@ -18,7 +18,7 @@ def case(way: Way, **settings: object) -> Case:
     return Case(way=way, model="raft-small", **(small | settings))  # type: ignore[arg-type]
 
 
-def test_both_ways_compute_the_same_flow() -> None:
+def test_both_algorithms_compute_the_same_flow() -> None:
     ours = case("gmaflow", batch=2).prepare()()
     plain = case("published", batch=2).prepare()()
     assert isinstance(ours, BatchEstimate)
@@ -41,7 +41,7 @@ def test_named_weights_are_used() -> None:
     assert not torch.equal(drawn.tensors[name], shipped.tensors[name])
 
 
-def test_what_is_too_small_for_the_peer_is_refused() -> None:
+def test_sizes_too_small_for_the_published_algorithm_are_refused() -> None:
     with pytest.raises(FlowError, match="120x200 is too small for the published algorithm"):
         case("published", height=120, width=200).prepare()
     with pytest.raises(FlowError, match="120x200 is too small"):  # before anything is measured
@@ -61,7 +61,7 @@ def test_sizes_and_models_come_with_commas_or_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["published", "reference"])
-def test_a_comparison_measures_both_ways_of_every_model(name: str) -> None:
+def test_a_comparison_measures_both_algorithms_for_every_model(name: str) -> None:
     config = BenchConfig(models=("raft", "gma"), against=name, batch=2)
     cases = list(config.cases((440, 1024)))
     assert [(case.model, case.way) for case in cases] == [
@@ -98,7 +98,7 @@ def test_a_sweep_doubles_the_pixels() -> None:
         ({"sizes": ("128x128",), "sweep": True}, "too small for a sweep; give at least 256x256"),
     ],
 )
-def test_nonsense_is_refused(settings: dict[str, object], message: str) -> None:
+def test_invalid_options_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(FlowError, match=message):
         BenchConfig(**settings)  # type: ignore[arg-type]
 
@@ -111,7 +111,7 @@ def test_half_precision_is_further_away_than_the_fast_back_end() -> None:
     assert far.mean > 10 * near.mean
 
 
-def test_a_limit_of_memory_is_for_what_is_measured_alone() -> None:
+def test_a_memory_limit_does_not_apply_to_the_reference() -> None:
     case = Case(model="raft-small", height=384, width=520, iters=1, device="cpu")
     streamed = MemoryPlan(store_correlation=False, store_attention=False)
     computation = Computation(MODELS[case.model], fast=True)

@@ -21,8 +21,8 @@ from gmaflow.bench import (
 )
 from gmaflow.bench.cases import Case
 from gmaflow.bench.measuring import (
-    FEWEST_ROUNDS,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
     Times,
     median_ratio,
     peak_of,
@@ -46,7 +46,7 @@ def test_everything_is_measured(compared: BenchResult) -> None:
         assert one.parameters == 990_162
         assert len(one.times.wall) == len(one.times.cpu) == 2
         assert one.peak is not None
-        assert 5e6 < one.peak.taken < 500e6
+        assert 5e6 < one.peak.used < 500e6
     (ratio,) = compared.ratios()
     assert ratio.size == "256x320"
     assert ratio.memory is not None
@@ -72,13 +72,13 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
 
 
 def test_overhead_and_the_distance_from_float32() -> None:
-    told: list[str] = []
+    messages: list[str] = []
     more = {"sizes": ("64x64,64x72",), "skip_memory": True, "overhead": True, "check": True}
-    result = bench(BenchConfig(**{**QUICK, **more}), tell=told.append)  # type: ignore[arg-type]
+    result = bench(BenchConfig(**{**QUICK, **more}), tell=messages.append)  # type: ignore[arg-type]
     text = as_text(result)
     assert "Training memory is measured only on a CUDA device" in text
     assert "px from float32" in text
-    assert "64x72: measuring time" in told
+    assert "64x72: measuring time" in messages
     measured = json.loads(as_json(result))["measured"]
     assert len(measured) == 2
     assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)
@@ -99,7 +99,7 @@ def test_a_sweep_leaves_figures_and_a_plot(tmp_path: Path) -> None:
         output_files(config, tmp_path / "sweep.txt", overwrite=False)
 
 
-def test_what_fails_in_the_other_process_is_told() -> None:
+def test_errors_in_the_child_process_are_reported() -> None:
     with pytest.raises(FlowError, match="unknown model 'raft-tiny'"):
         peak_of(Case(model="raft-tiny", device="cpu"))
 
@@ -117,12 +117,12 @@ def test_works_are_called_in_turn_and_warm_up_does_not_count() -> None:
 
 def test_slow_works_are_still_measured_a_few_times() -> None:
     times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=1e-9)
-    assert len(times["a"].wall) == FEWEST_ROUNDS
+    assert len(times["a"].wall) == MIN_ROUNDS
 
 
-def test_without_end_is_as_often_as_may_be() -> None:
+def test_the_number_of_rounds_is_limited() -> None:
     times = time_in_turn({"a": lambda: None}, CPU, warm_up=0, seconds=float("inf"))
-    assert len(times["a"].wall) == MOST_ROUNDS
+    assert len(times["a"].wall) == MAX_ROUNDS
 
 
 def test_waiting_takes_wall_time_and_no_cpu_time() -> None:

@@ -32,13 +32,13 @@ def test_the_same_flow(model: str | NetworkConfig, make_network: Make) -> None:
     torch.testing.assert_close(plain.low, ours.low, atol=1e-3, rtol=0)
 
 
-def test_what_was_not_published_is_refused(make_network: Make) -> None:
+def test_gma_affine_has_no_published_algorithm(make_network: Make) -> None:
     with pytest.raises(FlowError, match="the published code has no gma-affine"):
         PublishedNetwork(make_network("gma-affine"))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_is_what_the_published_code_answers(variant: str, material: Path) -> None:
+def test_it_agrees_with_the_published_code(variant: str, material: Path) -> None:
     fixture = Fixture(material / "parity", variant)
     prediction = PublishedNetwork(fixture.network)(*fixture.images(), iters=12)
     for iteration in (1, 6, 12):

@@ -29,7 +29,7 @@ from gmaflow.evaluation.examples import Example
 from gmaflow.evaluation.metrics import measure
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.io import read_flow_arrays, write_flow
-from gmaflow.model.settling import SETTLED
+from gmaflow.model.settling import SETTLED_THRESHOLD
 from gmaflow.weights import fingerprint
 from tests.evaluation.conftest import random_estimator, write_sintel
 
@@ -223,7 +223,7 @@ def test_other_weights_settings_or_files_are_judged_anew(
             {"iters": "auto", "max_memory": "1.5GB", "backend": "reference", "precision": "fp16"},
             [
                 *("32", "torch.float16", "cpu", "sintel"),
-                *("reference", f"settled {SETTLED:g}", "within 1.5e+09 bytes"),
+                *("reference", f"settled {SETTLED_THRESHOLD:g}", "within 1.5e+09 bytes"),
             ],
         ),
     ],

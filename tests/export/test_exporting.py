@@ -73,10 +73,10 @@ def test_a_batch_of_a_fixed_size_by_onnx_runtime(
     assert report.bytes == path.stat().st_size
     assert report.checked_with == f"onnxruntime {onnxruntime.__version__}"
     assert report.largest_difference < 1e-3
-    told = as_text(report)
-    assert f"wrote {path}: raft-small, 1 iteration, fp32, ONNX" in told
-    assert "in   image1: uint8 [2, 3, 44, 60]" in told
-    assert "on 2 pairs at 44x60: differs from the estimator by" in told
+    text = as_text(report)
+    assert f"wrote {path}: raft-small, 1 iteration, fp32, ONNX" in text
+    assert "in   image1: uint8 [2, 3, 44, 60]" in text
+    assert "on 2 pairs at 44x60: differs from the estimator by" in text
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     images = byte_images(2, 44, 60)
     np.testing.assert_allclose(
@@ -115,7 +115,7 @@ def test_half_precision_by_onnx_runtime(tmp_path: Path, make_checkpoint: MakeChe
     np.testing.assert_allclose(found, estimated(checkpoint, images, 2), atol=0.1)
 
 
-def test_what_is_left_open_is_tried_with_two_of_a_kind() -> None:
+def test_dynamic_sizes_and_batches_are_checked_twice() -> None:
     size, other = CHECKED_SIZES
     assert runs_to_check((44, 60), 2) == [((44, 60), 2)]
     assert runs_to_check((44, 60), None) == [((44, 60), 1), ((44, 60), 3)]
@@ -145,7 +145,7 @@ def test_the_guide_is_true(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> N
 
 
 @pytest.mark.usefixtures("dynamic")
-def test_an_open_size_and_batch_by_onnx_runtime(
+def test_a_dynamic_size_and_batch_by_onnx_runtime(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     path = tmp_path / "flow.onnx"
@@ -181,7 +181,7 @@ class Borrowing(nn.Module):
 
 
 @pytest.mark.usefixtures("dynamic")
-def test_attention_of_an_open_size_by_onnx_runtime(
+def test_attention_of_a_dynamic_size_by_onnx_runtime(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     """The part that an open size is hard for, on its own: a whole network takes a minute."""
@@ -200,7 +200,7 @@ def test_attention_of_an_open_size_by_onnx_runtime(
 
 
 @pytest.mark.usefixtures("dynamic")
-def test_an_open_batch_and_a_warm_start_by_torch(
+def test_a_dynamic_batch_and_a_warm_start_by_torch(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     path = tmp_path / "flow.pt2"
@@ -235,7 +235,7 @@ def test_torch_runs_it_without_gmaflow(tmp_path: Path, make_checkpoint: MakeChec
     assert about["image1"].startswith("image1: uint8 [1, 3, 40, 57]")
 
 
-def test_a_program_that_computes_nonsense_is_not_left(
+def test_a_program_with_wrong_flow_is_not_saved(
     tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     good = make_checkpoint("raft-small")
@@ -289,7 +289,7 @@ def test_half_precision_may_be_a_little_further_off(make_checkpoint: MakeCheckpo
     assert check_flow(off, estimator, batch=1, size=SIZE, precision="fp16").mean > 0.02
 
 
-def test_the_flow_of_the_pair_before_is_not_the_same_for_all() -> None:
+def test_only_the_first_pair_of_the_example_has_a_previous_flow() -> None:
     flow = example_previous(3, SIZE)
     assert np.abs(flow[0]).max() > 5
     assert not flow[1:].any()
@@ -302,7 +302,7 @@ def test_pairs_of_a_batch_differ() -> None:
     assert (first[0] != first[1]).any()
 
 
-def test_a_size_that_cannot_be_tried_is_refused() -> None:
+def test_a_size_that_cannot_be_checked_is_refused() -> None:
     with pytest.raises(FlowError, match=r"at 9000x9000 takes about .* GB.* smaller --size"):
         check_memory(MODELS["gma"], batch=1, size=(9000, 9000))
     check_memory(MODELS["gma"], batch=1, size=(64, 64), warm_start=True)
@@ -334,6 +334,6 @@ def test_batches() -> None:
         ({"batch": -1}, "batch is -1; give at least 1, or any"),
     ],
 )
-def test_nonsense_is_refused(wrong: dict[str, object], sentence: str) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object], sentence: str) -> None:
     with pytest.raises(FlowError, match=sentence):
         ExportConfig(**wrong)  # type: ignore[arg-type]

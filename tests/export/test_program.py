@@ -10,7 +10,7 @@ from tests.export.conftest import MakeCheckpoint, byte_images, estimated
 
 
 @pytest.mark.parametrize("size", [(40, 56), (33, 50), (16, 17)])
-def test_it_is_the_estimator_on_bytes(
+def test_the_program_agrees_with_the_estimator(
     size: tuple[int, int], make_checkpoint: MakeCheckpoint
 ) -> None:
     checkpoint = make_checkpoint("gma")
@@ -21,7 +21,7 @@ def test_it_is_the_estimator_on_bytes(
     np.testing.assert_allclose(flow, estimated(checkpoint, images, 2), atol=1e-3)
 
 
-def test_it_starts_from_the_flow_of_the_pair_before(make_checkpoint: MakeCheckpoint) -> None:
+def test_the_program_starts_from_the_previous_flow(make_checkpoint: MakeCheckpoint) -> None:
     checkpoint = make_checkpoint("gma")
     images = byte_images(2, 33, 50)
     program = FlowProgram(checkpoint.build(), iters=1)
@@ -42,14 +42,14 @@ def test_padding_repeats_the_border_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("reach", [0.5, 4.0, 40.0])
-def test_it_is_the_warm_start_of_the_estimator(reach: float) -> None:
+def test_the_traceable_warm_start_agrees_with_the_estimators(reach: float) -> None:
     flow = reach * torch.randn(3, 2, 13, 17, generator=torch.Generator().manual_seed(0))
     assert torch.equal(traceable_warm_start(flow), forward_project(flow))
 
 
-def test_where_all_vectors_leave_there_is_no_start() -> None:
+def test_the_warm_start_is_zero_if_all_vectors_leave() -> None:
     assert not traceable_warm_start(torch.full((1, 2, 4, 5), 99.0)).any()
 
 
-def test_no_motion_stays_none() -> None:
+def test_zero_motion_stays_zero() -> None:
     assert not traceable_warm_start(torch.zeros(1, 2, 4, 5)).any()

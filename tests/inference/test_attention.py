@@ -7,7 +7,7 @@ from tests.inference.test_estimator import arrays
 SIZE = (34, 45)  # padded to 40 x 48: a grid of 5 x 6 cells
 
 
-def test_cells_are_shares_of_one() -> None:
+def test_attention_of_a_point_sums_to_one() -> None:
     attention = make_estimator().attend(arrays(*SIZE)[0])
     cells = attention.cells([(0.0, 0.0), (44.0, 33.0)])
     assert cells.shape == (2, 5, 6)
@@ -26,7 +26,7 @@ def test_pixels_of_one_cell_attend_alike() -> None:
 
 
 @pytest.mark.parametrize("points", [[(3.0, 4.0)], [(3.0, 4.0), (40.0, 30.0)]])
-def test_a_frame_encoded_once_answers_as_one_encoded_each_time(
+def test_attention_of_an_encoded_frame_equals_that_of_its_image(
     points: list[tuple[float, float]],
 ) -> None:
     estimator = make_estimator()
@@ -36,5 +36,5 @@ def test_a_frame_encoded_once_answers_as_one_encoded_each_time(
     assert np.array_equal(maps, estimator.attention(frame, points))
 
 
-def test_no_points_have_no_maps() -> None:
+def test_no_points_give_no_maps() -> None:
     assert make_estimator().attention(arrays(*SIZE)[0], []).shape == (0, *SIZE)

@@ -1,4 +1,4 @@
-"""The camera's motion is found whatever moves in front of it, and what moves is told apart."""
+"""The camera's motion is found behind moving objects, and those are separated from it."""
 
 import numpy as np
 import pytest
@@ -27,8 +27,8 @@ def block() -> np.ndarray:
     return mask
 
 
-def overlap(found: np.ndarray, truth: np.ndarray) -> float:
-    return float((found & truth).sum() / (found | truth).sum())
+def overlap(actual: np.ndarray, truth: np.ndarray) -> float:
+    return float((actual & truth).sum() / (actual | truth).sum())
 
 
 @pytest.mark.parametrize("homography", [np.eye(3), SLIDE, TURN_AND_ZOOM])
@@ -63,7 +63,7 @@ def test_noise_averages_out() -> None:
     assert overlap(camera.moving > 0.5, block()) > 0.9
 
 
-def test_camera_and_rest_make_up_the_flow_and_the_result_is_the_same_again() -> None:
+def test_camera_and_residual_add_up_to_the_flow_and_are_reproducible() -> None:
     flow = flow_of(SLIDE) + np.random.default_rng(0).normal(0, 1, (*SIZE, 2)).astype(np.float32)
     first, second = fit_camera(flow), fit_camera(flow)
     np.testing.assert_allclose(first.motion + first.residual, flow, atol=1e-4)
@@ -106,7 +106,7 @@ def test_parallax_is_the_cameras_motion_and_objects_are_not(
 
 
 def test_a_still_camera_has_no_parallax() -> None:
-    """A large object of any shape moves, since nothing else does."""
+    """A large object that moves in front of a static background."""
     flow = np.zeros((*SIZE, 2), np.float32)
     flow[block(), 0] = np.linspace(2, 12, block().sum())
     camera = fit_camera(flow)
@@ -122,15 +122,15 @@ def test_an_object_that_moves_as_one_is_not_parallax() -> None:
     assert overlap(camera.moving > 0.5, np.arange(128) < 45 + np.zeros((96, 1))) > 0.98
 
 
-def test_ignored_and_unsure_pixels_do_not_count() -> None:
+def test_ignored_and_uncertain_pixels_do_not_count() -> None:
     flow = flow_of(SLIDE)
     wrong = np.arange(128) < 80 + np.zeros((96, 1))
     flow[wrong] = [-5, 2]
     assert np.abs(Flow(flow).camera().homography - SLIDE).max() > 1
     assert np.abs(Flow(flow).camera(ignore=wrong).homography - SLIDE).max() < 1e-4
     assert np.abs(Flow(flow, valid=~wrong).camera().homography - SLIDE).max() < 1e-4
-    nowhere = np.zeros(SIZE, bool)
-    both = BidirectionalFlow(Flow(flow), Flow(-flow), nowhere, nowhere, np.float32(1) - wrong)
+    empty_mask = np.zeros(SIZE, bool)
+    both = BidirectionalFlow(Flow(flow), Flow(-flow), empty_mask, empty_mask, np.float32(1) - wrong)
     assert np.abs(both.camera().homography - SLIDE).max() < 1e-4
 
 

@@ -1,4 +1,4 @@
-"""Both back ends give the same flow, half precision is enough or is mended, and work is watched."""
+"""Both back ends give the same flow, overflow falls back to float32, and watchers are called."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from gmaflow.errors import FlowError, ImageError
 from gmaflow.inference import FlowEstimator, Refinement, engine
 from gmaflow.inference.engine import Backend, as_backend, make_runner
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
-from gmaflow.inference.planning import CUT, Computation, bytes_needed, candidates
+from gmaflow.inference.planning import TILING_BYTES, Computation, bytes_needed, candidates
 from gmaflow.inference.tiles import tile_sizes
 from gmaflow.model import MODELS, FlowNetwork, MemoryPlan, NetworkConfig
 from gmaflow.runtime.device import Precision
@@ -36,7 +36,7 @@ def test_a_cpu_is_fast_in_bfloat16_if_it_has_the_instructions(
     assert isinstance(runner, FastNetwork if has_instructions else FlowNetwork)
 
 
-def test_the_fast_way_is_refused_where_it_cannot_go(make_network: Make) -> None:
+def test_the_fast_back_end_is_refused_where_it_cannot_run(make_network: Make) -> None:
     with pytest.raises(FlowError, match=r"on cpu in fp32 or .* bf16, not on cpu in float16"):
         make_runner(make_network("raft-small"), torch.float16, "fast")
     with pytest.raises(FlowError, match="'slow' is not known; give one of auto, reference, fast"):
@@ -44,15 +44,15 @@ def test_the_fast_way_is_refused_where_it_cannot_go(make_network: Make) -> None:
 
 
 @pytest.mark.parametrize("model", ["gma", "raft-small"])
-def test_both_ways_mean_the_same(model: str, make_network: Make) -> None:
+def test_both_back_ends_give_the_same_flow(model: str, make_network: Make) -> None:
     network = make_network(model)
     images = random_images(1, 48, 64)
     with torch.inference_mode():
         reference, fast = (
-            make_runner(network, torch.float32, way)(
+            make_runner(network, torch.float32, backend)(
                 *images, iters=3, flow_init=None, plan=MemoryPlan()
             ).flow
-            for way in ("reference", "fast")
+            for backend in ("reference", "fast")
         )
     torch.testing.assert_close(fast, reference, atol=1e-4, rtol=1e-4)
 
@@ -60,24 +60,24 @@ def test_both_ways_mean_the_same(model: str, make_network: Make) -> None:
 def test_frames_that_overflow_are_computed_again_in_float32(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    given = checkpoint()
-    # Too much for float16 after the last layer, which no norm tames; not for float32.
-    given.tensors["features.conv_out.weight"] = 3e5 * given.tensors["features.conv_out.weight"]
+    weights = checkpoint()
+    # Overflows float16 after the last layer, which has no norm; not float32.
+    weights.tensors["features.conv_out.weight"] = 3e5 * weights.tensors["features.conv_out.weight"]
     first, second = arrays(32, 40)
-    half = FlowEstimator(given, iters=1, device="cpu", precision="fp16")
+    half = FlowEstimator(weights, iters=1, device="cpu", precision="fp16")
     flow = half(half.encode(first), half.encode(second))
     assert "overflowed" in caplog.text
-    full = FlowEstimator(given, iters=1, device="cpu", precision="fp32")
+    full = FlowEstimator(weights, iters=1, device="cpu", precision="fp32")
     np.testing.assert_allclose(flow.array, full(first, second).array, atol=1e-2)
 
 
-def test_what_is_computed_again_is_planned_again(caplog: pytest.LogCaptureFixture) -> None:
-    given = checkpoint()
-    given.tensors["features.conv_out.weight"] = 3e5 * given.tensors["features.conv_out.weight"]
+def test_a_repeated_computation_is_planned_again(caplog: pytest.LogCaptureFixture) -> None:
+    weights = checkpoint()
+    weights.tensors["features.conv_out.weight"] = 3e5 * weights.tensors["features.conv_out.weight"]
     enough = bytes_needed(
-        Computation(given.config, half=True), MemoryPlan(), batch=2, height=32, width=40
+        Computation(weights.config, half=True), MemoryPlan(), batch=2, height=32, width=40
     )
-    half = FlowEstimator(given, iters=1, device="cpu", precision="fp16", max_memory=enough)
+    half = FlowEstimator(weights, iters=1, device="cpu", precision="fp16", max_memory=enough)
     first, second = (half.encode(array) for array in arrays(32, 40))
     with caplog.at_level("INFO"):
         half.bidirectional(first, second)
@@ -97,12 +97,12 @@ def test_the_callers_autocast_changes_nothing(backend: Backend) -> None:
 
     expected = everything()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = everything()
-    for one, other in zip(found, expected, strict=True):
+        actual = everything()
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_an_initial_flow_that_is_not_finite_is_not_the_weights_fault() -> None:
+def test_an_initial_flow_that_is_not_finite_is_reported_as_such() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     with pytest.raises(FlowError, match="initial flow"):
         estimator.batch(*random_images(1, 32, 40), start=torch.full((1, 2, 4, 5), torch.nan))
@@ -189,9 +189,9 @@ def test_a_gpu_refuses_bad_values_and_goes_on(backend: Backend) -> None:
             image[0, 1, 2, 3] = bad
             with pytest.raises(ImageError, match=reason):
                 estimator.batch(good[0], image)
-        found = estimator.batch(*good).flow
-        torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
-        assert not found.is_inference()
+        actual = estimator.batch(*good).flow
+        torch.testing.assert_close(actual, expected, atol=1e-2, rtol=1e-2)
+        assert not actual.is_inference()
 
 
 def make_estimator(model: str = "gma", *, iters: int = 3) -> FlowEstimator:
@@ -219,7 +219,7 @@ def test_the_flow_shown_after_n_refinements_is_that_of_n_iterations(model: str) 
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_flow_of_a_refinement_may_be_asked_for_later(precision: Precision) -> None:
+def test_the_flow_of_a_refinement_may_be_computed_later(precision: Precision) -> None:
     estimator = FlowEstimator(
         checkpoint("gma"), iters=2, device="cpu", backend="reference", precision=precision
     )
@@ -237,9 +237,9 @@ def least_memory(model: str, height: int, width: int) -> float:
 
 
 @pytest.mark.parametrize("encoded", [False, True])
-def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
+def test_a_watcher_sees_estimates_in_parts_too(*, encoded: bool) -> None:
     (tile,) = tile_sizes(384, 520)
-    memory = least_memory("raft-small", *tile) + CUT * 2 * 384 * 520
+    memory = least_memory("raft-small", *tile) + TILING_BYTES * 2 * 384 * 520
     estimator = FlowEstimator(
         checkpoint(), iters=2, device="cpu", backend="fast", max_memory=memory
     )
@@ -259,7 +259,7 @@ def test_what_is_estimated_in_parts_is_watched_too(*, encoded: bool) -> None:
         estimator(*frames, watch=stop)
 
 
-def test_what_a_watcher_raises_stops_the_estimate() -> None:
+def test_an_exception_of_a_watcher_stops_the_estimate() -> None:
     numbers = []
 
     def watch(refinement: Refinement) -> None:
@@ -272,7 +272,7 @@ def test_what_a_watcher_raises_stops_the_estimate() -> None:
     assert numbers == [1, 2]
 
 
-def test_another_number_of_refinements_leaves_the_first_estimator_alone() -> None:
+def test_with_iters_does_not_change_the_estimator() -> None:
     estimator = make_estimator()
     twin = estimator.with_iters(1)
     assert (twin.iters, estimator.iters) == (1, 3)
@@ -282,15 +282,15 @@ def test_another_number_of_refinements_leaves_the_first_estimator_alone() -> Non
 def test_flow_of_a_sequence_on_the_device() -> None:
     estimator = make_estimator("raft-small")
     frames = [image for seed in range(2) for image in arrays(34, 45, seed=seed)]
-    found = list(estimator.sequence_on_device(frames))
+    actual = list(estimator.sequence_on_device(frames))
     expected = list(estimator.sequence(frames))
-    assert len(found) == len(expected) == 3
-    for batch, flow in zip(found, expected, strict=True):
+    assert len(actual) == len(expected) == 3
+    for batch, flow in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(batch.to_flows()[0].array, flow.array)
     assert not list(estimator.sequence_on_device(frames[:1]))
 
 
-def test_images_that_do_not_fit_in_memory_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_do_not_fit_in_memory_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = make_estimator("raft-small")
     for name in ("to_tensor", "to_tensors"):
         monkeypatch.setattr(f"gmaflow.inference.estimator.{name}", no_memory)

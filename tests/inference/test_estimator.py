@@ -43,7 +43,7 @@ def test_flow_has_the_size_of_the_images(height: int, width: int) -> None:
     assert np.isfinite(flow.array).all()
 
 
-def test_the_array_door_and_the_tensor_door_agree() -> None:
+def test_arrays_and_tensors_give_the_same_flow() -> None:
     estimator = FlowEstimator(checkpoint(), iters=2, device="cpu")
     pairs = [arrays(40, 52, seed=seed) for seed in range(3)]
     tensors = [
@@ -76,7 +76,7 @@ def test_an_estimator_can_be_pickled_and_copied(
     assert again(estimator.with_iters("auto")).settings == estimator.with_iters("auto").settings
 
 
-def test_a_batch_s_flow_can_teach() -> None:
+def test_the_flow_of_a_batch_can_be_a_training_target() -> None:
     found = FlowEstimator(checkpoint(), iters=1, device="cpu").batch(*random_images(2, 32, 40))
     for target in (found.flow, found.coarse):
         scale = torch.ones(1, requires_grad=True)
@@ -120,12 +120,12 @@ def test_torchs_defaults_change_nothing(
 
     expected = everything()
     with torch_defaults(dtype, device):
-        found = everything()
-    for one, other in zip(found, expected, strict=True):
+        actual = everything()
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_hurried_door(tmp_path: Path) -> None:
+def test_estimate_loads_and_runs_in_one_call(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "a.safetensors", checkpoint())
     pair = arrays(32, 40)
     flow = estimate(*pair, weights=tmp_path / "a.safetensors")
@@ -214,7 +214,7 @@ def test_memory_plans_change_only_memory() -> None:
     np.testing.assert_allclose(streamed.array, stored.array, atol=1e-3)
 
 
-def test_weights_that_give_nonsense_are_named() -> None:
+def test_weights_that_give_nan_are_reported() -> None:
     estimator = FlowEstimator(checkpoint(spoil=float("nan")), iters=1, device="cpu")
     with pytest.raises(FlowError, match="not finite; are they damaged"):
         estimator(*arrays(32, 40))
@@ -232,7 +232,7 @@ def test_iterations_without_end_are_refused() -> None:
         check_iters(10**21)
 
 
-def test_what_was_chosen_cannot_be_changed_to_no_effect() -> None:
+def test_settings_are_read_only() -> None:
     estimator = FlowEstimator(checkpoint(), iters=2, device="cpu", max_memory="1GB")
     for name in ("iters", "max_memory"):
         with pytest.raises(AttributeError):
@@ -252,7 +252,7 @@ def test_bad_arguments_are_refused() -> None:
         estimator(arrays(32, 40)[0], arrays(32, 48)[0])
 
 
-def test_images_run_backwards_are_taken() -> None:
+def test_images_with_negative_strides_are_accepted() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     first, second = arrays(32, 40)
     flow = estimator(first[..., ::-1], second[..., ::-1])
@@ -287,7 +287,7 @@ def test_a_source_may_reuse_its_memory() -> None:
         (torch.zeros(1, 3, 32, 40), torch.zeros(1, 3, 32, 40, device="meta"), "on cpu and meta"),
     ],
 )
-def test_batches_that_are_no_images_are_refused(
+def test_batches_that_are_not_images_are_refused(
     first: torch.Tensor, second: torch.Tensor, complaint: str
 ) -> None:
     with pytest.raises(ImageError, match=complaint):
@@ -299,8 +299,8 @@ def test_an_initial_flow_is_of_the_coarse_flows_shape() -> None:
     pair = random_images(1, 33, 40)
     coarse = estimator.batch(*pair).coarse
     assert estimator.batch(*pair, start=coarse.double()).flow.isfinite().all()
-    wanted = r"has shape \[1, 2, 3, 3\]; these images need \[1, 2, 5, 5\]"
-    with pytest.raises(FlowError, match=wanted):
+    message = r"has shape \[1, 2, 3, 3\]; these images need \[1, 2, 5, 5\]"
+    with pytest.raises(FlowError, match=message):
         estimator.batch(*pair, start=torch.zeros(1, 2, 3, 3))
 
 

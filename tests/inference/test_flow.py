@@ -19,7 +19,7 @@ def make_flow() -> Flow:
     return Flow(array)
 
 
-def test_statistics_are_what_they_say() -> None:
+def test_statistics_of_a_known_flow() -> None:
     statistics = make_flow().statistics()
     assert (statistics.height, statistics.width) == (20, 30)
     assert statistics.mean_length == 2.5
@@ -35,7 +35,7 @@ def test_notebooks_show_a_picture_and_shells_a_line() -> None:
     np.testing.assert_array_equal(shown, flow.picture())
 
 
-def test_what_follows_from_both_ways_is_saved_with_the_flow(tmp_path: Path) -> None:
+def test_occlusion_and_confidence_are_saved_with_the_flow(tmp_path: Path) -> None:
     hidden, gone = np.zeros((2, 20, 30), bool)
     hidden[3, 4] = gone[5, 6] = True
     confidence = (~hidden & ~gone).astype(np.float32)
@@ -56,7 +56,7 @@ def read_png(content: bytes) -> np.ndarray:
     return np.asarray(Image.open(BytesIO(content)))
 
 
-def test_statistics_leave_the_unknown_out() -> None:
+def test_statistics_ignore_invalid_pixels() -> None:
     array = make_flow().array
     valid = np.zeros((20, 30), bool)
     valid[:, :10] = True
@@ -64,12 +64,12 @@ def test_statistics_leave_the_unknown_out() -> None:
     statistics = Flow(array, valid).statistics()
     assert statistics.mean_length == 5
     assert statistics.valid_share == pytest.approx(199 / 600)
-    nothing = Flow(array, np.zeros((20, 30), bool)).statistics()
-    assert nothing.max_length == nothing.valid_share == 0
+    empty = Flow(array, np.zeros((20, 30), bool)).statistics()
+    assert empty.max_length == empty.valid_share == 0
 
 
 @pytest.mark.parametrize("suffix", [".flo", ".pfm", ".npy", ".npz", ".flo5", ".exr", ".kitti.png"])
-def test_what_is_saved_is_read(suffix: str, tmp_path: Path) -> None:
+def test_saved_flow_is_read_back(suffix: str, tmp_path: Path) -> None:
     flow = make_flow()
     flow.save(tmp_path / f"a{suffix}")
     again = read_flow(tmp_path / f"a{suffix}")
@@ -88,19 +88,19 @@ def test_a_png_is_a_picture_and_kittis_format_is_known_by_its_content(tmp_path: 
     assert np.array_equal(read_flow(tmp_path / "000000_10.png").array, flow.array)
 
 
-def test_an_unknown_format_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(FlowFileError, match=r"'.xyz' is not .* use one of .flo, .kitti.png, .pfm,"):
         make_flow().save(tmp_path / "a.xyz")
     assert not list(tmp_path.iterdir())
 
 
-def test_openexr_tells_backward_flow_and_the_others_do_not(tmp_path: Path) -> None:
+def test_only_openexr_stores_the_direction(tmp_path: Path) -> None:
     backward = replace(make_flow(), backward=True)
-    for name, told in (("a.exr", True), ("a.flo", False)):
+    for name, stores_direction in (("a.exr", True), ("a.flo", False)):
         backward.save(tmp_path / name)
         again = read_flow(tmp_path / name)
         assert np.array_equal(again.array, backward.array)
-        assert again.backward is told
+        assert again.backward is stores_direction
 
 
 def test_validity_is_kept(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_validity_is_kept(tmp_path: Path) -> None:
     assert np.array_equal(again.valid, valid)
 
 
-def test_the_legend_tells_the_scale_of_the_colours() -> None:
+def test_the_legend_shows_the_scale_of_the_colours() -> None:
     array = np.full((200, 300, 2), 2, np.float32)
     array[0, 0] = 1e10  # Middlebury's mark for unknown, which is drawn black
     expected = add_legend(flow_to_image(array), largest_length(array))
@@ -142,13 +142,13 @@ def test_an_error_is_that_of_flow_of_the_same_size() -> None:
         flow.mean_error(Flow(np.zeros((1, 1, 2), np.float32)))
 
 
-def test_of_a_truth_that_knows_nothing_there_is_no_error() -> None:
+def test_a_truth_without_valid_pixels_is_refused() -> None:
     flow = Flow(np.ones((4, 5, 2), np.float32))
     with pytest.raises(FlowError, match="the truth has no valid pixels"):
         flow.mean_error(Flow(flow.array, np.zeros((4, 5), bool)))
 
 
-def test_flow_is_not_measured_by_that_of_the_other_direction() -> None:
+def test_a_truth_of_the_other_direction_is_refused() -> None:
     flow = Flow(np.ones((4, 5, 2), np.float32))
     with pytest.raises(FlowError, match="opposite direction"):
         flow.mean_error(replace(flow, backward=True))
@@ -170,7 +170,7 @@ def test_paths_in_place_of_arrays_are_refused() -> None:
         unwrap(Flow.mean_error)(flow, "truth.flo")
 
 
-def test_what_is_not_a_flow_is_refused() -> None:
+def test_arrays_that_are_not_flow_are_refused() -> None:
     for array, complaint in (
         (np.zeros((3, 3)), "shape (3, 3)"),
         ([[1, 2]], "of type list"),

@@ -52,8 +52,8 @@ def test_a_folder_is_a_sequence_in_natural_order(tmp_path: Path) -> None:
         write_image(tmp_path / f"f{number}.png", image)
     (tmp_path / "notes.txt").write_text("no frame")
     expected = list(estimator.sequence(frames))
-    for found, wanted in zip(estimator.sequence(tmp_path), expected, strict=True):
-        np.testing.assert_array_equal(found.array, wanted.array)
+    for actual, expected_flow in zip(estimator.sequence(tmp_path), expected, strict=True):
+        np.testing.assert_array_equal(actual.array, expected_flow.array)
     with pytest.raises(ImageError, match=r"is not a sequence of images; .*VideoReader\(path\)"):
         list(estimator.sequence(str(tmp_path / "clip.mp4")))
 
@@ -65,15 +65,15 @@ def test_the_frames_of_a_video_are_a_sequence(tmp_path: Path) -> None:
     (first, *_) = estimator.track(images)
     assert repr(first) == "<Frame 0 with 3072 points of frame 0, 100.0% visible>"
     point, expected = [(20.0, 20.0)], list(estimator.sequence(images))
-    for found, wanted in zip(estimator.sequence(VideoReader(clip)), expected, strict=True):
-        np.testing.assert_array_equal(found.array, wanted.array)
+    for actual, expected_flow in zip(estimator.sequence(VideoReader(clip)), expected, strict=True):
+        np.testing.assert_array_equal(actual.array, expected_flow.array)
     wanted_tracks = Tracks.collect(estimator.track(images, point, reference=1))
     for frames in (VideoReader(clip), list(VideoReader(clip))):
         tracks = Tracks.collect(estimator.track(frames, point, reference=1))
         np.testing.assert_array_equal(tracks.positions, wanted_tracks.positions)
 
 
-def test_loaded_frames_are_estimated_as_their_images_bit_for_bit() -> None:
+def test_loaded_frames_give_the_flow_of_their_images_bit_for_bit() -> None:
     estimator = FlowEstimator(checkpoint(), iters=2, device="cpu", backend="reference")
     images = [arrays(35, 43, seed=seed)[0] for seed in range(3)]
     frames = [SequenceFrame(n, estimator.load_frame(image)) for n, image in enumerate(images)]
@@ -116,8 +116,8 @@ def test_the_fast_back_end_encodes_every_frame_once(monkeypatch: pytest.MonkeyPa
     frames = [arrays(32, 40, seed=seed)[0] for seed in range(4)]
     pairs = [estimator(*pair).array for pair in itertools.pairwise(frames)]
     assert not seen
-    for found, expected in zip(estimator.sequence(frames), pairs, strict=True):
-        np.testing.assert_allclose(found.array, expected, atol=1e-4)
+    for actual, expected in zip(estimator.sequence(frames), pairs, strict=True):
+        np.testing.assert_allclose(actual.array, expected, atol=1e-4)
     assert seen == [1, 1, 1, 1]
 
 
@@ -129,7 +129,7 @@ def test_frames_too_large_for_the_memory_are_estimated_in_tiles() -> None:
     np.testing.assert_array_equal(estimator(frame1, frame2).array, estimator(*frames).array)
 
 
-def test_both_directions_encode_nothing_again() -> None:
+def test_both_directions_do_not_encode_frames_again() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu", backend="reference")
     frame1, frame2 = (estimator.encode(image) for image in arrays(32, 40))
     with counting(estimator.network.features, estimator.network.context) as counts:
@@ -157,10 +157,10 @@ def test_frames_that_do_not_fit_are_refused() -> None:
         estimator(estimator.encode(first), second[:24])
 
 
-def test_a_warm_start_that_does_not_fit_is_refused_of_frames_as_of_images() -> None:
+def test_a_warm_start_of_another_shape_is_refused_for_frames_too() -> None:
     estimator = FlowEstimator(checkpoint(), iters=1, device="cpu")
     images = arrays(32, 40)
-    odd = Flow(np.zeros((32, 40, 2), np.float32), coarse=np.zeros((3, 3, 2), np.float32))
+    wrong_shape = Flow(np.zeros((32, 40, 2), np.float32), coarse=np.zeros((3, 3, 2), np.float32))
     for pair in (images, [estimator.encode(image) for image in images]):
         with pytest.raises(FlowError, match="the initial flow has shape"):
-            estimator(*pair, previous=odd)
+            estimator(*pair, previous=wrong_shape)

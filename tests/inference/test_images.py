@@ -39,7 +39,7 @@ def test_grey_and_alpha_become_rgb() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_taken_as_they_are(dtype: type) -> None:
+def test_float_images_become_float32(dtype: type) -> None:
     floats: np.ndarray = (RGB / 255).astype(dtype)
     loaded = load_image(floats)
     assert loaded.dtype == np.float32
@@ -81,7 +81,7 @@ def test_tensors_are_in_zero_to_one() -> None:
         (np.zeros((0, 0, 3), np.uint8), "is 0x0"),
     ],
 )
-def test_what_is_no_image_is_refused(image: np.ndarray, complaint: str) -> None:
+def test_inputs_that_are_not_images_are_refused(image: np.ndarray, complaint: str) -> None:
     with pytest.raises(ImageError, match=complaint):
         load_image(image)
 
@@ -96,7 +96,7 @@ sides = st.integers(1, 70)
 
 
 @given(sides, sides, st.sampled_from(["sintel", "kitti"]))
-def test_padding_then_cropping_is_nothing(height: int, width: int, kind: PaddingKind) -> None:
+def test_cropping_undoes_padding(height: int, width: int, kind: PaddingKind) -> None:
     images = torch.rand(2, 3, height, width)
     padding = Padding.of_kind(kind, height, width)
     padded = padding.pad(images)
@@ -112,13 +112,13 @@ def test_it_is_split_as_published_and_repeats_the_border() -> None:
     assert padded.tolist() == [[[[1, 1, 2, 2, 2], [1, 1, 2, 2, 2]]]]
 
 
-def test_kitti_grows_at_the_bottom_alone() -> None:
+def test_kitti_pads_rows_only_at_the_bottom() -> None:
     assert Padding.of_kind("kitti", 370, 1226) == Padding(left=3, right=3, top=0, bottom=6)
     assert Padding.of_kind("sintel", 370, 1226) == Padding(left=3, right=3, top=3, bottom=3)
 
 
 @pytest.mark.parametrize("kind", ["KITTI", ""])
-def test_another_kind_is_refused(kind: str) -> None:
+def test_an_unknown_kind_is_refused(kind: str) -> None:
     with pytest.raises(FlowError, match="give one of sintel, kitti"):
         as_padding_kind(kind)
     blank = FlowEstimator.__new__(FlowEstimator)
@@ -131,7 +131,7 @@ def test_tensors_are_sent_to_batch() -> None:
         unwrap(load_image)(torch.rand(3, 20, 30))
 
 
-def test_nan_is_named() -> None:
+def test_nan_is_refused() -> None:
     good, bad = torch.rand(2, 1, 3, 20, 30)
     bad[0, 0, 0, 0] = torch.nan
     for pair in ((good, bad), (bad, good)):
@@ -139,6 +139,6 @@ def test_nan_is_named() -> None:
             check_tensors(*pair)
 
 
-def test_what_is_no_sequence_is_refused() -> None:
+def test_inputs_that_are_not_sequences_are_refused() -> None:
     with pytest.raises(ImageError, match="the frames are of type int; use a list of images"):
         next(unwrap(each_image)(3))

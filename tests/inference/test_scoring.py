@@ -5,7 +5,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.inference import Flow, MotionScorer, score_motion
-from gmaflow.inference.camera import MOVING
+from gmaflow.inference.camera import MOVING_RESIDUAL
 
 SIZE = (40, 60)
 
@@ -26,14 +26,14 @@ def test_lengths_are_those_of_all_pixels_together() -> None:
     assert score.still == pytest.approx((lengths < 0.5).mean())
 
 
-def test_camera_and_object_are_told_apart() -> None:
+def test_camera_and_object_motion_are_separated() -> None:
     flow = np.full((*SIZE, 2), [3, 4], np.float32)
     flow[10:20, 10:40] += [0, 6]
     share = 300 / 2400
     score = score_motion([Flow(flow)] * 2)
     assert score.camera == pytest.approx(5, abs=0.01)
     assert score.residual == pytest.approx(6 * share, abs=0.01)
-    certainty = 6**2 / (6**2 + MOVING**2)
+    certainty = 6**2 / (6**2 + MOVING_RESIDUAL**2)
     assert score.moving == pytest.approx(certainty * share, abs=0.001)
     assert score.still == 0
 

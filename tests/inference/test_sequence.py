@@ -49,12 +49,12 @@ def test_occlusion_takes_account_of_the_scale_of_the_frames(estimator: FlowEstim
     half = [TimedFrame(n, image, TIMES[n], 0.5) for n, image in enumerate((first, second))]
     (step,) = estimate_video(estimator, half, backward=True)
     assert step.both is not None
-    wanted = estimator.bidirectional(first, second, scale=0.5).confidence
-    np.testing.assert_allclose(step.both.confidence, wanted, atol=1e-4)
-    assert (wanted > estimator.bidirectional(first, second).confidence).any()
+    expected = estimator.bidirectional(first, second, scale=0.5).confidence
+    np.testing.assert_allclose(step.both.confidence, expected, atol=1e-4)
+    assert (expected > estimator.bidirectional(first, second).confidence).any()
 
 
-def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> None:
+def test_neither_flow_nor_warm_start_crosses_a_cut(estimator: FlowEstimator) -> None:
     shots = [*moving(3, seed=1), *moving(3, seed=2)]
     steps = list(estimate_video(estimator, timed(shots), warm_start=True))
     assert [step.flow is None for step in steps] == [False, False, True, False, False]
@@ -70,7 +70,7 @@ def test_no_flow_crosses_a_cut_and_no_start_either(estimator: FlowEstimator) -> 
 
 @pytest.mark.parametrize("done", [{0}, {0, 1}, {1}, {0, 2}, {3, 4}, {0, 1, 2, 3, 4}])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_what_is_done_is_not_estimated_again_and_its_frames_may_be_missing(
+def test_finished_pairs_are_skipped_and_their_frames_may_be_missing(
     estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch, done: set[int], gaps: bool
 ) -> None:
     images = [*moving(4, seed=1), *moving(2, seed=2)]
@@ -100,7 +100,7 @@ def test_what_is_done_is_not_estimated_again_and_its_frames_may_be_missing(
     assert len(encoded) == len(pairs | {number + 1 for number in pairs})
 
 
-def test_both_ways_where_that_is_asked_for(estimator: FlowEstimator) -> None:
+def test_both_directions_if_requested(estimator: FlowEstimator) -> None:
     images = moving(3)
     for step in estimate_video(estimator, timed(images), backward=True):
         by_hand = estimator.bidirectional(images[step.number], images[step.number + 1])
@@ -131,23 +131,23 @@ def test_pairs_in_batches_are_the_same_pairs(
     assert [(p.first.number, p.cut) for p in at_once] == [
         (p.first.number, p.cut) for p in one_by_one
     ]
-    for found, wanted in zip(at_once, one_by_one, strict=True):
-        assert (found.flow is None) == (wanted.flow is None)
-        if found.flow is not None and wanted.flow is not None:
-            np.testing.assert_allclose(found.flow.array, wanted.flow.array, atol=1e-4)
+    for actual, expected in zip(at_once, one_by_one, strict=True):
+        assert (actual.flow is None) == (expected.flow is None)
+        if actual.flow is not None and expected.flow is not None:
+            np.testing.assert_allclose(actual.flow.array, expected.flow.array, atol=1e-4)
 
 
 def test_a_batch_of_images_needs_one_size(estimator: FlowEstimator) -> None:
     with pytest.raises(ImageError, match="differ in size"):
         estimator.consecutive([moving(1)[0], moving(1, size=(64, 64))[0]])
     floats = [image.astype(np.float32) / 255 for image in moving(3)]
-    for found, wanted in zip(
+    for found, expected in zip(
         estimator.consecutive(floats), estimator.consecutive(moving(3)), strict=True
     ):
-        np.testing.assert_allclose(found.array, wanted.array, atol=1e-4)
+        np.testing.assert_allclose(found.array, expected.array, atol=1e-4)
 
 
-def test_less_memory_is_half_of_it(estimator: FlowEstimator) -> None:
+def test_with_less_memory_halves_the_limit(estimator: FlowEstimator) -> None:
     less = estimator.with_less_memory()
     assert less.max_memory is not None
     assert less.with_less_memory().max_memory == less.max_memory / 2
@@ -158,8 +158,8 @@ def test_a_cut_is_a_score_above_the_threshold() -> None:
     frames = [*moving(3, seed=1), *moving(3, seed=2), moving(1, seed=1)[0] // 2]
     for first in frames:
         for second in frames:
-            wanted = cut_score(first, second) > CUT_THRESHOLD
-            assert is_cut(first, second, CUT_THRESHOLD) == wanted
+            expected = cut_score(first, second) > CUT_THRESHOLD
+            assert is_cut(first, second, CUT_THRESHOLD) == expected
 
 
 def test_less_than_two_frames_have_no_steps(estimator: FlowEstimator) -> None:
@@ -185,12 +185,12 @@ def test_a_frame_is_like_itself_and_unlike_another() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 4])
-def test_motion_is_no_cut(step: int) -> None:
+def test_motion_is_not_a_cut(step: int) -> None:
     frames = moving(12)
     assert max(cut_score(*pair) for pair in pairwise(frames[::step])) < CUT_THRESHOLD
 
 
-def test_a_change_of_light_is_no_cut() -> None:
+def test_a_change_of_light_is_not_a_cut() -> None:
     first, second = moving(2)
     for light in (second // 2, second // 2 + 127):
         assert cut_score(first, light) < CUT_THRESHOLD
@@ -203,7 +203,7 @@ def test_flat_frames_are_alike_and_unlike_pictures() -> None:
     assert cut_score(black, moving(1)[0]) > CUT_THRESHOLD
 
 
-def test_real_shots_hold_together_and_their_joints_do_not(material: Path) -> None:
+def test_cuts_are_found_between_real_shots_and_not_within(material: Path) -> None:
     clips = sorted((material / "realflow/nogt/videos").glob("*.mp4"))
     shots = [
         [

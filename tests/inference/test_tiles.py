@@ -1,4 +1,4 @@
-"""Laws of tiles: nothing is lost, nothing is counted twice, no seam is seen."""
+"""Laws of tiles: nothing is lost, nothing is counted twice, there is no visible seam."""
 
 from itertools import pairwise
 
@@ -56,30 +56,30 @@ def test_tiles_come_from_large_to_small(length: int) -> None:
 
 
 @pytest.mark.parametrize("tile", [(384, 384), (520, 400), (600, 384)])
-def test_what_depends_on_a_place_alone_is_not_changed_by_tiles(tile: tuple[int, int]) -> None:
+def test_pointwise_flow_is_not_changed_by_tiles(tile: tuple[int, int]) -> None:
     images = random_images(2, 600, 808)
     start = torch.randn(2, 2, 75, 101, generator=torch.Generator().manual_seed(0))
     expected = colours_as_flow(*images, start)
-    found = estimate_in_tiles(colours_as_flow, *images, start, tile)
-    torch.testing.assert_close(found.flow, expected.flow)
-    torch.testing.assert_close(found.low, expected.low)
+    actual = estimate_in_tiles(colours_as_flow, *images, start, tile)
+    torch.testing.assert_close(actual.flow, expected.flow)
+    torch.testing.assert_close(actual.low, expected.low)
 
 
 def test_a_tile_as_large_as_the_image_is_the_image() -> None:
     images = random_images(1, 400, 408)
     expected = colours_as_flow(*images, None)
-    found = estimate_in_tiles(colours_as_flow, *images, None, (400, 408))
-    assert torch.equal(found.flow, expected.flow)
-    assert torch.equal(found.low, expected.low)
+    actual = estimate_in_tiles(colours_as_flow, *images, None, (400, 408))
+    assert torch.equal(actual.flow, expected.flow)
+    assert torch.equal(actual.low, expected.low)
 
 
 def test_parts_of_a_batch_are_the_batch() -> None:
     images = random_images(5, 64, 72)
     start = torch.randn(5, 2, 8, 9, generator=torch.Generator().manual_seed(0))
-    found = estimate_in_parts(colours_as_flow, *images, start, pairs=2, tile=(64, 72))
+    actual = estimate_in_parts(colours_as_flow, *images, start, pairs=2, tile=(64, 72))
     expected = colours_as_flow(*images, start)
-    assert torch.equal(found.flow, expected.flow)
-    assert torch.equal(found.low, expected.low)
+    assert torch.equal(actual.flow, expected.flow)
+    assert torch.equal(actual.low, expected.low)
 
 
 def test_a_constant_flow_has_no_seam() -> None:

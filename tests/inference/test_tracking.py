@@ -1,4 +1,4 @@
-"""Points followed through a shot."""
+"""Points tracked through a shot."""
 
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from gmaflow.inference import (
 )
 from gmaflow.inference.engine import BatchEstimate, Refinement, Watcher
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
-from gmaflow.inference.tracking import FAR, OLDEST, Points, Tracker, find_points
+from gmaflow.inference.tracking import LARGE_CYCLE_ERROR, MAX_AGE, Points, Tracker, find_points
 from gmaflow.io import write_image
 from tests.inference.fast.test_recorded_network import Tape
 from tests.inference.test_estimator import checkpoint
@@ -36,7 +36,7 @@ def estimator() -> FlowEstimator:
 
 
 class World(FlowEstimator):
-    """An estimator that knows the flow: a backdrop that drifts, and a bar in front of it.
+    """An estimator with known flow: a backdrop that drifts, and a bar in front of it.
 
     Flow is exact where a pixel is visible in both frames; a hidden pixel gets the bar's motion, as
     an honest estimator would do at best.
@@ -46,7 +46,7 @@ class World(FlowEstimator):
         super().__init__(checkpoint(), device="cpu")
         self.hidden = range(hidden_from, hidden_until)
         self.reach = reach
-        self.asked: list[tuple[int, int]] = []
+        self.matched: list[tuple[int, int]] = []
         self.encoded = 0
         self.flows = 0
 
@@ -63,7 +63,7 @@ class World(FlowEstimator):
         watch: Watcher | None = None,
     ) -> BatchEstimate:
         a, b = (int(frame.image[0, 0, 0]) for frame in (first, second))
-        self.asked.append((a, b))
+        self.matched.append((a, b))
         self.flows += 1 + both_ways
         flow = torch.zeros(2, 2, *SIZE)
         flow[0, 0], flow[1, 0] = float(b - a), float(a - b)
@@ -88,7 +88,7 @@ def follow(world: World, count: int, points: np.ndarray) -> tuple[Tracker, list[
     return tracker, [tracker.advance(frame) for frame in frames[1:]]
 
 
-def test_a_point_that_was_hidden_comes_back_where_it_should() -> None:
+def test_a_point_is_found_again_after_occlusion() -> None:
     point = np.array([[20.0, 24.0]], np.float32)
     tracker, found = follow(World(2, 6), 10, point)
     assert [bool(p.visible[0]) for p in found] == [True] + 4 * [False] + 4 * [True]
@@ -106,68 +106,68 @@ def test_points_that_leave_the_frame_are_not_visible() -> None:
 
 
 def test_few_frames_are_kept_and_few_flows_estimated() -> None:
-    # The bar hides the point half of the time, so steps are asked for, and rationed.
+    # The bar hides the point half of the time, so steps are needed, and limited.
     world = World(2, 40)
     tracker, _ = follow(world, 80, np.array([[3.0, 3.0], [24.0, 9.0]], np.float32))
-    assert len(tracker._moments) <= OLDEST.bit_length() + 2
+    assert len(tracker._keyframes) <= MAX_AGE.bit_length() + 2
     assert world.encoded == 80
     assert 2 * 79 < tracker.flows == world.flows <= 2.5 * 79
 
 
-def test_where_the_reference_cannot_be_matched_another_frame_helps() -> None:
+def test_another_keyframe_is_used_if_the_reference_cannot_be_matched() -> None:
     # The gap to the reference is too long; the one to a frame shortly before is not.
     world = World(20, 24, reach=12)
     _, found = follow(world, 30, np.array([[4.0, 24.0]], np.float32))
     assert bool(found[17].visible[0])
-    assert any(a > 0 and 1 < b - a <= 12 for a, b in world.asked)
+    assert any(a > 0 and 1 < b - a <= 12 for a, b in world.matched)
 
 
-def test_points_are_judged_by_the_way_back_and_by_a_step() -> None:
-    places = torch.tensor([[3.0, 4.0], [8.0, 4.0]])
-    points = Points(places, torch.ones(2) > 0, torch.ones(2))
-    ahead, back = torch.full((1, 2, 8, 16), 1.0), torch.full((1, 2, 8, 16), -1.0)
-    back[..., 8:] = 3.0
-    found = find_points(points, points, ahead, back)
+def test_points_are_checked_by_the_backward_flow_and_by_a_step() -> None:
+    positions = torch.tensor([[3.0, 4.0], [8.0, 4.0]])
+    points = Points(positions, torch.ones(2) > 0, torch.ones(2))
+    forward, backward = torch.full((1, 2, 8, 16), 1.0), torch.full((1, 2, 8, 16), -1.0)
+    backward[..., 8:] = 3.0
+    found = find_points(points, points, forward, backward)
     assert found.visible.tolist() == [True, False]
     assert found.position[0].tolist() == [4.0, 5.0]
     assert found.confidence[0] == 1
     assert found.confidence[1] < 0.5
-    # Evidence that is given for nothing lets a doubtful point pass, and never an agreement fail.
-    assert find_points(points, points, ahead, back, given=0.2).visible.all()
-    # A step to another place from which the way back leads home is better.
-    back[..., 8:] = -2.0
+    # A prior lets a doubtful point pass, and never makes a consistent one fail.
+    assert find_points(points, points, forward, backward, prior=0.2).visible.all()
+    # A step to a cycle-consistent position is better.
+    backward[..., 8:] = -2.0
     step = torch.full((1, 2, 8, 16), 2.0)
-    found = find_points(points, points, ahead, back, step)
+    found = find_points(points, points, forward, backward, step)
     assert found.position.tolist() == [[4.0, 5.0], [10.0, 6.0]]
-    # What is hidden in the source goes on with steps, in which trust fades.
+    # Points occluded in the source are tracked by steps, with decreasing confidence.
     hidden = points._replace(visible=torch.zeros(2) > 0)
-    found = find_points(hidden, points, ahead, back, step)
+    found = find_points(hidden, points, forward, backward, step)
     assert found.position.tolist() == [[5.0, 6.0], [10.0, 6.0]]
     assert found.visible.all()
     assert (found.confidence < 1).all()
-    # Without a step it is lost: a gap from a guess finds nothing.
-    assert not find_points(hidden, points, ahead, back).visible.any()
+    # Without a step they are lost.
+    assert not find_points(hidden, points, forward, backward).visible.any()
 
 
-def test_a_point_is_halfway_between_both_ways_unless_they_are_far_apart() -> None:
+def test_a_point_is_halfway_between_both_directions_unless_they_disagree() -> None:
     points = Points(torch.tensor([[8.0, 4.0]]), torch.ones(1) > 0, torch.ones(1))
-    nothing = torch.zeros(1, 2, 8, 16)
+    zeros = torch.zeros(1, 2, 8, 16)
 
-    def moved(ahead: float, back: float) -> float:
-        found = find_points(points, points, nothing + ahead, nothing + back)
+    def moved(forward: float, backward: float) -> float:
+        found = find_points(points, points, zeros + forward, zeros + backward)
         return float(found.position[0, 0]) - 8
 
     assert moved(2.0, -2.0) == 2
-    # One way goes too far, and the other not far enough: the truth is between them.
+    # One direction goes too far, the other not far enough: the truth is between them.
     assert moved(2.2, -1.8) == pytest.approx(2, abs=0.01)
     assert moved(1.8, -2.2) == pytest.approx(2, abs=0.01)
-    # A way back that follows something else hardly moves the point.
+    # A backward flow that follows something else hardly moves the point.
     for wrong in (3.0, 5.0, 40.0):
-        assert abs(moved(2.0, wrong) - 2) <= FAR / 4
+        assert abs(moved(2.0, wrong) - 2) <= LARGE_CYCLE_ERROR / 4
     assert moved(2.0, 40.0) == pytest.approx(2, abs=0.1)
 
 
-def test_the_reference_is_left_only_where_it_finds_too_little() -> None:
+def test_other_keyframes_are_used_only_if_the_reference_finds_too_little() -> None:
     points = np.array([[3.0, 3.0], [24.0, 9.0]], np.float32)
     # Within 12 frames less than a fifth of the backdrop drifts out.
     world = World(0, 0)
@@ -175,11 +175,11 @@ def test_the_reference_is_left_only_where_it_finds_too_little() -> None:
     tracker = Tracker(world, frames[0], points, steps=0.0)
     for frame in frames[1:]:
         tracker.advance(frame)
-    assert {a for a, _ in world.asked} == {0}
-    # Beyond its reach it finds nothing, and is still asked again from time to time.
+    assert {a for a, _ in world.matched} == {0}
+    # Beyond its reach the reference finds nothing, but is still tried again from time to time.
     world = World(0, 0, reach=12)
     follow(world, 60, points)
-    late = [a for a, b in world.asked if b > 20]
+    late = [a for a, b in world.matched if b > 20]
     assert 0 < late.count(0) < len(late) / 4
 
 
@@ -191,7 +191,7 @@ def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator
     assert [frame.number for frame in from_middle] == [2, 1, 0, 3, 4]
     np.testing.assert_array_equal(from_middle[0].positions, points)
     assert from_middle[0].visible.all()
-    # The way back is the way ahead of the film that runs backward.
+    # Tracking backward equals tracking forward through the reversed film.
     reversed_film = Tracks.collect(estimator.track(images[::-1], points, reference=2))
     together = Tracks.collect(from_middle)
     assert together.reference == 2
@@ -238,8 +238,8 @@ def test_a_watcher_sees_every_refinement_and_ends_the_tracking(estimator: FlowEs
         next(tracked)
 
 
-def test_flow_is_recorded_although_somebody_watches() -> None:
-    """A recording cannot tell of its refinements: it is watched from flow to flow."""
+def test_flow_is_recorded_even_with_a_watcher() -> None:
+    """A recording cannot report its refinements: a watcher is called once for each flow."""
     images, points = moving(6), [(9, 9), (30, 20)]
     made = FlowEstimator(checkpoint(), iters=2, device="cpu")
     plain = Tracks.collect(made.track(images, points))
@@ -260,8 +260,8 @@ def test_dense_tracks_are_tracks_of_all_pixels(estimator: FlowEstimator) -> None
     height, width = images[0].shape[:2]
     dense = list(estimator.track(images))
     points = np.array([(5, 7), (30, 20)], np.float32)
-    some = list(estimator.track(images, points))
-    for whole, part in zip(dense, some, strict=True):
+    sparse = list(estimator.track(images, points))
+    for whole, part in zip(dense, sparse, strict=True):
         assert whole.positions.shape == (height, width, 2)
         for k, (x, y) in enumerate(points.astype(int)):
             np.testing.assert_allclose(whole.positions[y, x], part.positions[k], atol=1e-4)
@@ -280,7 +280,7 @@ def test_a_cut_ends_the_tracks(estimator: FlowEstimator) -> None:
     assert np.isfinite(across.positions).all()
 
 
-def test_files_give_back_what_was_saved(estimator: FlowEstimator, tmp_path: Path) -> None:
+def test_saved_tracks_are_read_back(estimator: FlowEstimator, tmp_path: Path) -> None:
     tracks = Tracks.collect(estimator.track(moving(3), [(9, 9), (20.5, 11)]))
     tracks.save(tmp_path / "t.npz")
     again = read_tracks(tmp_path / "t.npz")
@@ -297,7 +297,7 @@ def test_files_give_back_what_was_saved(estimator: FlowEstimator, tmp_path: Path
         read_tracks(tmp_path / "bad.npz")
 
 
-def test_tracks_that_claim_too_much_or_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_invalid_track_files_are_refused(tmp_path: Path) -> None:
     """numpy would take the memory that a header claims."""
     arrays = {
         "points": np.zeros((2, 2), np.float32),
@@ -319,7 +319,7 @@ def test_tracks_that_claim_too_much_or_do_not_fit_are_refused(tmp_path: Path) ->
             read_tracks(path)
 
 
-def test_bad_input_gets_a_sentence(estimator: FlowEstimator) -> None:
+def test_bad_input_is_refused_with_one_sentence(estimator: FlowEstimator) -> None:
     images = moving(3)
 
     def track(frames: list[np.ndarray], points: object, **options: int) -> Iterator[object]:

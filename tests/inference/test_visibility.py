@@ -12,19 +12,19 @@ def shift(x: float, y: float, height: int = 10, width: int = 12) -> torch.Tensor
     return torch.tensor([float(x), float(y)]).view(1, 2, 1, 1).expand(1, 2, height, width).clone()
 
 
-def test_flow_that_comes_home_is_visible() -> None:
-    seen = check_visibility(shift(2, 0), shift(-2, 0))
-    assert not seen.occluded_in.any()
-    assert seen.occluded_out[0, :, -2:].all()
-    assert not seen.occluded_out[0, :, :-2].any()
-    assert seen.confidence[0, :, :-2].eq(1).all()
-    assert seen.confidence[0, :, -2:].eq(0).all()
+def test_consistent_flow_is_visible() -> None:
+    visibility = check_visibility(shift(2, 0), shift(-2, 0))
+    assert not visibility.occluded_in.any()
+    assert visibility.occluded_out[0, :, -2:].all()
+    assert not visibility.occluded_out[0, :, :-2].any()
+    assert visibility.confidence[0, :, :-2].eq(1).all()
+    assert visibility.confidence[0, :, -2:].eq(0).all()
 
 
-def test_flow_that_does_not_come_home_is_occluded() -> None:
-    seen = check_visibility(shift(2, 0), shift(3, 0))
-    assert seen.occluded_in[0, :, :-2].all()
-    assert seen.confidence.max() < 0.5
+def test_inconsistent_flow_is_occluded() -> None:
+    visibility = check_visibility(shift(2, 0), shift(3, 0))
+    assert visibility.occluded_in[0, :, :-2].all()
+    assert visibility.confidence.max() < 0.5
 
 
 def test_confidence_is_one_half_at_the_threshold() -> None:
@@ -43,20 +43,20 @@ def test_half_a_pixel_beyond_the_border_is_still_inside() -> None:
     assert check_visibility(outside, -outside).occluded_out[0, :, -1].all()
 
 
-def test_a_smaller_picture_hides_no_larger_share() -> None:
-    """A box moves before a still background; half the size, half the motion."""
+def test_occlusion_covers_the_same_share_at_every_size() -> None:
+    """A box moves in front of a static background; at half the size, by half the distance."""
     shares = []
     for size in (1, 2, 4):
         forward, backward = torch.zeros(2, 1, 2, 24 * size, 32 * size)
         box = slice(8 * size, 16 * size)
         forward[:, 0, box, 6 * size : 14 * size] = 5 * size
         backward[:, 0, box, 11 * size : 19 * size] = -5 * size
-        seen = check_visibility(forward, backward)
-        shares.append(seen.occluded_in.float().mean().item())
+        visibility = check_visibility(forward, backward)
+        shares.append(visibility.occluded_in.float().mean().item())
     assert shares == [pytest.approx(5 * 8 / (24 * 32))] * 3
 
 
-def test_in_an_image_of_half_the_size_twice_the_tolerance_holds() -> None:
+def test_at_half_the_size_the_tolerance_is_doubled() -> None:
     at = (1 / 0.98) ** 0.5  # |d|^2 = 2 (0.01 |d|^2 + 0.5)
     below, above = (
         check_visibility(shift(0, 0), shift(at + by, 0), scale=0.5) for by in (-1e-3, 1e-3)

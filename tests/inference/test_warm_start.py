@@ -46,7 +46,7 @@ def test_a_constant_flow_stays() -> None:
     assert torch.equal(forward_project(flow), flow)
 
 
-def test_when_everything_leaves_nothing_is_known() -> None:
+def test_when_all_vectors_leave_the_flow_is_zero() -> None:
     assert forward_project(torch.full((1, 2, 4, 5), 100.0)).eq(0).all()
 
 
@@ -62,7 +62,7 @@ def test_coarsening_counts_in_coarse_pixels() -> None:
     assert coarsen(torch.full((1, 2, 16, 24), 8.0)).eq(1).all()
 
 
-def test_what_is_no_flow_cannot_be_started_from() -> None:
+def test_a_warm_start_needs_a_flow() -> None:
     array = np.zeros((32, 40, 2), np.float32)
     with pytest.raises(FlowError, match=r"a ndarray; give what an estimator returned"):
         start_from.__wrapped__(array, array.shape, Padding(0, 0, 0, 0), torch.device("cpu"))  # type: ignore[attr-defined]
@@ -82,12 +82,12 @@ def test_the_last_two_flows_are_kept_whatever_their_names(tmp_path: Path) -> Non
         flows.save(name, random_flow(number))
         assert list(read_coarse_flows(path)) == names[: number + 1][-2:]
         for other in names[: number + 1][-2:]:
-            found, expected = LastFlows(path).load(other), random_flow(names.index(other))
-            assert found is not None
-            assert found.coarse is not None
+            actual, expected = LastFlows(path).load(other), random_flow(names.index(other))
+            assert actual is not None
+            assert actual.coarse is not None
             assert expected.coarse is not None
-            np.testing.assert_array_equal(found.coarse, expected.coarse)
-            assert found.array.shape == expected.array.shape
+            np.testing.assert_array_equal(actual.coarse, expected.coarse)
+            assert actual.array.shape == expected.array.shape
     assert LastFlows(path).load("b/c") is None
 
 

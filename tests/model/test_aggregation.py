@@ -40,13 +40,13 @@ def by_definition(attention: Attention, context: Tensor) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("heads", [1, 3])
 @torch.no_grad()
-def test_attention_is_the_papers(kind: AttentionKind, heads: int) -> None:
+def test_attention_agrees_with_the_paper(kind: AttentionKind, heads: int) -> None:
     attention = make_attention(kind, heads=heads)
     context = torch.randn(2, 6, 3, 4)
-    everything = torch.arange(12)
+    all_pixels = torch.arange(12)
     expected = by_definition(attention, context)
     for store in (True, False):
-        weights = attention(context, store=store).rows(everything)
+        weights = attention(context, store=store).rows(all_pixels)
         torch.testing.assert_close(weights, expected)
 
 
@@ -62,8 +62,8 @@ def test_rows_sum_to_one_and_streaming_agrees(
     monkeypatch.setitem(aggregation.STREAM_BYTES, "cpu", 900)
     streamed = attention(context, store=False)
     torch.testing.assert_close(streamed.aggregate(values), stored.aggregate(values))
-    some = torch.tensor([3, 30])
-    torch.testing.assert_close(streamed.rows(some), stored.rows(some))
+    queries = torch.tensor([3, 30])
+    torch.testing.assert_close(streamed.rows(queries), stored.rows(queries))
 
 
 def test_offsets_beyond_the_table_take_its_last_entry() -> None:
@@ -81,7 +81,7 @@ def aggregated(aggregate: Aggregator, attention: AttentionWeights, motion: Tenso
 
 
 @torch.no_grad()
-def test_alpha_zero_borrows_nothing() -> None:
+def test_alpha_zero_aggregates_nothing() -> None:
     motion = torch.randn(1, 8, 3, 4)
     attention = make_attention("content")(torch.randn(1, 6, 3, 4))
     plain = Aggregator(
@@ -91,19 +91,19 @@ def test_alpha_zero_borrows_nothing() -> None:
 
 
 @torch.no_grad()
-def test_without_residual_only_what_is_borrowed_is_left() -> None:
+def test_without_residual_only_aggregated_motion_is_left() -> None:
     motion = torch.randn(1, 8, 3, 4)
     attention = make_attention("content")(torch.randn(1, 6, 3, 4))
     torch.manual_seed(2)
-    added = Aggregator(
+    with_residual = Aggregator(
         motion_channels=8, num_heads=1, learned_alpha=False, residual=True, head_channels=8
     )
     torch.manual_seed(2)
-    alone = Aggregator(
+    without_residual = Aggregator(
         motion_channels=8, num_heads=1, learned_alpha=False, residual=False, head_channels=8
     )
-    borrowed = aggregated(alone, attention, motion)
-    torch.testing.assert_close(aggregated(added, attention, motion), motion + borrowed)
+    global_motion = aggregated(without_residual, attention, motion)
+    torch.testing.assert_close(aggregated(with_residual, attention, motion), motion + global_motion)
 
 
 @torch.no_grad()
@@ -116,5 +116,5 @@ def test_a_pixel_borrows_from_its_lookalike() -> None:
     motion = torch.zeros(1, 1, 1, 8)
     motion[..., 0] = 4.0  # the only pixel whose motion could be matched
     values = motion.flatten(2).unflatten(1, (1, 1)).transpose(2, 3)
-    borrowed = attention(context).aggregate(values).flatten()
-    assert torch.allclose(borrowed, torch.tensor([1.0] * 4 + [0.0] * 4), atol=1e-4)
+    averaged = attention(context).aggregate(values).flatten()
+    assert torch.allclose(averaged, torch.tensor([1.0] * 4 + [0.0] * 4), atol=1e-4)

@@ -50,7 +50,7 @@ def test_ablations_change_what_the_paper_changes() -> None:
         ({"continuation": "affine", "attention": "none"}, "needs attention with one head"),
     ],
 )
-def test_nonsense_is_refused(options: dict[str, object], complaint: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(FlowError, match=complaint):
         NetworkConfig(**options)  # type: ignore[arg-type]
 

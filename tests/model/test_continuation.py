@@ -1,4 +1,4 @@
-"""Laws of the continuation: what it continues exactly, and when it leaves the flow alone."""
+"""Laws of the continuation: what it continues exactly, and when it does not change the flow."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
 from gmaflow.model.aggregation import DistanceBias, StoredAttention, StreamedAttention
 from gmaflow.model.continuation import (
-    LIMIT,
+    MAX_CHANGE,
     Continuation,
     affine_change,
     limit_peaks,
@@ -31,27 +31,27 @@ def affine_flow() -> Tensor:
 
 def visible_cells() -> Tensor:
     """All but a box in a corner: [1 p 1]."""
-    seen = torch.ones(SIZE)
-    seen[4:10, 11:] = 0
-    return seen.view(1, -1, 1)
+    visible = torch.ones(SIZE)
+    visible[4:10, 11:] = 0
+    return visible.view(1, -1, 1)
 
 
 def test_affine_motion_is_continued_exactly_into_hidden_cells() -> None:
-    truth, seen = affine_flow(), visible_cells()
-    hidden = seen.view(1, 1, *SIZE) == 0
+    truth, visible = affine_flow(), visible_cells()
+    hidden = visible.view(1, 1, *SIZE) == 0
     wrong = torch.where(hidden, 9.0, truth)  # the flow of hidden cells is wrong
     own = moments(wrong)
-    sums = (own * seen).mean(dim=1, keepdim=True).expand_as(own)  # attention to all alike
+    sums = (own * visible).mean(dim=1, keepdim=True).expand_as(own)  # uniform attention
     change = affine_change(sums, own, torch.full_like(own[..., :1], 1e-6))
-    found = wrong + change.mT.unflatten(2, SIZE)
+    actual = wrong + change.mT.unflatten(2, SIZE)
     # The cell's own, wrong flow has a weight of 1e-4.
-    torch.testing.assert_close(found, truth, atol=0.01, rtol=0)
+    torch.testing.assert_close(actual, truth, atol=0.01, rtol=0)
     copied = own[..., 3:5] + affine_change(sums, own, torch.full_like(own[..., :1], 1e6))
     apart = (copied.mT.unflatten(2, SIZE) - truth).norm(dim=1, keepdim=True)[hidden]
     assert apart.mean() > 1  # a large ridge copies the mean, which is wrong here
 
 
-def test_without_trust_the_flow_stays() -> None:
+def test_without_trust_the_flow_is_unchanged() -> None:
     own = moments(affine_flow() + torch.randn(1, 2, *SIZE))
     change = affine_change(torch.zeros_like(own), own, torch.full_like(own[..., :1], 0.003))
     assert change.abs().max() < 1e-4
@@ -80,7 +80,7 @@ def test_a_cell_that_trusts_its_flow_keeps_it_and_learns_from_the_whole_error() 
 def test_changes_are_limited() -> None:
     own = moments(1000 * torch.randn(1, 2, *SIZE))
     sums = own.flip(1)
-    assert affine_change(sums, own, torch.full_like(own[..., :1], 1e-4)).abs().max() <= LIMIT
+    assert affine_change(sums, own, torch.full_like(own[..., :1], 1e-4)).abs().max() <= MAX_CHANGE
 
 
 def test_distances_are_symmetric_and_in_cells() -> None:
@@ -92,7 +92,9 @@ def test_distances_are_symmetric_and_in_cells() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_streaming_is_storing(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_attention_equals_stored_attention(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
     branch = Continuation(context_channels=128, hidden_channels=128).requires_grad_(False)
     context, hidden = torch.randn(2, 2, 128, *SIZE, dtype=dtype)
@@ -103,13 +105,13 @@ def test_streaming_is_storing(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("gmaflow.model.aggregation.STREAM_BYTES", {"cpu": 20_000, "other": 20_000})
     flow = affine_flow().repeat(2, 1, 1, 1)
     branch.alpha.fill_(1.0)
-    found, expected = (branch(hidden, flow, each)[0] for each in (streamed, stored))
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    actual, expected = (branch(hidden, flow, each)[0] for each in (streamed, stored))
+    assert actual.dtype == torch.float32
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("plan", [MemoryPlan(), MemoryPlan(store_attention=False)])
-def test_it_starts_exactly_as_gma(plan: MemoryPlan, make_network: Make) -> None:
+def test_gma_affine_starts_exactly_as_gma(plan: MemoryPlan, make_network: Make) -> None:
     gma, affine = make_network("gma"), make_network("gma-affine")
     affine.load_state_dict(gma.state_dict(), strict=False)
     assert affine.continuation is not None
@@ -120,7 +122,7 @@ def test_it_starts_exactly_as_gma(plan: MemoryPlan, make_network: Make) -> None:
     assert not torch.equal(affine(*images, iters=4, plan=plan).flow, gma(*images, iters=4).flow)
 
 
-def test_it_begins_with_the_third_iteration(make_network: Make) -> None:
+def test_continuation_begins_with_the_third_iteration(make_network: Make) -> None:
     network = make_network("gma-affine")
     found = network(*random_images(1, 40, 56), iters=5, all_iterations=True)
     assert (len(found.flows), len(found.continuations)) == (5, 3)
@@ -137,12 +139,12 @@ def test_autocast_leaves_the_fit_in_float32(make_network: Make) -> None:
 def test_a_half_precision_matrix_times_float32_keeps_the_digits_of_the_values() -> None:
     matrix = torch.rand(2, 1, 30, 30).softmax(-1).bfloat16()
     values = 100 + torch.randn(2, 1, 30, 3)
-    found = mixed_product(matrix, values)
+    actual = mixed_product(matrix, values)
     expected = matrix.double() @ values.double()
-    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-6, atol=0)
 
 
-def test_few_bad_fits_do_not_rule_the_gradient() -> None:
+def test_a_few_bad_fits_do_not_dominate_the_gradient() -> None:
     gradient = torch.randn(2, 500, 12)
     torch.testing.assert_close(limit_peaks(gradient), gradient)
     gradient[0, 7] = 1e6
@@ -152,7 +154,7 @@ def test_few_bad_fits_do_not_rule_the_gradient() -> None:
     torch.testing.assert_close(found, gradient)
 
 
-def test_training_weighs_in_float32() -> None:
+def test_training_computes_attention_in_float32() -> None:
     branch = Continuation(context_channels=128, hidden_channels=128)
     context, hidden = torch.randn(2, 1, 128, *SIZE, dtype=torch.bfloat16)
     assert branch.train().weigh(context, hidden).dtype == torch.float32

@@ -44,11 +44,11 @@ def make(height: int, width: int, *, reach: float, seed: int = 0) -> tuple[Tenso
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize(("height", "width"), [(16, 24), (17, 25), (9, 31)])
-def test_lookup_is_the_definition(store: bool, height: int, width: int) -> None:
+def test_lookup_agrees_with_the_definition(store: bool, height: int, width: int) -> None:
     first, second, coords = make(height, width, reach=6)
-    found = correlate(first, second, num_levels=4, radius=4, store=store).lookup(coords)
+    actual = correlate(first, second, num_levels=4, radius=4, store=store).lookup(coords)
     expected = by_definition(first, second, coords, 4, 4)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_streaming_in_small_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_levels_that_shrink_to_nothing_are_zero(store: bool) -> None:
 
 
 @pytest.mark.parametrize("store", [True, False])
-def test_far_outside_there_is_nothing(store: bool) -> None:
+def test_lookups_far_outside_are_zero(store: bool) -> None:
     first, second, coords = make(8, 8, reach=0)
     found: Correlation = correlate(first, second, num_levels=4, radius=4, store=store)
     assert found.lookup(coords + 1e6).eq(0).all()
@@ -79,13 +79,13 @@ def test_far_outside_there_is_nothing(store: bool) -> None:
 def test_gradients_agree_with_the_definition() -> None:
     first, second, coords = make(8, 9, reach=2)
     gradients = []
-    for way in ("ours", "definition"):
+    for source in ("ours", "definition"):
         one, two = first.clone().requires_grad_(), second.clone().requires_grad_()
-        if way == "ours":
-            found = correlate(one, two, num_levels=3, radius=2, store=True).lookup(coords)
+        if source == "ours":
+            actual = correlate(one, two, num_levels=3, radius=2, store=True).lookup(coords)
         else:
-            found = by_definition(one, two, coords, 3, 2)
-        found.square().sum().backward()
+            actual = by_definition(one, two, coords, 3, 2)
+        actual.square().sum().backward()
         gradients.append((one.grad, two.grad))
     for ours, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, expected, atol=1e-3, rtol=1e-3)

@@ -58,13 +58,13 @@ def both_ways(
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_the_kernel_looks_up_the_same(height: int, width: int) -> None:
+def test_the_kernel_equals_the_plain_lookup(height: int, width: int) -> None:
     first, second, coords = make(height, width)
     fused, plain = both_ways(first, second, radius=4, levels=3)
     torch.testing.assert_close(fused.lookup(coords), plain.lookup(coords), atol=1e-4, rtol=1e-4)
 
 
-def test_far_outside_there_is_nothing() -> None:
+def test_lookups_far_outside_are_zero() -> None:
     first, second, coords = make(2, 2)
     fused, _ = both_ways(first, second, radius=3, levels=1)
     assert fused.lookup(coords + 1e9).eq(0).all()
@@ -78,8 +78,8 @@ def build(seed: int, *, fused: bool, checkpointed: bool = False) -> Graph:
         torch.randn(2, 3, *size, generator=random).to(DEVICE).requires_grad_() for _ in range(2)
     )
     coords = 2 * torch.rand(2, 2, *size, generator=random).to(DEVICE)
-    found, plain = both_ways(first, second, radius=1, levels=2)
-    look_up = (found if fused else plain).lookup
+    actual, plain = both_ways(first, second, radius=1, levels=2)
+    look_up = (actual if fused else plain).lookup
     guesses = [coords, coords + 1.3]
     if checkpointed:
         steps = [checkpoint(look_up, guess, use_reentrant=False) for guess in guesses]
@@ -94,30 +94,30 @@ def build(seed: int, *, fused: bool, checkpointed: bool = False) -> Graph:
 )
 def test_gradients_are_those_of_plain_lookups(scenario: Scenario, checkpointed: bool) -> None:
     expected = scenario(lambda seed: build(seed, fused=False))
-    found = scenario(lambda seed: build(seed, fused=True, checkpointed=checkpointed))
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    actual = scenario(lambda seed: build(seed, fused=True, checkpointed=checkpointed))
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_the_volume_is_free_once_lookups_are_done() -> None:
+def test_the_volume_is_freed_after_the_last_lookup() -> None:
     first, second, coords = make(2, 3)
     fused, _ = both_ways(first.requires_grad_(), second, radius=1, levels=1)
     volume = weakref.ref(getattr(fused, "volume"))  # noqa: B009  both ways are a Correlation
-    seen = fused.lookup(coords)
+    correlations = fused.lookup(coords)
     del fused
     assert volume() is None
-    seen.sum().backward()
+    correlations.sum().backward()
     assert first.grad is not None
 
 
 def test_half_precision_is_close() -> None:
     first, second, coords = make(*SIZES[-1], torch.float16)
     fused, plain = both_ways(first, second, radius=4, levels=2)
-    found = fused.lookup(coords)
-    assert found.dtype == torch.float16
-    torch.testing.assert_close(found.float(), plain.lookup(coords), atol=0.02, rtol=0.01)
+    actual = fused.lookup(coords)
+    assert actual.dtype == torch.float16
+    torch.testing.assert_close(actual.float(), plain.lookup(coords), atol=0.02, rtol=0.01)
 
 
-def test_the_plain_way_is_taken_without_a_gpu() -> None:
+def test_the_plain_lookup_is_used_without_a_gpu() -> None:
     assert not has_kernels(torch.device("cpu"))
     first, second, _ = (part.cpu() for part in make(8, 9))
     found = correlate(first, second, num_levels=4, radius=4, store=True)
@@ -126,7 +126,7 @@ def test_the_plain_way_is_taken_without_a_gpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="needs a GPU")
-def test_the_kernels_are_taken_on_a_gpu() -> None:
+def test_the_kernels_are_used_on_a_gpu() -> None:
     from gmaflow.model.correlation_kernels import FusedCorrelation
 
     first, second, _ = make(8, 9)

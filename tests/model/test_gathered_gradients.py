@@ -43,11 +43,11 @@ def build(seed: int, *, shared: bool, checkpointed: bool = False) -> Graph:
 @pytest.mark.parametrize("checkpointed", [False, True])
 def test_gradients_are_those_of_plain_products(scenario: Scenario, checkpointed: bool) -> None:
     expected = scenario(lambda seed: build(seed, shared=False))
-    found = scenario(lambda seed: build(seed, shared=True, checkpointed=checkpointed))
-    torch.testing.assert_close(found, expected)
+    actual = scenario(lambda seed: build(seed, shared=True, checkpointed=checkpointed))
+    torch.testing.assert_close(actual, expected)
 
 
-def test_nothing_is_left_of_a_pass_that_did_not_need_the_matrix() -> None:
+def test_contributions_are_dropped_after_a_pass_that_did_not_need_the_matrix() -> None:
     scores = torch.randn(1, 4, 4, dtype=torch.float64, requires_grad=True)
     factor = SharedFactor(scores * 2)
     values = torch.randn(1, 4, 2, dtype=torch.float64, requires_grad=True)
@@ -76,19 +76,19 @@ def test_second_derivatives_are_refused() -> None:
         first[0].sum().backward()
 
 
-def test_a_network_asked_for_some_gradients_then_gives_all(make_network: Make) -> None:
+def test_partial_gradients_before_a_full_backward_pass(make_network: Make) -> None:
     def gradients(*, stored: bool) -> list[Tensor]:
         network = make_network("gma").requires_grad_(True)
         images = random_images(2, 32, 40)
         plan = MemoryPlan(store_attention=stored)
         loss = network(*images, iters=3, plan=plan).flow.square().mean()
         assert network.aggregate is not None
-        asked = [network.aggregate.to_value.weight]
-        parts = torch.autograd.grad(loss, asked, retain_graph=True)
+        parameters = [network.aggregate.to_value.weight]
+        parts = torch.autograd.grad(loss, parameters, retain_graph=True)
         loss.backward()
         learned = [p.grad for p in network.parameters() if p.grad is not None]
         return [*parts, *learned]
 
-    for found, expected in zip(gradients(stored=True), gradients(stored=False), strict=True):
+    for actual, expected in zip(gradients(stored=True), gradients(stored=False), strict=True):
         close = 1e-4 * float(expected.abs().max())
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=close)
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=close)

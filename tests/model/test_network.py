@@ -67,10 +67,10 @@ def test_frames_encoded_one_by_one_are_matched_alike(model: str, make_network: M
     network = make_network(model)
     image1, image2 = random_images(2, 48, 64)
     first, second = network.encode_frame(image1), network.encode_frame(image2)
-    alone = network.match(first, second.features, iters=3)
+    separate = network.match(first, second.features, iters=3)
     together = network(image1, image2, iters=3)
-    torch.testing.assert_close(alone.flow, together.flow, atol=1e-4, rtol=0)
-    torch.testing.assert_close(alone.low, together.low, atol=1e-4, rtol=0)
+    torch.testing.assert_close(separate.flow, together.flow, atol=1e-4, rtol=0)
+    torch.testing.assert_close(separate.low, together.low, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -113,14 +113,14 @@ def test_nothing_of_a_pair_stays_on_the_network(make_network: Make) -> None:
 def test_threads_may_share_a_network(make_network: Make) -> None:
     network = make_network("gma")
     pairs = [random_images(1, 48, 64, seed=seed) for seed in range(4)]
-    alone = [network(*pair, iters=2).flow for pair in pairs]
+    sequential = [network(*pair, iters=2).flow for pair in pairs]
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda pair: network(*pair, iters=2).flow, pairs))
-    for one, other in zip(alone, together, strict=True):
+        parallel = list(threads.map(lambda pair: network(*pair, iters=2).flow, pairs))
+    for one, other in zip(sequential, parallel, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-def test_a_warm_start_begins_where_it_is_told(make_network: Make) -> None:
+def test_a_warm_start_begins_at_flow_init(make_network: Make) -> None:
     network = make_network("raft-small")
     images = random_images(1, 48, 64)
     start = torch.full((1, 2, 6, 8), 2.5)
@@ -130,7 +130,7 @@ def test_a_warm_start_begins_where_it_is_told(make_network: Make) -> None:
     assert not torch.allclose(moved, still)
 
 
-def test_what_cannot_be_taken_is_refused(make_network: Make) -> None:
+def test_invalid_images_are_refused(make_network: Make) -> None:
     network = make_network("raft-small")
     with pytest.raises(FlowError, match=r"\[b, 3, height, width\], not \(1, 2, 64, 64\)"):
         check_images(torch.zeros(1, 2, 64, 64), torch.zeros(1, 2, 64, 64))
@@ -149,9 +149,9 @@ def test_the_network_can_be_exported(make_network: Make) -> None:
     network = make_network("gma")
     images = random_images(1, 48, 64)
     exported = torch.export.export(network, images, {"iters": 2}, strict=False)
-    found = exported.module()(*images, iters=2)
+    actual = exported.module()(*images, iters=2)
     expected = network(*images, iters=2)
-    torch.testing.assert_close(found.flows[-1], expected.flow)
+    torch.testing.assert_close(actual.flows[-1], expected.flow)
 
 
 def test_gma_starts_out_as_raft_with_more_inputs() -> None:
@@ -162,7 +162,7 @@ def test_gma_starts_out_as_raft_with_more_inputs() -> None:
     assert network.attention is not None
     torch.nn.init.normal_(network.attention.to_query_key.weight)
     after = network(*images, iters=2).flow
-    assert torch.equal(before, after)  # alpha is 0: nothing is borrowed yet
+    assert torch.equal(before, after)  # alpha is 0: nothing is aggregated yet
 
 
 @pytest.mark.parametrize(

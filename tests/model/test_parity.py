@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gmaflow.model import FlowNetwork, MemoryPlan, model_config
-from gmaflow.weights.published import from_published, recognise
+from gmaflow.weights.published import from_published, infer_config
 from tests.model.parity import VARIANTS, published_weights
 
 TOLERANCE = 1e-3  # px; rounding alone moves the published code's answer by 1.5e-4
@@ -21,7 +21,7 @@ class Fixture:
     def __init__(self, folder: Path, variant: str) -> None:
         name = variant.removesuffix("-2heads")
         theirs = published_weights(folder, variant)
-        self.config = recognise(theirs, model_config(name))
+        self.config = infer_config(theirs, model_config(name))
         assert self.config == replace(model_config(name), num_heads=1 + (name != variant))
         self.network = FlowNetwork(self.config).requires_grad_(False)
         self.network.load_state_dict(from_published(theirs, self.config))

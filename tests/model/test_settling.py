@@ -8,7 +8,7 @@ import torch
 from gmaflow import FlowEstimator
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.model import FlowNetwork, NetworkConfig, Prediction
-from gmaflow.model.settling import EVERY, LEAST, MOST, Refined, refine_until_settled
+from gmaflow.model.settling import CHECK_EVERY, MAX_ITERS, MIN_ITERS, Refined, refine_until_settled
 from tests.conftest import random_images
 from tests.inference.fast.test_recorded_network import Tape
 
@@ -39,7 +39,7 @@ def test_each_pair_stops_at_the_first_check_with_a_small_change(
 ) -> None:
     batch = Halving(*distances)
     found = refine_until_settled(batch.advance, iters=20, threshold=THRESHOLD)
-    checks = range(LEAST, 21, EVERY)
+    checks = range(MIN_ITERS, 21, CHECK_EVERY)
     for pair, distance in enumerate(distances):
         settled = [check for check in checks if 8 * distance * 0.5**check < THRESHOLD]
         assert found[pair] == min(settled, default=20)
@@ -48,7 +48,7 @@ def test_each_pair_stops_at_the_first_check_with_a_small_change(
 
 
 @pytest.mark.parametrize("iters", [1, 3, 5, 6, 7])
-def test_there_are_never_more_iterations_than_asked_for(iters: int) -> None:
+def test_there_are_never_more_iterations_than_requested(iters: int) -> None:
     batch = Halving(1e9)
     assert refine_until_settled(batch.advance, iters=iters, threshold=THRESHOLD) == (iters,)
     assert batch.done == iters
@@ -66,9 +66,7 @@ def run(network: object, pairs: slice, threshold: float) -> Prediction:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("model", ["raft-small", "gma-affine"])
-def test_all_ways_to_run_a_network_stop_at_the_same_iteration(
-    model: str, make_network: Make
-) -> None:
+def test_all_back_ends_stop_at_the_same_iteration(model: str, make_network: Make) -> None:
     network = make_network(model)
     fast = FastNetwork(network)
     never = run(network, slice(None), 0.0)
@@ -79,33 +77,33 @@ def test_all_ways_to_run_a_network_stop_at_the_same_iteration(
     threshold = changes.mean().item()
     reference = run(network, slice(None), threshold)
     first, last = sorted(reference.iterations)
-    assert first == LEAST < last
+    assert first == MIN_ITERS < last
     tape = Tape()
     recorded = RecordedNetwork(fast, tape.record)
     for runner in (fast, recorded, recorded, recorded):
-        found = run(runner, slice(None), threshold)
-        assert found.iterations == reference.iterations
-        torch.testing.assert_close(found.flow, reference.flow, atol=1e-4, rtol=1e-4)
+        actual = run(runner, slice(None), threshold)
+        assert actual.iterations == reference.iterations
+        torch.testing.assert_close(actual.flow, reference.flow, atol=1e-4, rtol=1e-4)
         for pair in range(2):
-            alone = run(runner, slice(pair, pair + 1), threshold)
-            assert alone.iterations == reference.iterations[pair : pair + 1]
-            torch.testing.assert_close(alone.flow[0], found.flow[pair], atol=1e-4, rtol=1e-4)
+            single = run(runner, slice(pair, pair + 1), threshold)
+            assert single.iterations == reference.iterations[pair : pair + 1]
+            torch.testing.assert_close(single.flow[0], actual.flow[pair], atol=1e-4, rtol=1e-4)
     assert tape.replayed > 0
 
 
 def last_changes(network: FlowNetwork) -> torch.Tensor:
-    """The mean change of each pair in iteration LEAST, in pixels."""
-    flows = [network(*images(), iters=LEAST - more).low for more in (1, 0)]
+    """The mean change of each pair in iteration MIN_ITERS, in pixels."""
+    flows = [network(*images(), iters=MIN_ITERS - more).low for more in (1, 0)]
     return 8 * (flows[1] - flows[0]).norm(dim=1).mean(dim=(1, 2))
 
 
 def test_an_estimator_stops_by_itself() -> None:
     estimator = FlowEstimator(model="gma", iters="auto", device="cpu")
-    assert estimator.iters == MOST
+    assert estimator.iters == MAX_ITERS
     frame = (random_images(1, 64, 72)[0][0].permute(1, 2, 0) * 255).byte().numpy()
     flow = estimator(frame, frame)
     assert flow.iterations is not None
-    assert LEAST <= flow.iterations < MOST
+    assert MIN_ITERS <= flow.iterations < MAX_ITERS
     assert estimator.with_iters(5)(frame, frame).iterations == 5
     both = estimator.bidirectional(frame, frame)
     assert both.forward.iterations == flow.iterations

@@ -17,8 +17,8 @@ def test_a_pass_is_a_gated_recurrent_unit() -> None:
         weight = torch.cat([own, unit.context.weight.chunk(3)[index]], dim=1)
         assert unit.context.bias is not None
         bias = unit.context.bias.chunk(3)[index]
-        seen = torch.cat([state, inputs, context], dim=1)
-        return torch.nn.functional.conv2d(seen, weight, bias, padding=(0, 2))
+        gate_input = torch.cat([state, inputs, context], dim=1)
+        return torch.nn.functional.conv2d(gate_input, weight, bias, padding=(0, 2))
 
     z, r = gate("z", hidden).sigmoid(), gate("r", hidden).sigmoid()
     q = gate("q", r * hidden).tanh()
@@ -26,7 +26,7 @@ def test_a_pass_is_a_gated_recurrent_unit() -> None:
     torch.testing.assert_close(unit(hidden, inputs, unit.context(context)), expected)
 
 
-def test_it_begins_as_the_undivided_convolution_would() -> None:
+def test_a_pass_is_initialised_as_one_convolution() -> None:
     torch.manual_seed(0)
     unit = GRUPass(hidden_channels=64, context_channels=64, input_channels=128, kernel=(1, 5))
     whole = torch.nn.Conv2d(256, 64, (1, 5))
@@ -45,8 +45,8 @@ def test_the_state_stays_within_one() -> None:
         head_channels=8,
     )
     hidden = torch.tanh(torch.randn(1, 4, 6, 7))
-    prepared = update.prepare(torch.randn(1, 3, 6, 7))
+    context_terms = update.prepare_context(torch.randn(1, 3, 6, 7))
     for _ in range(20):
-        hidden, change = update(hidden, 100 * torch.randn(1, 5, 6, 7), prepared)
+        hidden, change = update(hidden, 100 * torch.randn(1, 5, 6, 7), context_terms)
     assert hidden.abs().max() <= 1
     assert change.shape == (1, 2, 6, 7)

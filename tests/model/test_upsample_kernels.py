@@ -26,16 +26,16 @@ def make(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     return flow.to(DEVICE).requires_grad_(), logits.to(DEVICE, dtype).requires_grad_()
 
 
-def test_flow_and_gradients_are_those_of_the_plain_way() -> None:
+def test_flow_and_gradients_agree_with_plain_upsampling() -> None:
     from gmaflow.model.upsample_kernels import fused_upsample
 
-    found = []
-    for way in (convex_upsample, fused_upsample):
+    actual = []
+    for upsample in (convex_upsample, fused_upsample):
         flow, logits = make()
-        fine = way(flow, logits, 0.25)
+        fine = upsample(flow, logits, 0.25)
         (fine.square().sum() + (2 * fine).sin().sum()).backward()
-        found.append((fine.detach(), flow.grad, logits.grad))
-    for plain, fused in zip(*found, strict=True):
+        actual.append((fine.detach(), flow.grad, logits.grad))
+    for plain, fused in zip(*actual, strict=True):
         torch.testing.assert_close(fused, plain, atol=1e-3, rtol=1e-4)
 
 
@@ -51,7 +51,7 @@ def test_half_precision_logits_give_float32_flow() -> None:
     torch.testing.assert_close(fine, convex_upsample(flow, logits, 0.25), atol=1e-3, rtol=1e-3)
 
 
-def test_any_layout_of_the_logits_will_do() -> None:
+def test_any_memory_format_of_the_logits_works() -> None:
     from gmaflow.model.upsample_kernels import fused_upsample
 
     flow, logits = make()

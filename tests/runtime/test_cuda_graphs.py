@@ -31,11 +31,11 @@ def test_replays_read_new_inputs_from_the_device_or_the_cpu() -> None:
     for seed in (1, 2):
         inputs = pair(seed)
         for given in (inputs, [x.cpu() for x in inputs]):
-            for found, expected in zip(call(*given), product(*inputs), strict=True):
-                torch.testing.assert_close(found, expected)
+            for actual, expected in zip(call(*given), product(*inputs), strict=True):
+                torch.testing.assert_close(actual, expected)
 
 
-def test_outputs_are_copies_unless_asked_otherwise() -> None:
+def test_outputs_are_copies_by_default() -> None:
     call = make_pool().record(product, pair(0), warm_ups=1)
     first = call(*pair(1))[0]
     kept = first.clone()
@@ -45,7 +45,7 @@ def test_outputs_are_copies_unless_asked_otherwise() -> None:
     assert call(*pair(1))[0].data_ptr() == call(*pair(2))[0].data_ptr()
 
 
-def test_recordings_of_one_pool_do_not_spoil_each_other() -> None:
+def test_recordings_of_one_pool_do_not_overwrite_each_other() -> None:
     pool = make_pool()
     calls = {size: pool.record(product, pair(0, size), warm_ups=1) for size in (64, 96, 32)}
     streams = [torch.cuda.Stream() for _ in range(3)]
@@ -60,7 +60,7 @@ def test_recordings_of_one_pool_do_not_spoil_each_other() -> None:
             torch.testing.assert_close(found[0], product(*inputs)[0])
 
 
-def test_what_cannot_be_recorded_raises_and_leaves_the_stream_and_the_pool_usable() -> None:
+def test_a_failed_recording_leaves_the_stream_and_the_pool_usable() -> None:
     pool, before = make_pool(), torch.cuda.current_stream()
     with pytest.raises(RuntimeError):
         pool.record(lambda a, b: [a * float(b.sum().item())], pair(0))

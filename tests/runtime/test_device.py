@@ -12,7 +12,6 @@ from gmaflow.runtime.device import (
     explaining_out_of_memory,
     free_container_memory,
     free_memory,
-    give_back_freed,
     has_bfloat16,
     is_out_of_memory,
     memory_budget,
@@ -20,21 +19,22 @@ from gmaflow.runtime.device import (
     pick_device,
     pick_dtype,
     pick_fast_dtype,
+    release_freed_memory,
 )
 
 
-def test_auto_is_always_something() -> None:
+def test_auto_always_picks_a_device() -> None:
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     assert pick_device(torch.device("cpu")) == torch.device("cpu")
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta", "cpu:x", ""])
-def test_devices_that_are_not_there_are_refused(device: str) -> None:
+def test_unavailable_devices_are_refused(device: str) -> None:
     with pytest.raises(FlowError, match="device"):
         pick_device(device)
 
 
-def test_half_precision_by_itself_on_cuda_only() -> None:
+def test_auto_is_half_precision_only_on_cuda() -> None:
     assert pick_dtype("auto", torch.device("cpu")) == torch.float32
     assert pick_dtype("auto", torch.device("mps")) == torch.float32
     assert pick_dtype("auto", torch.device("cuda")) == torch.float16
@@ -70,7 +70,7 @@ def test_instructions_for_bf16_are_found(
     assert has_bfloat16.__wrapped__() == bool(names)
 
 
-def test_whoever_leaves_last_puts_a_flag_back() -> None:
+def test_the_last_thread_restores_the_setting() -> None:
     before = torch.backends.cudnn.benchmark
     first, second = cudnn_benchmark(), cudnn_benchmark()
     first.__enter__()
@@ -98,7 +98,7 @@ def test_amounts_of_memory(text: str | int | float, amount: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "1.5.2GB", "5 i", "GB", "1e9x"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amounts_are_refused(text: str) -> None:
     with pytest.raises(FlowError, match="is not an amount of memory; use one such as"):
         as_bytes(text)
 
@@ -123,7 +123,7 @@ VERSION_1 = "memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"
 
 
 def own_groups(root: Path, group: str) -> Path:
-    """Tell of a process in one group, as Linux does where both versions are in use."""
+    """Write the control groups of a process, as Linux does if both versions are in use."""
     own = root / "own"
     own.write_text(f"5:cpu,cpuacct:/elsewhere\n4:memory:/{group}\n0::/{group}\n")
     return own
@@ -138,9 +138,7 @@ def make_group(root: Path, names: tuple[str, str], limit: str, used: int) -> Non
 
 
 @pytest.mark.parametrize("names", [VERSION_2, VERSION_1])
-def test_copies_of_files_leave_a_container_its_memory(
-    tmp_path: Path, names: tuple[str, str]
-) -> None:
+def test_cached_files_count_as_free_memory(tmp_path: Path, names: tuple[str, str]) -> None:
     make_group(tmp_path, names, "1000", 950)
     assert free_container_memory(tmp_path, own_groups(tmp_path, "")) == 1000 - 950 + 150 + 400
 
@@ -167,7 +165,7 @@ def test_the_narrowest_limit_of_a_job_and_those_above_it_holds(
     assert free_container_memory(tmp_path, own) == 1200 - 950 + 150 + 400
 
 
-def test_small_amounts_are_not_told_as_nothing() -> None:
+def test_small_amounts_are_not_shown_as_zero() -> None:
     assert memory_text(1e6) == "1 MB"
     assert memory_text(0.25e9) == "0.25 GB"
     assert memory_text(1.5e9) == "1.5 GB"
@@ -176,11 +174,11 @@ def test_small_amounts_are_not_told_as_nothing() -> None:
 def test_running_out_of_memory_says_what_to_do() -> None:
     shape, cpu, gpu = (1, 3, 4000, 4000), torch.device("cpu"), torch.device("cuda")
     with (
-        pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 4000x4000") as told,
+        pytest.raises(FlowError, match="not enough memory on cpu for 1 pair of 4000x4000") as error,
         explaining_out_of_memory(cpu, shape),
     ):
         torch.empty(2**56)
-    assert "device" not in str(told.value)
+    assert "device" not in str(error.value)
     with pytest.raises(FlowError, match="use the device cpu"), explaining_out_of_memory(gpu, shape):
         raise torch.OutOfMemoryError
     with (
@@ -193,7 +191,7 @@ def test_running_out_of_memory_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "message",
     [
         "CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA` to enable assertions.",
         "Triton Error [CUDA]: out of memory",
@@ -202,19 +200,19 @@ def test_running_out_of_memory_says_what_to_do() -> None:
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     ],
 )
-def test_libraries_run_out_of_memory_in_their_own_words(told: str) -> None:
-    assert is_out_of_memory(RuntimeError(told))
-    assert not is_out_of_memory(ValueError(told))
+def test_out_of_memory_messages_of_libraries_are_recognised(message: str) -> None:
+    assert is_out_of_memory(RuntimeError(message))
+    assert not is_out_of_memory(ValueError(message))
     assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_what_was_freed_between_what_is_kept_is_given_back() -> None:
+def test_freed_memory_between_allocations_is_released() -> None:
     blocks = [torch.ones(2**14) for _ in range(1600)]  # too small to be mapped one by one
     kept = blocks[::16]
     full = resident()
     del blocks
-    give_back_freed()
+    release_freed_memory()
     assert full - resident() > 80e6
     assert sum(float(block.sum()) for block in kept) == 100 * 2**14
 

@@ -1,4 +1,4 @@
-"""Kernels are compiled in a rehearsal, once for each kind of arguments, and launched otherwise."""
+"""Kernels are compiled ahead, once for each specialization, and launched otherwise."""
 
 import threading
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gmaflow.runtime.kernels import Kernel, rehearsing, waking_triton
+from gmaflow.runtime.kernels import Kernel, compiling_ahead, warm_up_triton
 
 
 class Compiled:
-    """Makes its launcher when it is asked for, as Triton does."""
+    """Creates its launcher lazily, as Triton does."""
 
     def __init__(self, threads: set[int]) -> None:
         self.threads = threads
@@ -41,11 +41,11 @@ class Jit:
         return Compiled(self.launchers)
 
 
-def test_a_rehearsal_compiles_each_kind_once_and_launches_nothing() -> None:
+def test_compiling_ahead_compiles_each_specialization_once_and_launches_nothing() -> None:
     jit = Jit()
     kernel = Kernel(jit)
     x, y = torch.zeros(4), torch.zeros(4, dtype=torch.float16)
-    with rehearsing():
+    with compiling_ahead():
         for tensor in (x, y, x.clone()):
             for number in (3, 4):
                 kernel[(1, 2)](tensor, number, LANES=8)
@@ -57,28 +57,28 @@ def test_a_rehearsal_compiles_each_kind_once_and_launches_nothing() -> None:
     assert jit.launched == [((1, 2), (x, 3), {"LANES": 8})]
 
 
-def test_what_does_not_compile_is_told_and_other_threads_are_not_affected() -> None:
+def test_compile_errors_are_raised_and_other_threads_are_not_affected() -> None:
     jit = Jit()
     other = threading.Thread(target=Kernel(jit)[(1,)])
 
-    def rehearse() -> None:
-        with rehearsing():
+    def compile_ahead() -> None:
+        with compiling_ahead():
             Kernel(Jit(broken=True))[(1,)]()
             other.start()
             other.join()
 
     with pytest.raises(RuntimeError, match="does not compile"):
-        rehearse()
+        compile_ahead()
     assert len(jit.launched) == 1
     Kernel(jit)[(1,)]()
     assert len(jit.launched) == 2
 
 
-def test_a_rehearsal_begins_when_triton_knows_its_key() -> None:
+def test_compiling_ahead_waits_for_tritons_cache_key() -> None:
     cache = pytest.importorskip("triton.runtime.cache")
-    thread = waking_triton()
-    with rehearsing():
+    thread = warm_up_triton()
+    with compiling_ahead():
         assert not thread.is_alive()
         # Otherwise every thread that compiles would compute it.
         assert cache.triton_key.cache_info().currsize == 1
-    assert waking_triton() is thread
+    assert warm_up_triton() is thread

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from gmaflow.example import load_example
-from gmaflow.inference.planning import CUT
+from gmaflow.inference.planning import TILING_BYTES
 from gmaflow.io import VideoWriter, read_flow_arrays, scale_image
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
@@ -222,7 +222,7 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
 
 
 def test_tiles_are_noted(weight_files: tuple[str, str]) -> None:
-    memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
+    memory = least_memory("raft-small", 192, 384) + TILING_BYTES * 2 * 192 * 640
     with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
         status = site.wait(site.start(iters="1", size=(192, 640)))
         assert status["state"] == "done"

@@ -12,7 +12,7 @@ from PIL import Image
 from starlette.datastructures import UploadFile
 
 from gmaflow.inference import TrackedFrame, grid_points, read_tracks
-from gmaflow.inference.planning import CUT
+from gmaflow.inference.planning import TILING_BYTES
 from gmaflow.io import VideoReader, decode_image
 from gmaflow.serving import Limits
 from gmaflow.serving.job_queue import TRACKING_JOBS, JobQueue
@@ -265,7 +265,7 @@ def test_the_example_is_tracked_smaller(site: Running) -> None:
 
 
 def test_tiles_are_noted(weight_files: tuple[str, str], tmp_path: Path) -> None:
-    memory = least_memory("raft-small", 192, 384) + CUT * 2 * 192 * 640
+    memory = least_memory("raft-small", 192, 384) + TILING_BYTES * 2 * 192 * 640
     clip = write_clip(tmp_path / "wide.mp4", [np.tile(texture(192, 320), (1, 2, 1))] * 2)
     with running(
         ModelRegistry(weight_files, device="cpu", max_memory=str(memory)), work_pixels=10**6

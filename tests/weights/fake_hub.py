@@ -30,7 +30,7 @@ class FakeHub(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the Hub does, errors by the header X-Error-Code included."""
+    """Answers as the Hub does, including errors in the header X-Error-Code."""
 
     server: FakeHub
     protocol_version = "HTTP/1.1"

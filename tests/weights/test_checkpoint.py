@@ -39,7 +39,7 @@ def make_checkpoint(model: str = "raft-small") -> Checkpoint:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_saved_is_loaded(model: str, tmp_path: Path) -> None:
+def test_saved_checkpoints_are_loaded_back(model: str, tmp_path: Path) -> None:
     saved = make_checkpoint(model)
     save_checkpoint(tmp_path / "a.safetensors", saved)
     loaded = load_checkpoint(tmp_path / "a.safetensors")
@@ -71,7 +71,7 @@ def test_a_checkpoint_builds_its_network(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize("prefix", ["module.", ""])
-def test_the_authors_files_load_in_every_wrapping(
+def test_published_files_load_with_every_wrapper(
     wrapped: bool, prefix: str, tmp_path: Path
 ) -> None:
     saved = make_checkpoint()
@@ -90,9 +90,7 @@ def test_writing_the_authors_format_and_reading_it(tmp_path: Path) -> None:
     assert all(torch.equal(loaded.tensors[name], saved.tensors[name]) for name in saved.tensors)
 
 
-def test_a_line_says_which_attention_was_assumed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_assumed_attention_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save_checkpoint(tmp_path / "a.pth", make_checkpoint("gma-p"))
     with caplog.at_level(logging.WARNING):
         assert load_checkpoint(tmp_path / "a.pth").config == MODELS["gma"]
@@ -108,7 +106,7 @@ def test_the_real_published_checkpoint(raft_small_file: Path) -> None:
     assert checkpoint.num_parameters == 990_162
 
 
-def test_another_model_than_the_files_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_differs_from_the_file_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "a.safetensors", make_checkpoint("raft"))
     with pytest.raises(WeightsError, match="holds raft, but gma was requested"):
         load_checkpoint(tmp_path / "a.safetensors", model=MODELS["gma"])
@@ -121,7 +119,7 @@ class Evil:
         return os.system, ("touch pwned",)
 
 
-def test_a_malicious_pickle_is_refused_unopened(
+def test_a_malicious_pickle_is_refused_without_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -194,7 +192,7 @@ def test_building_draws_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(built[name], value) for name, value in checkpoint.tensors.items())
 
 
-def test_building_leaves_the_random_state_alone() -> None:
+def test_building_does_not_change_the_random_state() -> None:
     checkpoint = make_checkpoint()
     before = torch.get_rng_state()
     checkpoint.build()
@@ -227,7 +225,7 @@ def test_tensors_of_another_network_build_none() -> None:
         odd.build()
 
 
-def test_a_pickle_that_asks_for_memory_is_refused(tmp_path: Path) -> None:
+def test_a_pickle_that_allocates_memory_is_refused(tmp_path: Path) -> None:
     bombs.write_pth_of_zeros(tmp_path / "a.pth")
     statement = "from gmaflow.weights import load_checkpoint; load_checkpoint(path)"
     answer = bombs.read_in_a_process(tmp_path / "a.pth", statement)
@@ -246,7 +244,7 @@ def test_a_compressed_checkpoint_is_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "b.pth")
 
 
-def test_an_archive_that_ends_too_soon_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     """Its directory claims a pickle longer than the file."""
     path = tmp_path / "a.pth"
     torch.save({"module.a": torch.ones(3)}, path)
@@ -285,7 +283,7 @@ def test_a_name_too_long_for_a_file_is_refused() -> None:
             name_weights(name)
 
 
-def test_a_run_gives_its_best_weights_or_its_newest(tmp_path: Path) -> None:
+def test_a_run_gives_its_best_or_newest_weights(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="contains no trained weights"):
         find_checkpoint(tmp_path)
     for name, title in (("weights", "newest"), ("best", "best")):

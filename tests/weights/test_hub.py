@@ -137,7 +137,7 @@ def test_every_refusal_of_the_hub_is_one_sentence(
         assert "\n" not in str(caught.value)
 
 
-def test_a_hub_that_is_away_is_one_sentence(
+def test_an_unreachable_hub_is_one_sentence(
     hub: FakeHub,
     load: Callable[..., FlowEstimator],
     estimator: FlowEstimator,
@@ -164,7 +164,7 @@ def test_no_permission_to_write_is_one_sentence(estimator: FlowEstimator, hub: F
             estimator.push_to_hub(name, token=WRITER)
 
 
-def test_names_that_are_no_folder_are_explained(
+def test_names_that_are_not_folders_are_explained(
     estimator: FlowEstimator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
-from gmaflow.weights.published import from_published, recognise, to_published, unwrap
+from gmaflow.weights.published import from_published, infer_config, to_published, unwrap
 
 CONFIGS = {
     **{name: config for name, config in MODELS.items() if not config.continues},
@@ -24,7 +24,7 @@ def state(config: NetworkConfig) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_there_and_back_again(name: str) -> None:
+def test_conversion_to_published_and_back(name: str) -> None:
     ours = state(CONFIGS[name])
     theirs = to_published(ours, CONFIGS[name])
     again = from_published(theirs, CONFIGS[name])
@@ -45,23 +45,23 @@ def test_names_and_shapes_are_the_published_ones(variant: str, material: Path) -
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_network_is_recognised_by_its_tensors(name: str) -> None:
+def test_the_config_is_inferred_from_the_tensors(name: str) -> None:
     config = CONFIGS[name]
     theirs = to_published(state(config), config)
     looks_alone = replace(config, attention="content") if config.aggregates else config
-    assert recognise(theirs) == looks_alone
-    assert recognise(theirs, config) == config
+    assert infer_config(theirs) == looks_alone
+    assert infer_config(theirs, config) == config
 
 
-def test_the_model_asked_for_must_be_of_the_family() -> None:
+def test_the_requested_model_must_be_of_the_same_family() -> None:
     theirs = to_published(state(MODELS["raft-small"]), MODELS["raft-small"])
     with pytest.raises(WeightsError, match="checkpoint of raft-small, not of gma"):
-        recognise(theirs, MODELS["gma"])
+        infer_config(theirs, MODELS["gma"])
 
 
-def test_what_is_no_flow_network_is_named() -> None:
+def test_tensors_of_other_networks_are_refused() -> None:
     with pytest.raises(WeightsError, match=r"not the tensors of a RAFT or GMA.*layer4.weight"):
-        recognise({"layer4.weight": torch.zeros(1)})
+        infer_config({"layer4.weight": torch.zeros(1)})
 
 
 def rename(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -91,15 +91,15 @@ def test_tensors_that_do_not_fit_are_named(
     "lost",
     ["att.to_qk.weight", "att.pos_emb.rel_height.weight", "update_block.aggregator.to_v.weight"],
 )
-def test_of_a_gma_file_that_lacks_a_tensor_that_one_is_named(lost: str) -> None:
+def test_a_tensor_missing_from_a_gma_file_is_named(lost: str) -> None:
     theirs = to_published(state(MODELS["gma"]), MODELS["gma"])
     del theirs[lost]
-    assert recognise(theirs) == MODELS["gma"]
+    assert infer_config(theirs) == MODELS["gma"]
     with pytest.raises(WeightsError, match=f"missing {lost}$"):
-        from_published(theirs, recognise(theirs))
+        from_published(theirs, infer_config(theirs))
 
 
-def test_wrappings_of_all_kinds_are_undone() -> None:
+def test_all_kinds_of_wrappers_are_removed() -> None:
     tensors = {"a.weight": torch.ones(1)}
     wrapped = {"module.a.weight": torch.ones(1)}
     assert unwrap(tensors).keys() == unwrap(wrapped).keys() == tensors.keys()
@@ -107,7 +107,7 @@ def test_wrappings_of_all_kinds_are_undone() -> None:
     assert unwrap({"model": {"state_dict": wrapped}, "epoch": 3}).keys() == tensors.keys()
 
 
-def test_a_file_that_holds_itself_is_refused() -> None:
+def test_a_file_that_contains_itself_is_refused() -> None:
     content: dict[str, object] = {}
     content["model"] = content
     with pytest.raises(WeightsError):
@@ -124,7 +124,7 @@ def test_tensors_of_other_types_are_refused(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("content", [[1, 2], {}, {"a": torch.ones(1), "b": "text"}, torch.ones(2)])
-def test_what_holds_no_named_tensors_is_refused(content: object) -> None:
+def test_files_without_named_tensors_are_refused(content: object) -> None:
     with pytest.raises(WeightsError):
         unwrap(content)
 
@@ -141,4 +141,4 @@ def test_odd_shapes_are_named(name: str, shape: tuple[int, ...]) -> None:
     theirs = to_published(state(MODELS["gma"]), MODELS["gma"])
     theirs[name] = torch.zeros(shape)
     with pytest.raises(WeightsError, match="of another shape"):
-        from_published(theirs, recognise(theirs))
+        from_published(theirs, infer_config(theirs))

@@ -95,7 +95,7 @@ def test_gma_affine_has_no_published_format(tmp_path: Path) -> None:
         save_checkpoint(tmp_path / "mine.pth", made)
 
 
-def test_a_file_is_a_file(shelf: Path, tmp_path: Path) -> None:
+def test_a_path_is_loaded_as_a_file(shelf: Path, tmp_path: Path) -> None:
     put(tmp_path / "mine.safetensors", "raft-small")
     assert find_checkpoint(tmp_path / "mine.safetensors").config == MODELS["raft-small"]
     with pytest.raises(WeightsError, match=r"nowhere\.pth does not exist"):
@@ -112,6 +112,6 @@ def test_an_unknown_model_lists_the_known_ones() -> None:
         find_checkpoint(model="pwc")
 
 
-def test_an_empty_name_is_no_default() -> None:
+def test_an_empty_name_is_not_the_default() -> None:
     with pytest.raises(WeightsError, match=r"give a .safetensors or .pth file"):
         find_checkpoint("")

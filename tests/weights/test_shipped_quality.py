@@ -11,7 +11,7 @@ HEIGHT, WIDTH = 256, 320
 """Of the part of the example that most tests look at: they would take thrice as long on all."""
 SHIFT, MARGIN = (7, 5), 24
 SHIFT_ERROR = {"gma": 0.1, "gma-affine": 0.1, "raft": 0.35}
-"""Pixels; the baseline has learned for 20,000 steps alone."""
+"""Pixels; the baseline was trained for only 20,000 steps."""
 
 
 @pytest.fixture(scope="module", params=sorted(shipped_weights()))

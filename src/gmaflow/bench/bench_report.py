@@ -16,7 +16,7 @@ from gmaflow.io.paths import write_text
 from gmaflow.viz.plots import Series, line_plot, require_matplotlib
 
 GB = 1e9
-NOTHING = "-"
+EMPTY_CELL = "-"
 
 
 def as_text(result: BenchResult) -> str:
@@ -42,39 +42,39 @@ def main_table(result: BenchResult) -> str:
     """Write the figures of every case."""
     header = ["size", "model", "computed by", "parameters", "rounds", "median ms", "p95 ms"]
     header += ["CPU s", "pairs/s", "peak GB", "reserved GB", "first call s"]
-    rows = [row_of(one) for one in result.measured]
+    rows = [row_of(entry) for entry in result.measured]
     if result.config.check:
         header += ["px from float32", "largest"]
         rows = [
-            row + distance_cells(one.distance)
-            for row, one in zip(rows, result.measured, strict=True)
+            row + distance_cells(entry.distance)
+            for row, entry in zip(rows, result.measured, strict=True)
         ]
     return table(header, rows)
 
 
-def row_of(one: Measured) -> list[str]:
+def row_of(entry: Measured) -> list[str]:
     """Write the figures of one case."""
-    case, times = one.case, one.times
+    case, times = entry.case, entry.times
     return [
         case.size,
         case.model,
         case.way,
-        f"{one.parameters:,}",
+        f"{entry.parameters:,}",
         str(len(times.wall)),
         f"{1000 * times.median:.1f}",
         f"{1000 * times.p95:.1f}",
         f"{times.median_cpu:.2f}",
         f"{case.batch / times.median:.2f}",
-        gigabytes(one.peak.taken if one.peak else None),
-        gigabytes(one.peak.reserved if one.peak else None),
-        f"{one.peak.first_s:.1f}" if one.peak else NOTHING,
+        gigabytes(entry.peak.used if entry.peak else None),
+        gigabytes(entry.peak.reserved if entry.peak else None),
+        f"{entry.peak.first_s:.1f}" if entry.peak else EMPTY_CELL,
     ]
 
 
 def distance_cells(distance: Distance | None) -> list[str]:
-    """Write how far a flow is from the reference."""
+    """Write the distance of a flow from the reference."""
     if distance is None:
-        return [NOTHING, NOTHING]
+        return [EMPTY_CELL, EMPTY_CELL]
     return [f"{distance.mean:.2g}", f"{distance.largest:.2g}"]
 
 
@@ -86,7 +86,7 @@ def ratio_table(result: BenchResult) -> str:
             ratio.model,
             f"{ratio.wall:.2f}x",
             f"{ratio.cpu:.2f}x",
-            NOTHING if ratio.memory is None else f"{ratio.memory:.2f}x",
+            EMPTY_CELL if ratio.memory is None else f"{ratio.memory:.2f}x",
         ]
         for ratio in result.ratios()
     ]
@@ -98,23 +98,27 @@ def overhead_table(result: BenchResult) -> str:
     if not result.training:
         return ""
     size = result.measured[0].case.size
-    own = (one for one in result.measured if one.case.way == "gmaflow" and one.case.size == size)
-    found = {one.case.model: one for one in own}
+    own = (
+        entry
+        for entry in result.measured
+        if entry.case.way == "gmaflow" and entry.case.size == size
+    )
+    by_model = {entry.case.model: entry for entry in own}
     height, width = TRAINING_SIZE
     rows: dict[str, list[float | None]] = {
-        "parameters, millions": [one.parameters / 1e6 for one in found.values()],
-        f"time at {size}, ms": [1000 * one.times.median for one in found.values()],
-        f"CPU-seconds at {size}": [one.times.median_cpu for one in found.values()],
+        "parameters, millions": [entry.parameters / 1e6 for entry in by_model.values()],
+        f"time at {size}, ms": [1000 * entry.times.median for entry in by_model.values()],
+        f"CPU-seconds at {size}": [entry.times.median_cpu for entry in by_model.values()],
         f"training, batch {TRAINING_BATCH} at {height}x{width}, GB": [
-            peak.taken / GB if peak else None for peak in result.training.values()
+            peak.used / GB if peak else None for peak in result.training.values()
         ],
     }
     lines = []
     for name, figures in rows.items():
-        cells = [NOTHING if figure is None else f"{figure:.2f}" for figure in figures]
+        cells = [EMPTY_CELL if figure is None else f"{figure:.2f}" for figure in figures]
         first, last = figures[0], figures[-1]
-        lines.append([name, *cells, f"{last / first:.2f}x" if first and last else NOTHING])
-    text = table(["", *found, "ratio"], lines)
+        lines.append([name, *cells, f"{last / first:.2f}x" if first and last else EMPTY_CELL])
+    text = table(["", *by_model, "ratio"], lines)
     if None in result.training.values():
         text += "\n\nTraining memory is measured only on a CUDA device."
     return text
@@ -134,27 +138,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def gigabytes(number: float | None) -> str:
     """Write a number of bytes in GB."""
-    return NOTHING if number is None else f"{number / GB:.3f}"
+    return EMPTY_CELL if number is None else f"{number / GB:.3f}"
 
 
 def as_json(result: BenchResult) -> str:
     """Write everything, including the seconds of each round."""
     measured = [
         {
-            **asdict(one.case),
+            **asdict(entry.case),
             "precision": result.precision,
             "backend": result.backend,
-            "parameters": one.parameters,
+            "parameters": entry.parameters,
             "warm_up": result.config.warm_up,
-            "median_s": one.times.median,
-            "p95_s": one.times.p95,
-            "median_cpu_s": one.times.median_cpu,
-            "wall_s": one.times.wall,
-            "cpu_s": one.times.cpu,
-            **bytes_of(one.peak),
-            "from_float32_px": asdict(one.distance) if one.distance else None,
+            "median_s": entry.times.median,
+            "p95_s": entry.times.p95,
+            "median_cpu_s": entry.times.median_cpu,
+            "wall_s": entry.times.wall,
+            "cpu_s": entry.times.cpu,
+            **bytes_of(entry.peak),
+            "from_float32_px": asdict(entry.distance) if entry.distance else None,
         }
-        for one in result.measured
+        for entry in result.measured
     ]
     document = {
         "machine": result.machine,
@@ -168,7 +172,7 @@ def as_json(result: BenchResult) -> str:
 def bytes_of(peak: Peak | None) -> dict[str, float | None]:
     """Return a peak as plain values; null if it was not measured."""
     return {
-        "peak_bytes": peak.taken if peak else None,
+        "peak_bytes": peak.used if peak else None,
         "reserved_bytes": peak.reserved if peak else None,
         "first_s": peak.first_s if peak else None,
     }
@@ -176,9 +180,9 @@ def bytes_of(peak: Peak | None) -> dict[str, float | None]:
 
 def plot(result: BenchResult) -> UInt8[np.ndarray, "_ _ 3"]:
     """Plot time and memory over the size, with a curve for each model and algorithm."""
-    milliseconds = [1000 * one.times.median for one in result.measured]
+    milliseconds = [1000 * entry.times.median for entry in result.measured]
     pictures = [curves(result, milliseconds, "milliseconds")]
-    peaks = [one.peak.taken / GB for one in result.measured if one.peak]
+    peaks = [entry.peak.used / GB for entry in result.measured if entry.peak]
     if len(peaks) == len(result.measured):
         pictures.append(curves(result, peaks, "peak memory, GB"))
     return np.concatenate(pictures)
@@ -186,8 +190,8 @@ def plot(result: BenchResult) -> UInt8[np.ndarray, "_ _ 3"]:
 
 def curves(result: BenchResult, heights: Sequence[float], label: str) -> UInt8[np.ndarray, "_ _ 3"]:
     """Plot one figure of all cases over their size."""
-    names = [f"{one.case.model}, {one.case.way}" for one in result.measured]
-    pixels = [one.case.height * one.case.width / 1e6 for one in result.measured]
+    names = [f"{entry.case.model}, {entry.case.way}" for entry in result.measured]
+    pixels = [entry.case.height * entry.case.width / 1e6 for entry in result.measured]
     series = []
     for name in dict.fromkeys(names):
         points = [i for i, other in enumerate(names) if other == name]

@@ -1,4 +1,4 @@
-"""What is measured: the config of a run, and the cases it consists of."""
+"""The config of a run, and the cases that it measures."""
 
 import math
 import re
@@ -118,8 +118,8 @@ class Case(Settings):
         device = pick_device(self.device)
         step = TrainStep(self.checkpoint().build().to(device).requires_grad_(True), config)
         image1, image2 = self._images(device)
-        everywhere = torch.ones_like(image1[:, 0], dtype=torch.bool)
-        batch = Batch(image1, image2, torch.ones_like(image1[:, :2]), everywhere, ~everywhere)
+        valid = torch.ones_like(image1[:, 0], dtype=torch.bool)
+        batch = Batch(image1, image2, torch.ones_like(image1[:, :2]), valid, ~valid)
         return lambda: step(batch, StepPlan(lr=1e-6, iters=self.iters, occluded=True))
 
     def _images(self, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -180,7 +180,7 @@ class BenchConfig(Settings):
     @property
     def measured_sizes(self) -> list[tuple[int, int]]:
         """All heights and widths to measure."""
-        texts = [text for some in self.sizes for text in re.split("[, ]+", some) if text]
+        texts = [text for group in self.sizes for text in re.split("[, ]+", group) if text]
         sizes = [read_size(text) for text in texts]
         for size in sizes:
             check_smallest(size)
@@ -248,8 +248,8 @@ def distance_from_float32(case: Case) -> Distance:
     The reference has no memory limit: it needs more memory, and tiles would change its flow.
     """
     exact = replace(case, precision="fp32", backend="reference", max_memory=None)
-    found, expected = (one.prepare()() for one in (case, exact))
-    assert isinstance(found, BatchEstimate)
+    actual, expected = (one.prepare()() for one in (case, exact))
+    assert isinstance(actual, BatchEstimate)
     assert isinstance(expected, BatchEstimate)
-    away = (found.flow - expected.flow).norm(dim=1)
-    return Distance(mean=float(away.mean()), largest=float(away.max()))
+    difference = (actual.flow - expected.flow).norm(dim=1)
+    return Distance(mean=float(difference.mean()), largest=float(difference.max()))

@@ -24,12 +24,12 @@ import torch
 from gmaflow.bench.cases import BenchConfig, Case, Distance, Work, distance_from_float32
 from gmaflow.errors import BAD_INPUT, FlowError, print_stderr
 from gmaflow.inference.engine import can_be_fast
-from gmaflow.runtime.device import as_precision, give_back_freed, pick_device, pick_fast_dtype
+from gmaflow.runtime.device import as_precision, pick_device, pick_fast_dtype, release_freed_memory
 from gmaflow.version import __version__
 
 TRAINING_SIZE, TRAINING_BATCH = (368, 496), 8
 """Crop and batch of the paper's table of overhead."""
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
+MIN_ROUNDS, MAX_ROUNDS = 3, 200
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 LOADED_SIZE = 128
@@ -39,7 +39,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one work, a value for each round."""
+    """Seconds of each round."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Times:
 class Peak:
     """Peak memory in bytes, and the time of the first call."""
 
-    taken: float
+    used: float
     """In addition to the loaded program: resident memory on a CPU, allocated memory including the
     weights on a GPU."""
     reserved: float | None
@@ -115,16 +115,18 @@ class BenchResult:
     def ratios(self) -> Iterator[Ratio]:
         """Compare each case of the published algorithm with gmaflow's."""
         ours = {(m.case.model, m.case.size): m for m in self.measured if m.case.way == "gmaflow"}
-        for peer in self.measured:
-            if peer.case.way != "published":
+        for theirs in self.measured:
+            if theirs.case.way != "published":
                 continue
-            own = ours[peer.case.model, peer.case.size]
-            memory = peer.peak.taken / own.peak.taken if peer.peak and own.peak else None
+            ours_same = ours[theirs.case.model, theirs.case.size]
+            memory = (
+                theirs.peak.used / ours_same.peak.used if theirs.peak and ours_same.peak else None
+            )
             yield Ratio(
-                model=peer.case.model,
-                size=peer.case.size,
-                wall=median_ratio(own.times.wall, peer.times.wall),
-                cpu=median_ratio(own.times.cpu, peer.times.cpu),
+                model=theirs.case.model,
+                size=theirs.case.size,
+                wall=median_ratio(ours_same.times.wall, theirs.times.wall),
+                cpu=median_ratio(ours_same.times.cpu, theirs.times.cpu),
                 memory=memory,
             )
 
@@ -203,12 +205,12 @@ def measure_training(
     config: BenchConfig, device: torch.device, tell: Tell
 ) -> dict[str, Peak | None]:
     """Measure the memory of training with the paper's settings, on a GPU only."""
-    found: dict[str, Peak | None] = dict.fromkeys(config.model_names)
-    for model in found if device.type == "cuda" else ():
+    peaks: dict[str, Peak | None] = dict.fromkeys(config.model_names)
+    for model in peaks if device.type == "cuda" else ():
         tell(f"training {model}: measuring memory")
         case = config.case(model, TRAINING_SIZE, "training")
-        found[model] = peak_of(replace(case, batch=TRAINING_BATCH))
-    return found
+        peaks[model] = peak_of(replace(case, batch=TRAINING_BATCH))
+    return peaks
 
 
 def time_in_turn(
@@ -227,7 +229,7 @@ def time_in_turn(
         for work in works.values():
             time_once(work, device)
     times = {name: Times() for name in works}
-    started, done, total = time.perf_counter(), 0, rounds or FEWEST_ROUNDS
+    started, done, total = time.perf_counter(), 0, rounds or MIN_ROUNDS
     while done < total:
         for name, work in works.items():
             wall, cpu = time_once(work, device)
@@ -235,9 +237,9 @@ def time_in_turn(
             times[name].cpu.append(cpu)
         done += 1
         if not rounds:
-            a_round = (time.perf_counter() - started) / done
-            fitting = min(seconds * len(works) / a_round, MOST_ROUNDS)
-            total = max(int(fitting), FEWEST_ROUNDS)
+            seconds_per_round = (time.perf_counter() - started) / done
+            rounds_that_fit = min(seconds * len(works) / seconds_per_round, MAX_ROUNDS)
+            total = max(int(rounds_that_fit), MIN_ROUNDS)
     return times
 
 
@@ -259,7 +261,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def median_ratio(ours: list[float], theirs: list[float]) -> float:
-    """Return the median over the rounds of how many times as long theirs took."""
+    """Return the median over the rounds of their time divided by ours."""
     return float(np.median(np.array(theirs) / np.array(ours)))
 
 
@@ -274,18 +276,18 @@ def peak_of(case: Case) -> Peak | None:
         lines = done.stderr.strip().splitlines()
         reason = lines[-1] if lines else f"exit code {done.returncode}; was there enough memory?"
         raise FlowError(f"{case.size}, {case.model}, {case.way}: {reason}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    return None if found is None else Peak(**found)
+    peak = json.loads(done.stdout.splitlines()[-1])
+    return None if peak is None else Peak(**peak)
 
 
 def measure_as_child() -> None:
     """Measure the case that the command line describes; print its peak as JSON."""
     try:
-        found = measure_peak(Case(**json.loads(sys.argv[1])))
+        peak = measure_peak(Case(**json.loads(sys.argv[1])))
     except FlowError as err:
         print_stderr(str(err))
         sys.exit(BAD_INPUT)
-    print(json.dumps(None if found is None else asdict(found)))  # noqa: T201
+    print(json.dumps(None if peak is None else asdict(peak)))  # noqa: T201
 
 
 def measure_peak(case: Case) -> Peak | None:
@@ -299,7 +301,7 @@ def measure_peak(case: Case) -> Peak | None:
 
 
 def measure_cuda_peak(case: Case, device: torch.device) -> Peak:
-    """Ask torch's allocator."""
+    """Measure with the statistics of torch's allocator."""
     started = time.perf_counter()
     work = case.prepare()
     torch.cuda.reset_peak_memory_stats(device)
@@ -309,25 +311,25 @@ def measure_cuda_peak(case: Case, device: torch.device) -> Peak:
     work()  # the optimizer's state and CUDA graphs are made in the second call
     synchronize(device)
     return Peak(
-        taken=float(torch.cuda.max_memory_allocated(device)),
+        used=float(torch.cuda.max_memory_allocated(device)),
         reserved=float(torch.cuda.max_memory_reserved(device)),
         first_s=first_s,
     )
 
 
 def measure_cpu_peak(case: Case) -> Peak:
-    """Ask the Linux kernel how much more memory was resident than before."""
+    """Measure with Linux's peak resident memory, relative to that before the call."""
     # A small pair first: libraries that are loaded late belong to the program, not to the work.
     if case.way != "training":
         replace(case, height=LOADED_SIZE, width=LOADED_SIZE, iters=1, max_memory=None).prepare()()
     started = time.perf_counter()
     work = case.prepare()
-    give_back_freed()
-    before = status("VmRSS")
+    release_freed_memory()
+    loaded = status("VmRSS")
     RESET.write_text(RESET_PEAK)
     work()
     first_s = time.perf_counter() - started
-    return Peak(taken=status("VmHWM") - before, reserved=None, first_s=first_s)
+    return Peak(used=status("VmHWM") - loaded, reserved=None, first_s=first_s)
 
 
 def status(name: str) -> float:
@@ -340,7 +342,7 @@ def status(name: str) -> float:
 
 def describe_machine(device: torch.device) -> dict[str, str | int]:
     """Return the device and the versions of everything that matters for speed."""
-    found: dict[str, str | int] = {
+    machine: dict[str, str | int] = {
         "device": device_name(device),
         "processor": processor_name(),
         "cores": os.cpu_count() or 0,
@@ -351,11 +353,11 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
         "gmaflow": __version__,
     }
     if device.type == "cuda":
-        found["cuda"] = torch.version.cuda or torch.version.hip or ""
-        found["cudnn"] = torch.backends.cudnn.version() or 0
+        machine["cuda"] = torch.version.cuda or torch.version.hip or ""
+        machine["cudnn"] = torch.backends.cudnn.version() or 0
         if importlib.util.find_spec("triton") is not None:
-            found["triton"] = version("triton")
-    return found
+            machine["triton"] = version("triton")
+    return machine
 
 
 def device_name(device: torch.device) -> str:

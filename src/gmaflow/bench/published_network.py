@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gmaflow.errors import FlowError
-from gmaflow.model.aggregation import Attention, StoredAttention, borrow, offset_table
+from gmaflow.model.aggregation import Attention, StoredAttention, aggregate_values, offset_table
 from gmaflow.model.network import FlowNetwork, Prediction, check_images
 from gmaflow.model.update import GRUPass
 from gmaflow.model.upsample import pixel_grid
@@ -68,10 +68,12 @@ class PublishedNetwork(nn.Module):
         flows = []
         for _ in range(iters):
             flow = flow.detach()
-            seen = lookup(pyramid, grid + flow, radius=network.config.correlation_radius)
-            motion = network.motion(flow, seen)
+            correlations = lookup(pyramid, grid + flow, radius=network.config.correlation_radius)
+            motion = network.motion(flow, correlations)
             values = None if network.aggregate is None else network.aggregate.values(motion)
-            inputs = torch.cat([context, network.joined(motion, borrow(attention, values))], dim=1)
+            inputs = torch.cat(
+                [context, network.joined(motion, aggregate_values(attention, values))], dim=1
+            )
             for gru in self.passes:
                 hidden = gru(hidden, inputs)
             flow = flow + network.update.flow_head(hidden).float()
@@ -135,12 +137,12 @@ def lookup(
     window = torch.stack(torch.meshgrid(steps, steps, indexing="ij"), dim=-1)
     centre = coords.permute(0, 2, 3, 1).reshape(batch * height * width, 1, 1, 2)
     sampled = []
-    for level, picture in enumerate(pyramid):
-        rows, columns = picture.shape[-2:]
+    for level, volume in enumerate(pyramid):
+        rows, columns = volume.shape[-2:]
         largest = torch.tensor([columns - 1, rows - 1], device=coords.device, dtype=coords.dtype)
         points = 2 * (centre / 2**level + window) / largest - 1
-        found = F.grid_sample(picture, points, align_corners=True)
-        sampled.append(found.view(batch, height, width, -1))
+        window_values = F.grid_sample(volume, points, align_corners=True)
+        sampled.append(window_values.view(batch, height, width, -1))
     return torch.cat(sampled, dim=-1).permute(0, 3, 1, 2).contiguous()
 
 

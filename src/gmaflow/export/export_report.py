@@ -68,10 +68,10 @@ def as_text(report: ExportReport) -> str:
     lines += [f"  in   {port.describe()}" for port in report.inputs]
     lines += [f"  out  {port.describe()}" for port in report.outputs]
     lines += [
-        f"  checked with {report.checked_with} on {counted(found.batch, 'pair')} at "
-        f"{found.height}x{found.width}: differs from the estimator by {found.mean:.1e} px on "
-        f"average, at most {found.largest:.1e} px"
-        for found in report.differences
+        f"  checked with {report.checked_with} on {counted(difference.batch, 'pair')} at "
+        f"{difference.height}x{difference.width}: differs from the estimator by "
+        f"{difference.mean:.1e} px on average, at most {difference.largest:.1e} px"
+        for difference in report.differences
     ]
     return "\n".join(lines)
 
@@ -90,6 +90,6 @@ def ports(
         "flow", "float32", (pairs, 2, height, width), f"motion from image1 to image2 {in_pixels}"
     )
     if warm_start:
-        before = f"flow of the previous pair {in_pixels}, for a warm start; zeros for none"
-        inputs.append(replace(flow, name="previous", meaning=before))
+        meaning = f"flow of the previous pair {in_pixels}, for a warm start; zeros for none"
+        inputs.append(replace(flow, name="previous", meaning=meaning))
     return tuple(inputs), (flow,)

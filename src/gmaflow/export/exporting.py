@@ -42,7 +42,7 @@ CHECKED_SIZES = ((384, 512), (203, 322))
 """Sizes to check a dynamic size with: two that differ from the traced one, one of them odd."""
 CHECKED_BATCHES = (1, 3)
 """Batches to check a dynamic batch with: two that differ from the traced one."""
-MOST_MEAN: dict[ExportPrecision, float] = {"fp32": 1e-2, "fp16": 5e-2}
+MAX_MEAN_DIFFERENCE: dict[ExportPrecision, float] = {"fp32": 1e-2, "fp16": 5e-2}
 """Largest accepted mean difference from the estimator in float32, in pixels."""
 
 
@@ -103,7 +103,7 @@ def export(
         FlowError: the file cannot be written, or its flow is wrong or cannot be checked.
     """
     path = Path(path)
-    wanted = check_output(path, precision=config.precision, overwrite=overwrite)
+    file_format = check_output(path, precision=config.precision, overwrite=overwrite)
     size, batch = config.fixed_size, config.fixed_batch
     checked = runs_to_check(size, batch)
     for height_width, pairs in checked:
@@ -111,16 +111,16 @@ def export(
             checkpoint.config, batch=pairs, size=height_width, warm_start=config.warm_start
         )
     inputs, outputs = ports(batch=batch, size=size, warm_start=config.warm_start)
-    contract = Contract(inputs, outputs, about(checkpoint, config))
+    contract = Contract(inputs, outputs, metadata(checkpoint, config))
 
     with atomic_write(path) as file:
         network = checkpoint.build().to(DTYPES[config.precision])
         program = FlowProgram(network, iters=config.iters)
         with quiet_exporters():
             traced = trace(program, batch=batch, size=size, warm_start=config.warm_start)
-        content = wanted.encode(traced, contract)
+        content = file_format.encode(traced, contract)
         file.write(content)
-        run = wanted.load(content)
+        run = file_format.load(content)
         estimator = FlowEstimator(checkpoint, iters=config.iters, device="cpu", precision="fp32")
         differences = tuple(
             check_flow(
@@ -135,14 +135,14 @@ def export(
         )
     return ExportReport(
         file=path,
-        format=wanted.name,
+        format=file_format.name,
         bytes=path.stat().st_size,
         model=describe(checkpoint.config),
         iters=config.iters,
         precision=config.precision,
         inputs=inputs,
         outputs=outputs,
-        checked_with=f"{wanted.runtime} {version(wanted.runtime)}",
+        checked_with=f"{file_format.runtime} {version(file_format.runtime)}",
         differences=differences,
     )
 
@@ -157,7 +157,7 @@ def runs_to_check(
     return list(zip(sizes, batches, strict=True))
 
 
-def about(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
+def metadata(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
     """Return the metadata of a file."""
     card = checkpoint.card
     return {
@@ -214,15 +214,15 @@ def check_flow(
         padded = Padding.to_stride(*size).pad(torch.from_numpy(inputs[-1]))
         start = forward_project(coarsen(padded))
     tensors = (torch.from_numpy(images).float() / 255 for images in (images1, images2))
-    wanted = estimator.batch(*tensors, start=start).flow.numpy()
-    length = np.linalg.norm(run(inputs) - wanted, axis=1)
-    found = Difference(*size, batch, mean=float(length.mean()), largest=float(length.max()))
-    if not found.mean <= MOST_MEAN[precision]:  # so that NaN is refused, too
+    expected = estimator.batch(*tensors, start=start).flow.numpy()
+    length = np.linalg.norm(run(inputs) - expected, axis=1)
+    difference = Difference(*size, batch, mean=float(length.mean()), largest=float(length.max()))
+    if not difference.mean <= MAX_MEAN_DIFFERENCE[precision]:  # so that NaN is refused, too
         raise FlowError(
-            f"the exported program's flow differs by {found.mean:.3g} px on average from the "
+            f"the exported program's flow differs by {difference.mean:.3g} px on average from the "
             f"estimator's at {size[0]}x{size[1]}, which is more than rounding; no file was written"
         )
-    return found
+    return difference
 
 
 def example_previous(batch: int, size: tuple[int, int]) -> FlowMap:

@@ -40,7 +40,7 @@ class Contract:
 
     inputs: Sequence[Port]
     outputs: Sequence[Port]
-    about: dict[str, str]
+    metadata: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def encode_onnx(program: ExportedProgram, contract: Contract) -> bytes:
     for node in model.graph.node:
         del node.metadata_props[:]
     model.producer_name, model.producer_version = "gmaflow", __version__
-    model.graph.name, model.doc_string = contract.about["model"], contract.about["use"]
-    for key, text in contract.about.items():
+    model.graph.name, model.doc_string = contract.metadata["model"], contract.metadata["use"]
+    for key, text in contract.metadata.items():
         model.metadata_props.add(key=key, value=text)
     return model.SerializeToString()
 
@@ -113,8 +113,8 @@ def encode_torch(program: ExportedProgram, contract: Contract) -> bytes:
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names files of this machine
     with quiet_exporters():
-        about = json.dumps({**contract.about, **ports}, indent=2)
-        torch.export.save(program, content, extra_files={ABOUT_FILE: about})
+        metadata = json.dumps({**contract.metadata, **ports}, indent=2)
+        torch.export.save(program, content, extra_files={ABOUT_FILE: metadata})
     return content.getvalue()
 
 
@@ -144,42 +144,42 @@ FORMATS = {
 
 
 def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> Format:
-    """Return the format of a file by its name; refuse what cannot be written, before any work.
+    """Return the format of a file by its name, after checking that it can be written.
 
     Raises:
         FlowError: its format is unknown, not installed or does not support the precision, or it
             exists.
     """
-    wanted = FORMATS.get(path.suffix.lower())
-    if wanted is None:
+    file_format = FORMATS.get(path.suffix.lower())
+    if file_format is None:
         raise OutputError(f"{path}: unknown format; give a name that ends in .onnx or .pt2")
-    if precision not in wanted.precisions:
+    if precision not in file_format.precisions:
         # torch has no fast half convolutions for CPUs: a check would take minutes to hours.
         raise FlowError(
             f"{path}: {precision} is supported only for .onnx, since torch is too slow at it on a "
             "CPU for a check; give an .onnx file, or fp32"
         )
-    for module in wanted.needs:
+    for module in file_format.needs:
         try:
             import_module(module)
         except ModuleNotFoundError as err:
             raise FlowError(
-                f"exporting {wanted.name} needs {err.name}, which is not installed: "
+                f"exporting {file_format.name} needs {err.name}, which is not installed: "
                 "pip install 'gmaflow[export]'"
             ) from err
     ensure_can_write(path, overwrite)
-    return wanted
+    return file_format
 
 
 @contextmanager
 def quiet_exporters() -> Iterator[None]:
     """Silence warnings and log messages of the exporters; errors are still raised."""
     exporter = logging.getLogger("torch.onnx")
-    before = exporter.level
+    previous_level = exporter.level
     exporter.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        exporter.setLevel(before)
+        exporter.setLevel(previous_level)

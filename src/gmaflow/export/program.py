@@ -13,15 +13,15 @@ from gmaflow.inference.images import Padding
 from gmaflow.inference.warm_start import coarsen
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, pixel_grid
 
-SMALLEST_FREE = 128
+MIN_DYNAMIC_SIDE = 128
 """Smallest side of images of dynamic size: smaller ones have fewer pyramid levels, and their number
 is part of the program."""
 TRACED_SIZE = (136, 200)
-"""The size that a dynamic size is traced with; any size that is not special in some way."""
+"""The size that a dynamic size is traced with; any size without special properties."""
 TRACED_BATCH = 2
 """The batch that a dynamic batch is traced with; a batch of 1 would be specialized."""
 FAR = 1e6
-"""Where vectors are moved that must not be found, in cells of the 1/8 grid."""
+"""Vectors that must not be the nearest are moved here, in cells of the 1/8 grid."""
 
 
 class FlowProgram(nn.Module):
@@ -54,19 +54,19 @@ class FlowProgram(nn.Module):
         if previous is not None:
             inputs.append(previous)
         joined = pick(torch.cat(inputs, dim=1), rows, columns)
-        padded1, padded2, *before = joined.split([part.shape[1] for part in inputs], dim=1)
+        padded1, padded2, *padded_previous = joined.split([part.shape[1] for part in inputs], dim=1)
         # Both images at once; without `chunk`, since ONNX cannot split a dynamic batch.
         features = self.network.encode(torch.cat([padded1, padded2])).unflatten(0, (2, -1))
         first = EncodedFrame(features[0], *self.network.encode_context(padded1))
-        start = traceable_warm_start(coarsen(before[0])) if before else None
+        start = traceable_warm_start(coarsen(padded_previous[0])) if padded_previous else None
         flow = self.network.match(first, features[1], iters=self.iters, flow_init=start).flow
         return pick(flow, torch.arange(height) + padding.top, torch.arange(width) + padding.left)
 
 
-def positions_in_padded(side: int, before: int) -> Int64[Tensor, " n"]:
-    """Return the index that each padded row or column repeats; `before` are added in front."""
+def positions_in_padded(side: int, added_before: int) -> Int64[Tensor, " n"]:
+    """Return the index that each padded row or column repeats; `added_before` are in front."""
     padded = STRIDE * ((side + STRIDE - 1) // STRIDE)
-    return (torch.arange(padded) - before).clamp(0, side - 1)
+    return (torch.arange(padded) - added_before).clamp(0, side - 1)
 
 
 def pick(
@@ -86,10 +86,10 @@ def traceable_warm_start(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b
     height, width = flow.shape[-2:]
     grid = pixel_grid(flow)
     x, y = (grid + flow).flatten(2).unbind(1)
-    kept = (x > 0) & (x < width) & (y > 0) & (y < height)
-    x = torch.where(kept, x, FAR)
-    # If all are far away, the one that is found must be zero.
-    vectors = torch.where(kept[:, None], flow.flatten(2), 0)
+    inside = (x > 0) & (x < width) & (y > 0) & (y < height)
+    x = torch.where(inside, x, FAR)
+    # If all are far away, the nearest one must be zero.
+    vectors = torch.where(inside[:, None], flow.flatten(2), 0)
     grid_x, grid_y = grid.flatten(2)[..., None].unbind(1)  # [1, n, 1]
     distance = (grid_x - x[:, None]) ** 2 + (grid_y - y[:, None]) ** 2  # [b, n, n]
     nearest = distance.argmin(dim=2)[:, None].expand(-1, 2, -1)
@@ -105,12 +105,12 @@ def trace(
 ) -> ExportedProgram:
     """Return a program's graph.
 
-    A batch of None is any number, a size of None any from `SMALLEST_FREE` up.
+    A batch of None is any number, a size of None any from `MIN_DYNAMIC_SIDE` up.
     """
     traced_batch = TRACED_BATCH if batch is None else batch
     images = torch.zeros(2, traced_batch, 3, *(size or TRACED_SIZE), dtype=torch.uint8).unbind()
     inputs = (*images, *([images[0][:, :2].float()] if warm_start else []))
-    sides = {axis: Dim.DYNAMIC(min=SMALLEST_FREE) for axis in (2, 3)} if size is None else {}
+    sides = {axis: Dim.DYNAMIC(min=MIN_DYNAMIC_SIDE) for axis in (2, 3)} if size is None else {}
     pairs = {0: Dim.DYNAMIC} if batch is None else {}
     with torch.no_grad():
         return torch.export.export(

@@ -1,12 +1,12 @@
-"""The camera's motion and what moves by itself, from the flow of a pair.
+"""The camera's motion and independently moving objects, from the flow of a pair.
 
-What rests in the world moves in the image as the camera makes it move. A plane, or anything seen by
-a camera that only turns and zooms, moves by a homography. What is nearer or farther than that plane
-is shifted along lines through one point, the epipole: parallax.
+The image motion of the static scene is due to the camera only. A plane, or anything seen by a
+camera that only rotates and zooms, moves by a homography. Points nearer or farther than that plane
+are shifted along lines through one point, the epipole: parallax.
 
-The homography is found by trying samples of four points and refined by iteratively reweighted least
-squares; the epipole likewise, from samples of two points that the homography does not explain. All
-of it is numpy on a grid of points, and gives the same result every time.
+The homography is found by RANSAC with samples of four points and refined by iteratively reweighted
+least squares; the epipole likewise, from samples of two points that the homography does not
+explain. It is all numpy on a grid of points, with fixed random seeds.
 
 Legend: n points, k samples.
 """
@@ -25,37 +25,37 @@ Coordinates = Float64[np.ndarray, "n 2"]
 Homogeneous = Float64[np.ndarray, "n 3"]
 Matrix = Float64[np.ndarray, "3 3"]
 
-GRID_POINTS, FEW_POINTS = 4096, 512
-"""About as many points of the frame are used, and fewer to choose among samples."""
-FEWEST_POINTS = 16
-SAMPLES, REFINED = 300, 4
-"""Samples that are tried, and how many of the best are refined."""
-ROUNDS = 12
-"""Of reweighted least squares."""
-FINEST, COARSEST = 0.05, 1.0
-"""Pixels: the smallest and largest noise of flow that is assumed."""
+GRID_POINTS, SUBSET_POINTS = 4096, 512
+"""About how many points of the frame are used, and how many to rank the samples."""
+MIN_POINTS = 16
+SAMPLES, REFINED_SAMPLES = 300, 4
+"""How many samples are tried, and how many of the best are refined."""
+REWEIGHTING_ROUNDS = 12
+"""Iterations of reweighted least squares."""
+MIN_NOISE, MAX_NOISE = 0.05, 1.0
+"""Pixels: the smallest and largest noise of the flow that is assumed."""
 TOLERANCE = 2.5
-"""Points farther from the motion of the camera than so many times the noise do not follow it."""
+"""Points farther from the camera's motion than this many times the noise are outliers."""
 STRONG_PARALLAX = 0.1
-"""Share of the points that the epipole must explain and the homography does not."""
-OF_OUTLIERS = 0.4
-"""Share of the points beyond the homography that the epipole must explain."""
+"""Share of all points that the epipole must explain in addition to the homography."""
+OUTLIER_SHARE = 0.4
+"""Share of the homography's outliers that the epipole must explain."""
 SPREAD, EXTENT = 1.5, 0.6
-"""Parallax differs with depth by at least this factor, and is found over this share of the frame's
-height or width. Otherwise it would look the same if a single object moved."""
+"""Parallax must vary with depth by at least this factor, and extend over this share of the frame's
+height or width. Otherwise it could be a single moving object."""
 STILL_CAMERA = 0.5
-"""Pixels: a camera that moves the image less has no parallax."""
-_SETTLED = 1e-6
-"""Change of a homography, in units of half a frame, that is too small to matter."""
-MOVING = 2.0
-"""Pixels: residual motion at which something is as likely to move by itself as not."""
-BEYOND = 1.0
-"""Pixels: what is farther from a homography may be parallax."""
+"""Pixels: if the camera moves the image less, parallax is not looked for."""
+_CONVERGED = 1e-6
+"""Change of a homography, in units of half a frame, below which it has converged."""
+MOVING_RESIDUAL = 2.0
+"""Pixels: residual motion at which a pixel is as likely to move independently as not."""
+OUTLIER_DISTANCE = 1.0
+"""Pixels: points farther from a homography may be parallax."""
 
 
 @dataclass(frozen=True, eq=False)
 class CameraMotion:
-    """How the camera moves the image between two frames, and what is left of the flow."""
+    """The image motion that the camera causes between two frames, and the residual flow."""
 
     flow: Float32[np.ndarray, "h w 2"]
     """The flow it was fitted to."""
@@ -63,7 +63,7 @@ class CameraMotion:
     """From pixels (x, y, 1) of the first frame to those of the second; its last entry is 1."""
     epipole: Float64[np.ndarray, "3"] | None
     """Where lines of parallax meet, in homogeneous pixels of the second frame; None if a homography
-    explains what the camera does."""
+    explains the camera's motion."""
     noise: float
     """Standard deviation, in pixels, of the flow around the motion of the camera."""
     support: float
@@ -77,12 +77,14 @@ class CameraMotion:
         for rows in strips(height, width):
             y, x = np.mgrid[rows, :width][:, : height - rows.start].astype(np.float64)
             start = np.stack([x, y], axis=-1).reshape(-1, 2)
-            found = project(self.homography, start)
+            projected = project(self.homography, start)
             if self.epipole is not None:
                 target = start + self.flow[rows].reshape(-1, 2)
-                along = _directions(self.epipole, found)
-                found = found + ((target - found) * along).sum(axis=1, keepdims=True) * along
-            motion[rows] = (found - start).reshape(-1, width, 2)
+                along = _directions(self.epipole, projected)
+                projected = (
+                    projected + ((target - projected) * along).sum(axis=1, keepdims=True) * along
+                )
+            motion[rows] = (projected - start).reshape(-1, width, 2)
         return motion
 
     @cached_property
@@ -94,7 +96,7 @@ class CameraMotion:
     def moving(self) -> Float32[np.ndarray, "h w"]:
         """How sure it is that a pixel moves by itself: 0 not at all, 0.5 as likely as not, 1."""
         squared = np.nan_to_num(np.square(self.residual).sum(axis=2))
-        limit = max(MOVING, TOLERANCE * self.noise) ** 2
+        limit = max(MOVING_RESIDUAL, TOLERANCE * self.noise) ** 2
         return squared / (squared + np.float32(limit))
 
     def __repr__(self) -> str:
@@ -120,7 +122,7 @@ def fit_camera(
     matrix, noise = _find_homography(points)
     epipole = _find_epipole(points, matrix, noise)
     distance = _camera_distance(points, matrix, epipole)
-    support = points.share(distance < TOLERANCE * noise)
+    support = points.weight_share(distance < TOLERANCE * noise)
     scale = points.scale
     matrix = scale @ matrix @ np.linalg.inv(scale)
     return CameraMotion(
@@ -133,9 +135,9 @@ def fit_camera(
 
 
 def project(homography: Matrix, points: Coordinates) -> Coordinates:
-    found = points @ homography[:, :2].T + homography[:, 2]
-    # Points behind the camera stay where a very near one would be.
-    return found[:, :2] / np.maximum(found[:, 2:], 1e-6)
+    homogeneous = points @ homography[:, :2].T + homography[:, 2]
+    # Points behind the camera are treated as very near ones.
+    return homogeneous[:, :2] / np.maximum(homogeneous[:, 2:], 1e-6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +161,10 @@ class _Correspondences:
         vectors = flow[rows, columns].astype(np.float64)
         weights = np.ones(rows.shape) if weight is None else weight[rows, columns].astype(float)
         used = np.isfinite(vectors).all(axis=2) & (weights > 0)
-        if used.sum() < FEWEST_POINTS:
+        if used.sum() < MIN_POINTS:
             raise FlowError(
                 f"only {used.sum()} of {used.size} sampled pixels have usable flow; finding the "
-                f"camera's motion takes {FEWEST_POINTS}: ignore fewer pixels"
+                f"camera's motion takes {MIN_POINTS}: ignore fewer pixels"
             )
         start = np.stack([columns, rows], axis=2)[used].astype(np.float64)
         centre, unit = np.array([width - 1, height - 1]) / 2, max(height, width) / 2
@@ -178,25 +180,27 @@ class _Correspondences:
         """Pixels of one unit."""
         return float(self.scale[0, 0])
 
-    def share(self, which: Bool[np.ndarray, " n"]) -> float:
-        """Return how much of the weight some points have."""
-        return float(self.weight[which].sum())
+    def weight_share(self, mask: Bool[np.ndarray, " n"]) -> float:
+        """Return the share of the weight that the points in `mask` have."""
+        return float(self.weight[mask].sum())
 
-    def some(self, count: int, among: Bool[np.ndarray, " n"] | None = None) -> "_Correspondences":
-        """Return about `count` of the points, or of some of them, spread over the frame."""
-        places = np.arange(len(self.weight)) if among is None else np.flatnonzero(among)
-        kept = places[:: max(1, round(len(places) / count))]
+    def subsample(
+        self, count: int, mask: Bool[np.ndarray, " n"] | None = None
+    ) -> "_Correspondences":
+        """Return about `count` of the points, or of those in `mask`, spread over the frame."""
+        indices = np.arange(len(self.weight)) if mask is None else np.flatnonzero(mask)
+        chosen = indices[:: max(1, round(len(indices) / count))]
         return replace(
-            self, start=self.start[kept], target=self.target[kept], weight=self.weight[kept]
+            self, start=self.start[chosen], target=self.target[chosen], weight=self.weight[chosen]
         )
 
     def draw(
-        self, rng: np.random.Generator, size: tuple[int, int], among: Bool[np.ndarray, " n"]
+        self, rng: np.random.Generator, size: tuple[int, int], mask: Bool[np.ndarray, " n"]
     ) -> np.ndarray:
         """Draw samples of points by their weights."""
-        places = np.flatnonzero(among)
-        chance = self.weight[places] / self.weight[places].sum()
-        return rng.choice(places, size, p=chance)
+        indices = np.flatnonzero(mask)
+        probability = self.weight[indices] / self.weight[indices].sum()
+        return rng.choice(indices, size, p=probability)
 
 
 def _distance(points: _Correspondences, matrix: Matrix) -> Float64[np.ndarray, " n"]:
@@ -206,21 +210,23 @@ def _distance(points: _Correspondences, matrix: Matrix) -> Float64[np.ndarray, "
 
 
 def _find_homography(points: _Correspondences) -> tuple[Matrix, float]:
-    """Return the homography that most points follow, and their noise in pixels."""
+    """Return the homography with the best support, and the noise of its inliers in pixels."""
     rng = np.random.default_rng(0)
     samples = points.draw(rng, (SAMPLES, 4), np.ones(len(points.weight), bool))
-    tried = np.concatenate([np.eye(3)[None], _through_samples(points, samples)])
-    few = points.some(FEW_POINTS)
-    homogeneous = _homogeneous(few.start) @ tried.swapaxes(1, 2)
-    found = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
-    distance = np.linalg.norm(few.target - found, axis=2) * few.unit
-    best = np.argsort(_homography_cost(few, distance), kind="stable")[:REFINED]
+    candidates = np.concatenate([np.eye(3)[None], _through_samples(points, samples)])
+    subset = points.subsample(SUBSET_POINTS)
+    homogeneous = _homogeneous(subset.start) @ candidates.swapaxes(1, 2)
+    projected = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
+    distance = np.linalg.norm(subset.target - projected, axis=2) * subset.unit
+    best = np.argsort(_homography_cost(subset, distance), kind="stable")[:REFINED_SAMPLES]
     refined = [
-        _refine_homography(few, tried[place], 2 * _noise(few, distance[place], COARSEST))
-        for place in best
+        _refine_homography(
+            subset, candidates[index], 2 * _noise(subset, distance[index], MAX_NOISE)
+        )
+        for index in best
     ]
-    distance = np.stack([_distance(few, matrix) for matrix, _ in refined])
-    matrix, noise = refined[int(np.argmin(_homography_cost(few, distance)))]
+    distance = np.stack([_distance(subset, matrix) for matrix, _ in refined])
+    matrix, noise = refined[int(np.argmin(_homography_cost(subset, distance)))]
     return _refine_homography(points, matrix, 2 * noise)
 
 
@@ -228,13 +234,13 @@ def _homography_cost(
     points: _Correspondences, distance: Float64[np.ndarray, "k n"]
 ) -> Float64[np.ndarray, " k"]:
     """The cost at two levels of noise: one plane exactly is better than two planes roughly."""
-    return _cost(points, distance, COARSEST) + _cost(points, distance, COARSEST / 5)
+    return _cost(points, distance, MAX_NOISE) + _cost(points, distance, MAX_NOISE / 5)
 
 
 def _cost(
     points: _Correspondences, distance: Float64[np.ndarray, "k n"], noise: float
 ) -> Float64[np.ndarray, " k"]:
-    """The squared distance of points that follow, and the limit for all others."""
+    """The mean truncated squared distance: outliers count as the limit."""
     limit = TOLERANCE * noise
     return np.square(np.minimum(distance / limit, 1)) @ points.weight
 
@@ -248,7 +254,7 @@ def _through_samples(points: _Correspondences, samples: np.ndarray) -> Float64[n
     for_v = np.stack([zero, zero, zero, x, y, one, -v * x, -v * y], axis=2)
     left = np.concatenate([for_u, for_v], axis=1)
     right = np.concatenate([u, v], axis=1)[..., None]
-    # Damped: samples on a line or with a point twice have no solution of their own.
+    # Damped: collinear samples, or those with a point twice, are singular.
     normal = left.swapaxes(1, 2) @ left + 1e-10 * np.eye(8)
     entries = np.linalg.solve(normal, left.swapaxes(1, 2) @ right)[..., 0]
     return np.concatenate([entries, np.ones((len(entries), 1))], axis=1).reshape(-1, 3, 3)
@@ -258,31 +264,31 @@ def _refine_homography(
     points: _Correspondences, matrix: Matrix, noise: float
 ) -> tuple[Matrix, float]:
     """Improve a homography by Gauss-Newton steps with weights that fall with the distance."""
-    for _ in range(ROUNDS):
+    for _ in range(REWEIGHTING_ROUNDS):
         distance = _distance(points, matrix)
         weight = points.weight / np.square(1 + np.square(distance / (TOLERANCE * noise)))
         weight[distance > 2 * TOLERANCE * noise] = 0
-        before, matrix = matrix, _step(points, matrix, weight)
-        finer = min(noise, _noise(points, _distance(points, matrix), noise))
-        if np.abs(matrix - before).max() < _SETTLED and finer > 0.99 * noise:
+        previous, matrix = matrix, _step(points, matrix, weight)
+        new_noise = min(noise, _noise(points, _distance(points, matrix), noise))
+        if np.abs(matrix - previous).max() < _CONVERGED and new_noise > 0.99 * noise:
             break
-        noise = finer
+        noise = new_noise
     return matrix, noise
 
 
-def _noise(points: _Correspondences, distance: Float64[np.ndarray, " n"], before: float) -> float:
-    """Standard deviation along an axis of the points that follow, from their lower quartile.
+def _noise(points: _Correspondences, distance: Float64[np.ndarray, " n"], previous: float) -> float:
+    """Standard deviation along an axis of the inliers, from their lower quartile.
 
     The median would include points of another plane that moves nearly alike.
     """
-    near = distance < 2 * TOLERANCE * before
-    if not near.any():
-        return before
-    order = np.argsort(distance[near])
-    total = np.cumsum(points.weight[near][order])
-    quartile = distance[near][order][np.searchsorted(total, total[-1] / 4)]
-    # That of the length of a normal vector in the plane is 0.7585 standard deviations.
-    return float(np.clip(quartile / 0.7585, FINEST, COARSEST))
+    inliers = distance < 2 * TOLERANCE * previous
+    if not inliers.any():
+        return previous
+    order = np.argsort(distance[inliers])
+    total = np.cumsum(points.weight[inliers][order])
+    quartile = distance[inliers][order][np.searchsorted(total, total[-1] / 4)]
+    # The lower quartile of the length of a 2-D normal vector is 0.7585 standard deviations.
+    return float(np.clip(quartile / 0.7585, MIN_NOISE, MAX_NOISE))
 
 
 def _step(points: _Correspondences, matrix: Matrix, weight: Float64[np.ndarray, " n"]) -> Matrix:
@@ -290,13 +296,13 @@ def _step(points: _Correspondences, matrix: Matrix, weight: Float64[np.ndarray, 
     start, weight = points.start[used], weight[used]
     homogeneous = np.concatenate([start, np.ones((len(start), 1))], axis=1)
     depth = np.maximum(homogeneous @ matrix[2], 1e-6)[:, None]
-    found = project(matrix, start)
+    projected = project(matrix, start)
     slope, zero = homogeneous / depth, np.zeros_like(homogeneous)
-    of_x = np.concatenate([slope, zero, -found[:, :1] * slope[:, :2]], axis=1)
-    of_y = np.concatenate([zero, slope, -found[:, 1:] * slope[:, :2]], axis=1)
-    error = points.target[used] - found
-    weighted_x, weighted_y = of_x * weight[:, None], of_y * weight[:, None]
-    normal = of_x.T @ weighted_x + of_y.T @ weighted_y + 1e-12 * np.eye(8)
+    jacobian_x = np.concatenate([slope, zero, -projected[:, :1] * slope[:, :2]], axis=1)
+    jacobian_y = np.concatenate([zero, slope, -projected[:, 1:] * slope[:, :2]], axis=1)
+    error = points.target[used] - projected
+    weighted_x, weighted_y = jacobian_x * weight[:, None], jacobian_y * weight[:, None]
+    normal = jacobian_x.T @ weighted_x + jacobian_y.T @ weighted_y + 1e-12 * np.eye(8)
     change = np.linalg.solve(normal, weighted_x.T @ error[:, 0] + weighted_y.T @ error[:, 1])
     return matrix + np.append(change, 0).reshape(3, 3)
 
@@ -318,11 +324,11 @@ def _camera_distance(
 
 
 def _line_distance(
-    points: _Correspondences, found: Coordinates, epipoles: Float64[np.ndarray, "k 3"]
+    points: _Correspondences, projected: Coordinates, epipoles: Float64[np.ndarray, "k 3"]
 ) -> Float64[np.ndarray, "k n"]:
     """Distance in pixels of the targets from the lines through epipoles and points."""
-    x, y = (epipoles[:, None, i] - found[:, i] * epipoles[:, None, 2] for i in (0, 1))
-    dx, dy = (points.target - found).T * points.unit
+    x, y = (epipoles[:, None, i] - projected[:, i] * epipoles[:, None, 2] for i in (0, 1))
+    dx, dy = (points.target - projected).T * points.unit
     return np.abs(dx * y - dy * x) / np.maximum(np.hypot(x, y), 1e-12)
 
 
@@ -331,40 +337,45 @@ def _find_epipole(
 ) -> Float64[np.ndarray, "3"] | None:
     """Return the epipole, if parallax explains much of what the homography does not."""
     limit = TOLERANCE * noise
-    beyond = _distance(points, matrix) > max(BEYOND, 2 * limit)
+    outlier_mask = _distance(points, matrix) > max(OUTLIER_DISTANCE, 2 * limit)
     moved = np.hypot(*(project(matrix, points.start) - points.start).T).mean() * points.unit
-    if points.share(beyond) < STRONG_PARALLAX or moved < STILL_CAMERA:
+    if points.weight_share(outlier_mask) < STRONG_PARALLAX or moved < STILL_CAMERA:
         return None
-    outer = points.some(FEW_POINTS, beyond)
-    found = project(matrix, outer.start)
-    # The target of a point that rests is on a line with the epipole.
-    lines = np.cross(_homogeneous(found), _homogeneous(outer.target))
+    outliers = points.subsample(SUBSET_POINTS, outlier_mask)
+    projected = project(matrix, outliers.start)
+    # The target of a static point is on a line with the epipole.
+    lines = np.cross(_homogeneous(projected), _homogeneous(outliers.target))
     lines /= np.hypot(lines[:, 0], lines[:, 1])[:, None]
-    parallax = np.hypot(*(outer.target - found).T)
-    everywhere = np.ones(len(outer.weight), bool)
-    first, second = outer.draw(np.random.default_rng(0), (SAMPLES, 2), everywhere).T
-    tried = np.cross(lines[first], lines[second])
-    tried = tried[np.linalg.norm(tried, axis=1) > 1e-9]
-    if not len(tried):
+    parallax = np.hypot(*(outliers.target - projected).T)
+    all_outliers = np.ones(len(outliers.weight), bool)
+    first, second = outliers.draw(np.random.default_rng(0), (SAMPLES, 2), all_outliers).T
+    candidates = np.cross(lines[first], lines[second])
+    candidates = candidates[np.linalg.norm(candidates, axis=1) > 1e-9]
+    if not len(candidates):
         return None
-    epipole = tried[int(np.argmin(_cost(outer, _line_distance(outer, found, tried), noise)))]
-    for _ in range(ROUNDS):
-        distance = _line_distance(outer, found, epipole[None])[0]
+    epipole = candidates[
+        int(np.argmin(_cost(outliers, _line_distance(outliers, projected, candidates), noise)))
+    ]
+    for _ in range(REWEIGHTING_ROUNDS):
+        distance = _line_distance(outliers, projected, epipole[None])[0]
         # The distance of a target from the line through the epipole is that of the epipole from the
         # target's own line, times the parallax over the distance to the epipole.
-        reach = np.linalg.norm(epipole[:2] - found * epipole[2], axis=1)
-        weight = outer.weight * np.square(parallax / np.maximum(reach, 1e-9))
+        epipole_distance = np.linalg.norm(epipole[:2] - projected * epipole[2], axis=1)
+        weight = outliers.weight * np.square(parallax / np.maximum(epipole_distance, 1e-9))
         weight = weight / np.square(1 + np.square(distance / limit))
         weight[distance > 2 * limit] = 0
         epipole = np.linalg.eigh(lines.T @ (lines * weight[:, None]))[1][:, 0]
-    explained = _line_distance(outer, found, epipole[None])[0] < limit
-    part = outer.share(explained) / outer.share(everywhere)
-    if part < OF_OUTLIERS or part * points.share(beyond) < STRONG_PARALLAX:
+    explained = _line_distance(outliers, projected, epipole[None])[0] < limit
+    explained_share = outliers.weight_share(explained) / outliers.weight_share(all_outliers)
+    if (
+        explained_share < OUTLIER_SHARE
+        or explained_share * points.weight_share(outlier_mask) < STRONG_PARALLAX
+    ):
         return None
-    least, most = np.quantile(parallax[explained], [0.1, 0.9])
-    left_top, right_bottom = np.quantile(outer.start[explained], [0.05, 0.95], axis=0)
+    low, high = np.quantile(parallax[explained], [0.1, 0.9])
+    left_top, right_bottom = np.quantile(outliers.start[explained], [0.05, 0.95], axis=0)
     extent = (right_bottom - left_top) / np.ptp(points.start, axis=0)
-    return epipole if most > SPREAD * least and extent.max() > EXTENT else None
+    return epipole if high > SPREAD * low and extent.max() > EXTENT else None
 
 
 def _homogeneous(points: Coordinates) -> Homogeneous:

@@ -1,9 +1,9 @@
-"""The network at work: the chosen back end and precision, within the memory there is.
+"""Runs the network with the chosen back end and precision, within the available memory.
 
 There is one network and two back ends that give the same flow. The reference back end is
 `FlowNetwork` itself, under autocast in half precision. The fast back end is `FastNetwork`: with
-Triton kernels and CUDA graphs on CUDA, in plain torch on a CPU. `FrameAttention` tells from which
-pixels each pixel of a frame borrows motion.
+Triton kernels and CUDA graphs on CUDA, in plain torch on a CPU. `FrameAttention` gives the pixels
+from which each pixel of a frame borrows motion.
 
 Legend: b batch, H W rows and columns of (padded) images, h w those at 1/8, k points.
 """
@@ -47,12 +47,11 @@ from gmaflow.model import (
     OnIteration,
     Prediction,
 )
-from gmaflow.model.network import check_ends
-from gmaflow.model.settling import MOST, SETTLED
+from gmaflow.model.network import check_minmax
+from gmaflow.model.settling import MAX_ITERS, SETTLED_THRESHOLD
 from gmaflow.runtime.device import (
     computing,
     has_bfloat16,
-    has_float8,
     has_kernels,
     memory_budget,
 )
@@ -65,7 +64,7 @@ Runner: TypeAlias = FlowNetwork | FastNetwork | RecordedNetwork
 
 
 def as_backend(text: str) -> Backend:
-    """Return a text as a back end, or raise a `FlowError`."""
+    """Return `text` as a back end, or raise a `FlowError`."""
     check_known("back end", text, get_args(Backend))
     return cast("Backend", text)
 
@@ -93,7 +92,7 @@ def make_runner(network: FlowNetwork, dtype: torch.dtype, backend: Backend) -> R
 
 
 def can_be_fast(device: torch.device, dtype: torch.dtype) -> bool:
-    """Tell whether the fast back end can run. CPUs are slow in float16, or cannot do it."""
+    """Return whether the fast back end can run. CPUs are slow in float16 or do not support it."""
     if device.type == "cpu":
         return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16())
     return device.type == "cuda"
@@ -204,7 +203,7 @@ class Engine:
     plan: MemoryPlan | None = None
     """What to keep in memory; by default whatever fits."""
     max_memory: float | None = None
-    """Bytes to plan with; by default what is free."""
+    """Bytes to plan with; by default the free memory."""
     settled: float | None = None
     """Stop where an iteration changes the flow by less than this many pixels; None: never."""
     plan_log: PlanLog = field(default_factory=PlanLog)
@@ -228,23 +227,23 @@ class Engine:
         start: Float[Tensor, "b 2 h w"] | None = None,
         watch: Watcher | None = None,
     ) -> Callable[[], BatchEstimate]:
-        """Begin to estimate a batch; call what is returned for the flow.
+        """Start estimating a batch; call the returned function for the flow.
 
         A GPU works while the caller does something else: only that call waits for it.
         """
         check_watch(watch)
         try:
-            plan, found = self._launch(pairs, padding, start, watch)
+            plan, prediction = self._launch(pairs, padding, start, watch)
         except FlowError:
-            self.plans.clear()  # memory may have run out; what fitted before may fit no more
+            self.plans.clear()  # memory may have run out: plans that fitted may no longer fit
             raise
 
         def finish() -> BatchEstimate:
-            if self._is_finite(found, pairs):
+            if self._is_finite(prediction, pairs):
                 shape = pairs.shape
-                used = found.iterations or (self.iters,) * shape[0]
-                flow = padding.crop(found.flow)
-                return BatchEstimate(flow, found.low, plan.in_tiles(shape), used)
+                iterations = prediction.iterations or (self.iters,) * shape[0]
+                flow = padding.crop(prediction.flow)
+                return BatchEstimate(flow, prediction.low, plan.in_tiles(shape), iterations)
             exact, images = self._in_float32(start), replace(pairs, encoded=None)
             return exact.estimate(images, padding, start, watch)
 
@@ -260,10 +259,10 @@ class Engine:
         shape = pairs.shape
         plan = self.plan_for(shape, padding)
         if self.plan is None:
-            self.plan_log.tell(plan, shape, padding.size_before(*shape[-2:]))
+            self.plan_log.log_plan(plan, shape, padding.size_before(*shape[-2:]))
         options = MatchOptions(iters=self.iters, plan=plan.memory, settled=self.settled)
         if watch is not None:
-            options["on_iteration"] = self._tell(watch, padding, plan, shape)
+            options["on_iteration"] = self._iteration_callback(watch, padding, plan, shape)
         if plan.is_whole(shape):
             return plan, self._match(pairs, start, options)
         return plan, estimate_in_parts(
@@ -278,19 +277,19 @@ class Engine:
     def checks_late(self) -> bool:
         """Whether the values of images are checked after the flow is estimated.
 
-        A GPU looks at them on the way. Checked before, they would keep it waiting.
+        A GPU computes their range along with the flow. Checking first would stall it.
         """
         return isinstance(self.runner, RecordedNetwork)
 
-    def _is_finite(self, found: Prediction, pairs: Pairs) -> bool:
-        """Tell whether the flow is finite. Refuse images that were not checked yet."""
-        if found.ends is None:
+    def _is_finite(self, prediction: Prediction, pairs: Pairs) -> bool:
+        """Return whether the flow is finite; refuse bad images that were not checked before."""
+        if prediction.minmax is None:
             if not pairs.checked:
                 check_values(pairs.image1, pairs.image2)
-            return bool(found.flow.isfinite().all())
-        low, high, *of_images = found.ends.tolist()  # the only wait for the device
-        if of_images and not pairs.checked:
-            check_ends(of_images, ROUNDING)
+            return bool(prediction.flow.isfinite().all())
+        low, high, *image_minmax = prediction.minmax.tolist()  # the only wait for the device
+        if image_minmax and not pairs.checked:
+            check_minmax(image_minmax, ROUNDING)
         return math.isfinite(low) and math.isfinite(high)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:
@@ -305,15 +304,14 @@ class Engine:
         batch, _, height, width = shape
         if self.plan is not None:
             return WorkPlan(self.plan, batch, (height, width))
-        kept = self.plans.get((shape, self.max_memory))
-        if kept is not None:
-            return kept
+        cached = self.plans.get((shape, self.max_memory))
+        if cached is not None:
+            return cached
         computation = Computation(
             self.network.config,
             half=self.dtype != torch.float32,
             fast=not isinstance(self.runner, FlowNetwork),
             device=self.device.type,
-            float8=has_float8(self.device),
         )
         budget = memory_budget(self.device, self.max_memory)
         plan = plan_work(
@@ -322,10 +320,10 @@ class Engine:
             height=height,
             width=width,
             budget=budget,
-            shown=padding.size_before(height, width),
+            image_size=padding.size_before(height, width),
         )
-        # A recording holds the memory of its plan. Planned anew, it would seem to be missing; and
-        # asking a GPU for its free memory takes time.
+        # A recording holds the memory of its plan, which a new plan would not count as free. And
+        # querying the free memory of a GPU takes time.
         if isinstance(self.runner, RecordedNetwork):
             self.plans[shape, self.max_memory] = plan
         return plan
@@ -337,26 +335,26 @@ class Engine:
             return pairs.match(self.runner, {**options, "flow_init": start})
 
     def _computing(self, shape: tuple[int, ...]) -> AbstractContextManager[None]:
-        """Compute in the precision asked for; the fast back end needs no autocast for that."""
+        """Compute in the requested precision; the fast back end needs no autocast for that."""
         reference = isinstance(self.runner, FlowNetwork)
         dtype = self.dtype if reference else torch.float32
         return computing(self.device, shape, autocast=dtype)
 
-    def _tell(
+    def _iteration_callback(
         self, watch: Watcher, padding: Padding, plan: WorkPlan, shape: tuple[int, ...]
     ) -> OnIteration:
-        """Return what the network calls after each iteration to tell a watcher."""
+        """Return the callback after each iteration that calls a watcher."""
         parts = 1
         if not plan.is_whole(shape):
             parts = count_parts(shape, pairs=plan.pairs, tile=plan.tile)
         numbers = count(1)
 
-        def tell(_number: int, coarse: Tensor, hidden: Tensor) -> None:
+        def callback(_number: int, coarse: Tensor, hidden: Tensor) -> None:
             state = (coarse, hidden) if parts == 1 else None
             total = parts * self.iters
             watch(Refinement(next(numbers), total, state, self.network, padding))
 
-        return tell
+        return callback
 
     def _in_float32(self, start: Float[Tensor, "b 2 h w"] | None) -> "Engine":
         """Return an engine for a batch whose flow is not finite in half precision."""
@@ -368,8 +366,8 @@ class Engine:
         return replace(self, runner=self.network, dtype=torch.float32)
 
 
-MOST_ITERS = 1_000_000
-"""More are a mistake, and would never end."""
+ITERS_LIMIT = 1_000_000
+"""More are refused as a mistake."""
 
 Iterations: TypeAlias = int | Literal["auto"]
 """A number of refinements, or as many as it takes until the flow has settled."""
@@ -382,13 +380,13 @@ def check_watch(watch: object) -> None:
 
 
 def check_iters(iters: Iterations) -> tuple[int, float | None]:
-    """Return the largest number of refinements, and the change at which they stop."""
+    """Return the largest number of refinements, and the threshold at which they stop."""
     if iters == "auto":
-        return MOST, SETTLED
+        return MAX_ITERS, SETTLED_THRESHOLD
     if isinstance(iters, bool) or not isinstance(iters, Integral) or iters < 1:
         raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more (12 is usual), or auto")
-    if iters > MOST_ITERS:
-        raise FlowError(f"iters is {iters}; use at most {MOST_ITERS} (12 is usual)")
+    if iters > ITERS_LIMIT:
+        raise FlowError(f"iters is {iters}; use at most {ITERS_LIMIT} (12 is usual)")
     return iters, None
 
 

@@ -52,7 +52,7 @@ from gmaflow.inference.visibility import check_visibility, combine
 from gmaflow.inference.warm_start import start_from
 from gmaflow.io.images import check_positive
 from gmaflow.model import EncodedFrame, MemoryPlan, NetworkConfig
-from gmaflow.model.network import check_start
+from gmaflow.model.network import check_flow_init
 from gmaflow.runtime.device import (
     DTYPES,
     Precision,
@@ -64,7 +64,7 @@ from gmaflow.runtime.device import (
     pick_device,
     pick_fast_dtype,
 )
-from gmaflow.runtime.kernels import waking_triton
+from gmaflow.runtime.kernels import warm_up_triton
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
 DEFAULT_ITERS = 12
@@ -73,7 +73,7 @@ DEFAULT_ITERS = 12
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorSettings:
-    """What an estimator's flow depends on, besides its weights and the images.
+    """Everything that an estimator's flow depends on, besides its weights and the images.
 
     Reports, and the records that tell whether a run may be resumed, are made from it, so a new
     option is part of them all. Its default must be how flow was estimated before.
@@ -105,7 +105,7 @@ class EstimatorSettings:
         Defaults are left out, so a folder that was started before an option existed can be resumed.
         """
         chosen = self.chosen()
-        chosen.pop("settled", None)  # which `auto` says
+        chosen.pop("settled", None)  # implied by `auto`
         return {
             "model": self.model,
             "iters": self.iters if self.settled is None else "auto",
@@ -127,7 +127,7 @@ class FlowEstimator:
             the number on the weights' card, else 12.
         device: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
         precision: `auto`, `fp32`, `fp16`, `bf16`; `auto` is half precision on CUDA only.
-        backend: `auto`, `fast`, or `reference`, which runs the network as it is written.
+        backend: `auto`, `fast`, or `reference`, which runs the plain PyTorch network.
         plan: What to keep in memory; by default whatever fits.
         max_memory: How much memory to plan with, beyond the loaded network: bytes, or a text such
             as `1.5GB`; by default what is free.
@@ -158,7 +158,7 @@ class FlowEstimator:
             raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
         self.device = pick_device(device)
         if has_kernels(self.device):
-            waking_triton()
+            warm_up_triton()
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
         if not isinstance(weights, Checkpoint):
@@ -172,9 +172,9 @@ class FlowEstimator:
             self.network = weights.build().to(self.device)
             runner = make_runner(self.network, self.dtype, backend)
         limit = None if max_memory is None else as_bytes(max_memory)
-        most, settled = check_iters(iters)
+        max_iters, settled = check_iters(iters)
         self._engine = Engine(
-            self.network, runner, self.device, self.dtype, most, plan, limit, settled
+            self.network, runner, self.device, self.dtype, max_iters, plan, limit, settled
         )
 
     @classmethod
@@ -257,16 +257,16 @@ class FlowEstimator:
         )
 
     def __repr__(self) -> str:
-        how = self.settings
+        settings = self.settings
         return (
-            f"<FlowEstimator of {how.model}: {counted(how.iters, 'iteration')}, "
-            f"{how.precision} on {how.device}>"
+            f"<FlowEstimator of {settings.model}: {counted(settings.iters, 'iteration')}, "
+            f"{settings.precision} on {settings.device}>"
         )
 
     def __reduce__(self) -> tuple[Callable[..., "FlowEstimator"], tuple[Checkpoint]]:
-        """Pickle and copy the weights and the choices: what back ends make of them is their own."""
+        """Pickle and copy the weights and options; back ends are rebuilt from them."""
         precision = next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
-        again = partial(
+        rebuild = partial(
             type(self),
             iters=self.iters if self.settled is None else "auto",
             device=str(self.device),
@@ -276,11 +276,11 @@ class FlowEstimator:
             max_memory=self.max_memory,
             padding=self.padding,
         )
-        return again, (self.checkpoint,)
+        return rebuild, (self.checkpoint,)
 
     @property
     def settings(self) -> EstimatorSettings:
-        """What its flow depends on, besides the weights and the images."""
+        """Everything its flow depends on, besides the weights and the images."""
         return EstimatorSettings(
             model=describe(self.config),
             iters=self.iters,
@@ -309,7 +309,7 @@ class FlowEstimator:
 
     @property
     def max_memory(self) -> float | None:
-        """How many bytes it plans with; None for what is free."""
+        """How many bytes it plans with; None for the free memory."""
         return self._engine.max_memory
 
     def __call__(
@@ -350,9 +350,9 @@ class FlowEstimator:
         """
         check_positive("scale", scale)
         both = self._launch(image1, image2, previous, watch, both_ways=True)()
-        seen = check_visibility(both.flow[:1], both.flow[1:], scale=scale)
+        visibility = check_visibility(both.flow[:1], both.flow[1:], scale=scale)
         forward, backward = both.to_flows()
-        return combine(forward, backward, seen)
+        return combine(forward, backward, visibility)
 
     def match(
         self,
@@ -364,17 +364,17 @@ class FlowEstimator:
     ) -> BatchEstimate:
         """Estimate flow between encoded frames, and leave it on the device; row 1 is backward.
 
-        A watcher is called after each refinement. A CUDA graph runs through: then it is called
-        once, without a flow, after the last.
+        A watcher is called after each refinement. With CUDA graphs it is called only
+        once, after the last refinement, and without a flow.
         """
-        through = isinstance(self._engine.runner, RecordedNetwork)
+        recorded = isinstance(self._engine.runner, RecordedNetwork)
         check_watch(watch)
-        within = None if through else watch
-        found = self._launch(first, second, watch=within, both_ways=both_ways)()
-        if through and watch is not None:
-            last = max(found.iterations)
+        watch_refinements = None if recorded else watch
+        estimate = self._launch(first, second, watch=watch_refinements, both_ways=both_ways)()
+        if recorded and watch is not None:
+            last = max(estimate.iterations)
             watch(Refinement(last, last, None, self.network, self._padding(first.image)))
-        return found
+        return estimate
 
     def track(
         self,
@@ -424,7 +424,7 @@ class FlowEstimator:
             frames: Any number of images, or a folder of them, read as they are needed.
             warm_start: Begin each pair with the flow of the one before, moved along itself.
         """
-        # Encoded at once: the caller may reuse the memory of an image for the next one.
+        # Encoded immediately: the caller may reuse the memory of an image for the next one.
         encoded = enumerate(map(self.encode, each_image(frames)))
         numbered = (SequenceFrame(number, frame) for number, frame in encoded)
         for pair in estimate_pairs(self, numbered, warm_start=warm_start):
@@ -443,12 +443,12 @@ class FlowEstimator:
         finish: Callable[[], BatchEstimate] | None = None
         for second in map(self.encode, each_image(frames)):
             if finish is not None:
-                yield outside(finish())
+                yield outside_inference_mode(finish())
             if first is not None:
                 finish = self._launch(first, second)
             first = second
         if finish is not None:
-            yield outside(finish())
+            yield outside_inference_mode(finish())
 
     @torch.inference_mode()
     def consecutive(self, images: Sequence[ImageLike]) -> list[Flow]:
@@ -480,14 +480,14 @@ class FlowEstimator:
             stacked = torch.cat([to_tensor(array, self.device) for array in arrays])
         padded = padding.pad(stacked)
         encoded = self._engine.encode(padded, padding)
-        both = None
+        encoded_pairs = None
         if encoded is not None:
             first, second = (
-                EncodedFrame(*(part[some] for part in encoded))
-                for some in (slice(None, -1), slice(1, None))
+                EncodedFrame(*(part[part_of_batch] for part in encoded))
+                for part_of_batch in (slice(None, -1), slice(1, None))
             )
-            both = first, second
-        pairs = Pairs(padded[:-1], padded[1:], both)
+            encoded_pairs = first, second
+        pairs = Pairs(padded[:-1], padded[1:], encoded_pairs)
         return self._engine.estimate(pairs, padding).to_flows()
 
     @torch.inference_mode()
@@ -500,9 +500,9 @@ class FlowEstimator:
             FlowError: The image cannot be read or used.
         """
         frame = self.load_frame(image)
-        kept = frame.image.copy()  # the caller may reuse the memory of the image
-        encoded = self._engine.encode(frame.padded, self._padding(kept))
-        return replace(frame, image=kept, encoded=encoded)
+        image_copy = frame.image.copy()  # the caller may reuse the memory of the image
+        encoded = self._engine.encode(frame.padded, self._padding(image_copy))
+        return replace(frame, image=image_copy, encoded=encoded)
 
     @torch.inference_mode()
     def load_frame(self, image: ImageLike, *, name: str = "the image") -> Frame:
@@ -534,15 +534,15 @@ class FlowEstimator:
         """
         with torch.inference_mode():
             check_pairs(image1, image2)
-            late = self._engine.checks_late
-            if not late:
+            checks_late = self._engine.checks_late
+            if not checks_late:
                 check_values(image1, image2)
             padding = Padding.of_kind(self.padding, *image1.shape[-2:])
             first, second = (padding.pad(x.to(self.device).float()) for x in (image1, image2))
-            start = None if start is None else check_start(start, first)
-            pairs = Pairs(first, second, checked=not late)
-            found = self._engine.estimate(pairs, padding, start, watch)
-        return outside(found)
+            start = None if start is None else check_flow_init(start, first)
+            pairs = Pairs(first, second, checked=not checks_late)
+            estimate = self._engine.estimate(pairs, padding, start, watch)
+        return outside_inference_mode(estimate)
 
     def attention(
         self, image1: FrameLike, points: Sequence[tuple[float, float]]
@@ -570,13 +570,13 @@ class FlowEstimator:
 
     def with_iters(self, iters: Iterations) -> "FlowEstimator":
         """Return an estimator with the same network and another number of refinements."""
-        most, settled = check_iters(iters)
-        return self._with_engine(replace(self._engine, iters=most, settled=settled))
+        max_iters, settled = check_iters(iters)
+        return self._with_engine(replace(self._engine, iters=max_iters, settled=settled))
 
     def with_less_memory(self) -> "FlowEstimator":
         """Return an estimator with the same network that plans with half as much memory."""
-        now = memory_budget(self.device, self._engine.max_memory)
-        return self._with_engine(replace(self._engine, plan=None, max_memory=now / 2))
+        budget = memory_budget(self.device, self._engine.max_memory)
+        return self._with_engine(replace(self._engine, plan=None, max_memory=budget / 2))
 
     def _with_engine(self, engine: Engine) -> "FlowEstimator":
         twin = object.__new__(type(self))
@@ -593,7 +593,7 @@ class FlowEstimator:
         *,
         both_ways: bool = False,
     ) -> Callable[[], BatchEstimate]:
-        """Begin to estimate one pair, forward or both ways; call what is returned for the flow.
+        """Start estimating one pair, forward or both ways; call the returned function for the flow.
 
         Encoded frames are not encoded again.
         """
@@ -605,7 +605,7 @@ class FlowEstimator:
         start = None
         if previous is not None:
             start = start_from(previous, first.image.shape, padding, self.device)
-            start = check_start(start, first.padded)
+            start = check_flow_init(start, first.padded)
             start = torch.cat([start, torch.zeros_like(start)]) if both_ways else start
         encoded = None
         if first.encoded is not None and second.encoded is not None:
@@ -627,16 +627,16 @@ class FlowEstimator:
         return Padding.of_kind(self.padding, *array.shape[:2])
 
 
-def outside(found: BatchEstimate) -> BatchEstimate:
+def outside_inference_mode(estimate: BatchEstimate) -> BatchEstimate:
     """Return an estimate for use outside of inference mode.
 
     Tensors of inference mode cannot be part of a loss, not even as its target; copies can.
     """
     flow, coarse = (
         part.clone() if part.is_inference() or not part.is_contiguous() else part
-        for part in (found.flow, found.coarse)
+        for part in (estimate.flow, estimate.coarse)
     )
-    return found._replace(flow=flow, coarse=coarse)
+    return estimate._replace(flow=flow, coarse=coarse)
 
 
 def estimate(

@@ -20,7 +20,7 @@ from gmaflow.io.images import check_flow, check_same_size
 from gmaflow.viz import flow_to_image, flow_with_legend, occlusion_overlay, panel, warp_back
 
 BESIDE_FLOW = ("occluded_in", "occluded_out", "confidence")
-"""What an .npz holds in addition to the flow, if flow was estimated both ways."""
+"""Arrays that an .npz holds in addition to the flow, if flow was estimated both ways."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ class Flow:
         check_same_size({"the flow": self.array, "its valid": self.valid})
 
     def __repr__(self) -> str:
-        told = self.statistics()
+        stats = self.statistics()
         return (
-            f"<Flow of {told.height}x{told.width}: mean {told.mean_length:.2f} px, longest "
-            f"{told.max_length:.2f} px>"
+            f"<Flow of {stats.height}x{stats.width}: mean {stats.mean_length:.2f} px, longest "
+            f"{stats.max_length:.2f} px>"
         )
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
@@ -146,16 +146,16 @@ class Flow:
             raise FlowError(
                 "the truth has the opposite direction; use the truth for this direction"
             )
-        known = np.isfinite(truth.array).all(axis=2)
+        valid = np.isfinite(truth.array).all(axis=2)
         if truth.valid is not None:
-            known &= truth.valid
-        if not known.any():
+            valid &= truth.valid
+        if not valid.any():
             raise FlowError("the truth has no valid pixels; use another")
         error = np.linalg.norm(self.array - truth.array, axis=2)
-        return float(error[known].mean())
+        return float(error[valid].mean())
 
     def camera(self, *, ignore: Bool[np.ndarray, "h w"] | None = None) -> CameraMotion:
-        """Find the motion of the camera, what it leaves of the flow, and what moves by itself.
+        """Find the motion of the camera, the residual flow, and what moves by itself.
 
         Args:
             ignore: Pixels that are not used to find it.
@@ -167,10 +167,10 @@ class Flow:
 
     def statistics(self) -> FlowStatistics:
         """Return statistics of the flow."""
-        known = np.isfinite(self.array).all(axis=2)
+        valid = np.isfinite(self.array).all(axis=2)
         if self.valid is not None:
-            known &= self.valid
-        vectors = self.array[known].astype(np.float64)
+            valid &= self.valid
+        vectors = self.array[valid].astype(np.float64)
         if len(vectors) == 0:
             vectors = np.zeros((1, 2))
         length = np.hypot(vectors[:, 0], vectors[:, 1])
@@ -183,7 +183,7 @@ class Flow:
             max_length=float(length.max()),
             mean_x=float(vectors[:, 0].mean()),
             mean_y=float(vectors[:, 1].mean()),
-            valid_share=float(known.mean()),
+            valid_share=float(valid.mean()),
         )
 
 
@@ -262,6 +262,6 @@ def _pixel_weights(
     check_mask("ignore", ignore)
     check_same_size({"the flow": flow.array, "the mask": ignore}, remedy="give a mask of its size")
     weight = np.ones(flow.shape[:2], np.float32) if confidence is None else confidence
-    for unused in (ignore, None if flow.valid is None else ~flow.valid):
-        weight = weight if unused is None else weight * ~unused
+    for excluded in (ignore, None if flow.valid is None else ~flow.valid):
+        weight = weight if excluded is None else weight * ~excluded
     return weight

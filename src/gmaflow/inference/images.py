@@ -1,4 +1,4 @@
-"""Images on their way to the network: loaded, checked, padded to multiples of 8, encoded.
+"""Inputs of the network: images loaded, checked, padded to multiples of 8, and encoded.
 
 Legend: b batch, c channels, H W rows and columns of padded images.
 """
@@ -21,7 +21,7 @@ from gmaflow.errors import FlowError, ImageError, check_known
 from gmaflow.io import TimedFrame, image_to_array, list_images, read_image
 from gmaflow.io.images import check_same_size
 from gmaflow.model import MIN_SIDE, STRIDE, EncodedFrame, FlowNetwork
-from gmaflow.model.network import check_batches, check_ends
+from gmaflow.model.network import check_batches, check_minmax
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -137,7 +137,7 @@ def to_tensor(array: ImageArray, device: torch.device) -> Float[Tensor, "1 3 h w
 def to_tensors(
     arrays: UInt8[np.ndarray, "b h w 3"], device: torch.device
 ) -> Float[Tensor, "b 3 h w"]:
-    """Return images of one size as a batch on the device, in 0..1; they travel as bytes."""
+    """Return images of one size as a batch on the device, in 0..1; transferred as bytes."""
     images = torch.from_numpy(arrays) if arrays.flags.writeable else torch.tensor(arrays)
     if device.type == "cuda":
         images = images.pin_memory().to(device, non_blocking=True)
@@ -163,9 +163,9 @@ def check_pairs(image1: Tensor, image2: Tensor) -> None:
 
 def check_values(image1: Tensor, image2: Tensor) -> None:
     """Refuse images by their values."""
-    # One transfer from the device: the caller waits for each.
-    ends = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
-    check_ends(ends, ROUNDING)
+    # One transfer from the device: each one synchronizes.
+    minmax = torch.stack([*torch.aminmax(image1), *torch.aminmax(image2)]).tolist()
+    check_minmax(minmax, ROUNDING)
 
 
 def check_pair(first: ImageArray, second: ImageArray) -> None:
@@ -218,7 +218,7 @@ class Padding:
         """
         as_padding_kind(kind)
         for side in (height, width):
-            # torch.export leaves a side open, as a SymInt.
+            # torch.export passes a dynamic side as a SymInt.
             if not isinstance(side, torch.SymInt) and (not isinstance(side, Integral) or side < 1):
                 raise ImageError(
                     f"{height!r}x{width!r} cannot be padded; give a height and a width"
@@ -234,7 +234,7 @@ class Padding:
         return F.pad(images, sides, mode="replicate") if any(sides) else images
 
     def crop(self, padded: Float[Tensor, "b c _ _"]) -> Float[Tensor, "b c H W"]:
-        """Undo `pad`; what was not padded is returned as it is."""
+        """Undo `pad`; images without padding are returned unchanged."""
         _check_padded(padded)
         if not any((self.left, self.right, self.top, self.bottom)):
             return padded
@@ -253,7 +253,7 @@ def _check_padded(images: object) -> None:
 
 
 def as_padding_kind(text: str) -> PaddingKind:
-    """Return a text as a kind of padding, or raise a `FlowError`."""
+    """Return `text` as a kind of padding, or raise a `FlowError`."""
     check_known("padding", text, get_args(PaddingKind))
     return cast("PaddingKind", text)
 

@@ -1,4 +1,4 @@
-"""How to estimate a batch in the memory there is: at once, in parts, or in tiles.
+"""How to estimate a batch in the available memory: at once, in parts, or in tiles.
 
 All plans except tiles give the same flow up to rounding. The fastest exact plan that fits is used;
 if none fits, tiles.
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gmaflow.errors import FlowError, counted
-from gmaflow.inference.tiles import SMALLEST_TILE, tile_sizes
+from gmaflow.inference.tiles import MIN_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.model.aggregation import EIGHT_BIT_CELLS, STREAM_BYTES
+from gmaflow.model.aggregation import STREAM_BYTES
 from gmaflow.runtime.device import memory_text
 
 log = logging.getLogger(__name__)
@@ -20,23 +20,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Bytes in float32 per pixel of a pair, at the three times of highest use."""
+    """Bytes per pixel of a pair in float32, at the three phases that need most."""
 
     encoding: float
-    """The encoders work at half the images' size with many channels; for large images they need the
-    most."""
+    """The encoders: many channels at half the images' size. For large images they need most."""
     holding: float
     """Inputs of all iterations: features, states, and the context's share of convolutions."""
     refining: float
-    """The same and the intermediates of one iteration, without the two matrices."""
+    """The same plus the intermediates of one iteration, without the two matrices."""
     streaming: float = 0.0
-    """What an iteration needs in addition if the correlation is streamed."""
+    """Extra intermediates of an iteration if the correlation is streamed."""
     second_attention: bool = False
-    """Whether softmax makes a second attention matrix, and a product copies it in another order, a
-    pair and a head at a time."""
+    """Whether softmax makes a second attention matrix, and the product copies it in another layout,
+    one pair and head at a time."""
 
     fixed: float = 16e6
-    """Bytes for any size: small pieces that allocators keep, workspaces of libraries."""
+    """Bytes at any size: small blocks that allocators keep, workspaces of libraries."""
 
 
 PLAIN = {
@@ -55,12 +54,12 @@ FAST_CUDA = {
 """The large network was measured with torch 2.11 on an H200 in half precision, as allocated memory
 including weights; the small one was not measured."""
 
-MIXED = 0.9
+MIXED_PIXEL_SCALE = 0.9
 """Bytes of a pixel in bfloat16 on a CPU, relative to float32; measured with torch 2.13."""
 
-CUT = 32.0
-"""Bytes per pixel of a pair that is cut into tiles: both images, 24, and the flow that tiles are
-blended into, 8. They are negligible for a pair that is estimated at once."""
+TILING_BYTES = 32.0
+"""Bytes per pixel of a pair that is split into tiles: 24 for both images, and 8 for the flow that
+tiles are blended into. Negligible for a pair that is estimated at once."""
 
 PLANS = tuple(
     MemoryPlan(store_correlation=correlation, store_attention=attention)
@@ -80,21 +79,19 @@ class Computation:
     """The fast back end."""
     device: str = "cpu"
     """The type of the device."""
-    float8: bool = False
-    """The device multiplies numbers of 8 bits."""
 
     @property
     def footprint(self) -> Footprint:
-        """What a pixel needs in float32."""
+        """The memory of a pixel in float32."""
         fast = FAST_CUDA if self.device == "cuda" else FAST
         return (fast if self.fast else PLAIN)["small" if self.config.small else "large"]
 
     @property
     def pixel_scale(self) -> float:
-        """What a pixel needs, relative to float32. A CPU keeps states and inputs in float32."""
+        """The memory of a pixel, relative to float32. A CPU keeps states and inputs in float32."""
         if not self.half:
             return 1.0
-        return MIXED if self.fast and self.device == "cpu" else 0.5
+        return MIXED_PIXEL_SCALE if self.fast and self.device == "cpu" else 0.5
 
     @property
     def attention_piece(self) -> float:
@@ -103,15 +100,10 @@ class Computation:
             return 0.0  # one kernel, without intermediates
         return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
 
-    def attention_bytes(self, cells: float) -> float:
-        """Bytes of a stored attention matrix among so many cells of the 1/8 grid."""
-        short = self.fast and self.half and self.float8 and cells >= EIGHT_BIT_CELLS
-        return cells**2 * (1.0 if short else 2.0 if self.half else 4.0)
-
 
 @dataclass(frozen=True)
 class WorkPlan:
-    """How much is estimated at once, and what is kept in memory for it."""
+    """How much is estimated at once, and what is stored for it."""
 
     memory: MemoryPlan
     pairs: int
@@ -122,21 +114,21 @@ class WorkPlan:
     """Expected use of memory in bytes, in addition to the loaded program."""
 
     def is_whole(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether a batch of that shape is estimated at once."""
+        """Return whether a batch of that shape is estimated at once."""
         return (self.pairs, self.tile) == (shape[0], shape[-2:])
 
     def in_tiles(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether a batch of that shape is cut into tiles, which changes the flow."""
+        """Return whether a batch of that shape is split into tiles, which changes the flow."""
         return self.tile != shape[-2:]
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return the plan as text."""
-        kept = ["streamed", "stored"]
+        storage = ["streamed", "stored"]
         height, width = self.tile
         return (
             f"{counted(self.pairs, 'pair')} of {height}x{width} at once, "
-            f"correlation {kept[self.memory.store_correlation]}, "
-            f"attention {kept[self.memory.store_attention]}: about {memory_text(self.need)}"
+            f"correlation {storage[self.memory.store_correlation]}, "
+            f"attention {storage[self.memory.store_attention]}: about {memory_text(self.need)}"
         )
 
 
@@ -151,8 +143,7 @@ def bytes_needed(
     footprint, config = computation.footprint, computation.config
     scale = 0.5 if computation.half else 1.0
     pixels = computation.pixel_scale * batch * height * width
-    cells = height * width / STRIDE**2
-    matrix = scale * 4.0 * cells**2
+    matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
     held = footprint.holding * pixels
     refining = footprint.refining * pixels
     if plan.store_correlation:
@@ -162,9 +153,9 @@ def bytes_needed(
     else:
         refining += footprint.streaming * pixels
     if config.aggregates:
-        attention = batch * config.num_heads * computation.attention_bytes(cells)
+        attention = batch * config.num_heads * matrix
         if not plan.store_attention:
-            # Scores, their softmax, and pieces of earlier ones that are not given back yet.
+            # Scores, their softmax, and earlier blocks that are not freed yet.
             refining += 3 * min(attention, computation.attention_piece)
         elif footprint.second_attention:
             # The second matrix is in float32 in any precision.
@@ -178,9 +169,9 @@ def bytes_needed(
 
 
 def continuation_bytes(computation: Computation, plan: MemoryPlan, matrix: float) -> float:
-    """Return what the second attention, of the continuation, adds to an iteration.
+    """Return the bytes that the continuation's own attention adds to an iteration.
 
-    `matrix` is the size of an attention matrix in the working type.
+    `matrix` is the size of an attention matrix in the compute dtype.
     """
     in_float32 = 2 * matrix if computation.half else matrix
     if not plan.store_attention:
@@ -199,26 +190,26 @@ def plan_work(
     height: int,
     width: int,
     budget: float,
-    shown: tuple[int, int] | None = None,
+    image_size: tuple[int, int] | None = None,
 ) -> WorkPlan:
     """Return the fastest plan for a batch of padded images within a budget in bytes.
 
-    `shown` is the size that an error names: that of the images before padding.
+    `image_size` is the size before padding, for error messages.
     """
     for plan in candidates(computation, batch, (height, width)):
         if plan.need <= budget:
             return plan
-    extra = CUT * batch * height * width
+    extra = TILING_BYTES * batch * height * width
     for tile in tile_sizes(height, width):
         for plan in candidates(computation, 1, tile, extra=extra):
             if plan.need <= budget:
                 return plan
-    side = min(SMALLEST_TILE, height), min(SMALLEST_TILE, width)
-    least = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
-    height, width = shown or (height, width)
+    side = min(MIN_TILE, height), min(MIN_TILE, width)
+    min_need = min(plan.need for plan in candidates(computation, 1, side, extra=extra))
+    height, width = image_size or (height, width)
     raise FlowError(
         f"{memory_text(budget)} of memory are not enough for images of {height}x{width}; even in "
-        f"tiles they need {memory_text(least)}: allow more (--max-memory, max_memory=), or use "
+        f"tiles they need {memory_text(min_need)}: allow more (--max-memory, max_memory=), or use "
         "smaller images"
     )
 
@@ -226,7 +217,7 @@ def plan_work(
 def candidates(
     computation: Computation, batch: int, tile: tuple[int, int], *, extra: float = 0.0
 ) -> Iterator[WorkPlan]:
-    """Yield the exact plans for a batch, the fastest first; `extra` bytes are in use already."""
+    """Yield the exact plans for a batch, fastest first; `extra` bytes are already in use."""
     height, width = tile
     for memory in PLANS:
         for halvings in range(math.ceil(math.log2(batch)) + 1):
@@ -236,21 +227,21 @@ def candidates(
 
 
 class PlanLog:
-    """Logs how batches are estimated, at first and when that changes."""
+    """Logs how batches are estimated, the first time and whenever it changes."""
 
     def __init__(self) -> None:
         self._last = ""
         self._warned: set[tuple[int, int]] = set()
 
-    def tell(self, plan: WorkPlan, shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    def log_plan(self, plan: WorkPlan, shape: tuple[int, ...], size: tuple[int, int]) -> None:
         """Log the plan of a batch; warn of tiles once for each size of images.
 
         `shape` is that of the padded batch, `size` the images' own.
         """
-        told = plan.told()
-        if told != self._last:
-            log.info("%s", told)
-        self._last = told
+        text = plan.describe()
+        if text != self._last:
+            log.info("%s", text)
+        self._last = text
         if plan.in_tiles(shape) and size not in self._warned:
             self._warned.add(size)
             log.warning(

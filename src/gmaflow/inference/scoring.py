@@ -32,7 +32,7 @@ class MotionScore:
     camera: float
     """Mean length of the camera's motion."""
     residual: float
-    """Mean length of what is left without it."""
+    """Mean length of the residual motion."""
     moving: float
     """Share of the frame that moves by itself."""
 
@@ -60,9 +60,9 @@ class LengthHistogram:
     def quantile(self, share: float) -> float:
         """Return the length that a share of the counted ones does not exceed."""
         total = np.cumsum(self._counts)
-        place = int(np.searchsorted(total, share * total[-1]))
+        index = int(np.searchsorted(total, share * total[-1]))
         # The middle of the bin.
-        low, high = (np.array([place + i], np.uint32) << self._SHIFT for i in (0, 1))
+        low, high = (np.array([index + i], np.uint32) << self._SHIFT for i in (0, 1))
         return float((low.view(np.float32)[0] + high.view(np.float32)[0]) / 2)
 
     @classmethod
@@ -99,11 +99,11 @@ class MotionScorer:
             return
         camera = flow.camera(ignore=ignore)
         forward = flow.forward if isinstance(flow, BidirectionalFlow) else flow
-        counts = np.isfinite(forward.array).all(axis=2)
-        for unused in (ignore, None if forward.valid is None else ~forward.valid):
-            counts = counts if unused is None else counts & ~unused
-        length, moved, left = (
-            np.hypot(vectors[counts, 0], vectors[counts, 1])
+        valid = np.isfinite(forward.array).all(axis=2)
+        for excluded in (ignore, None if forward.valid is None else ~forward.valid):
+            valid = valid if excluded is None else valid & ~excluded
+        length, camera_length, residual_length = (
+            np.hypot(vectors[valid, 0], vectors[valid, 1])
             for vectors in (forward.array, camera.motion, camera.residual)
         )
         self._pairs += 1
@@ -111,19 +111,25 @@ class MotionScorer:
         self._size = forward.shape[:2]
         self._sums += [
             values.sum(dtype=np.float64)
-            for values in (length, length < STILL, moved, left, camera.moving[counts])
+            for values in (
+                length,
+                length < STILL,
+                camera_length,
+                residual_length,
+                camera.moving[valid],
+            )
         ]
         self._lengths.add(length)
 
     def result(self) -> MotionScore:
-        """Return the score of what was added.
+        """Return the score of the pairs that were added.
 
         Raises:
             FlowError: No pair has flow.
         """
         if not self._pairs:
-            found = "every pair of its frames is a cut" if self._cuts else "there is one frame"
-            raise FlowError(f"there is no motion to score: {found}; it takes two frames of a shot")
+            reason = "every pair of its frames is a cut" if self._cuts else "there is one frame"
+            raise FlowError(f"there is no motion to score: {reason}; it takes two frames of a shot")
         mean, still, camera, residual, moving = (float(s) / self._pixels for s in self._sums)
         return MotionScore(
             pairs=self._pairs,

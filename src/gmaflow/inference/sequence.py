@@ -27,7 +27,7 @@ CUT_THRESHOLD = 0.4
 frames from two scenes one scores below 0.4."""
 
 _SIDE = 32  # of the small images that are compared
-_REACH = 4  # how far they are shifted against each other, in their pixels
+_MAX_SHIFT = 4  # the largest shift between them, in their pixels
 _NOISE = 2.0  # grey values: smaller differences count as equal
 
 
@@ -59,9 +59,9 @@ class PairEstimate(Generic[FrameT]):
     flow: Flow | None = None
     """None at a cut, or if the pair cannot be used."""
     both: BidirectionalFlow | None = None
-    """Flow in both directions, if it was asked for."""
+    """Flow in both directions, if requested."""
     attention: Float32[np.ndarray, "k h w"] | None = None
-    """Attention maps of the points that were asked for."""
+    """Attention maps of the requested points."""
     cut: bool = False
     """Whether the second frame belongs to another shot."""
     error: ImageError | None = None
@@ -111,12 +111,13 @@ def estimate_pairs(
             is, encoded or not.
         backward: Estimate both directions.
         warm_start: Start each pair from the flow of the previous pair of the shot.
-        points: Points (x, y) of the first frames whose attention is wanted.
+        points: Points (x, y) of the first frames to compute attention maps for.
         cut_threshold: No flow is estimated between frames that differ more (see `cut_score`); None
             estimates every pair.
         done: Pairs, by the number of their first frame, that were estimated before and are left
             out; with their flow, if known, a warm start continues as if never interrupted.
-        skip_unusable: Give pairs whose images cannot be used with an `error` instead of raising it.
+        skip_unusable: For images that cannot be used, yield the pair with an `error` instead of
+            raising it.
     """
     check_cut_threshold(cut_threshold)
     done = done or {}
@@ -124,7 +125,7 @@ def estimate_pairs(
     encoded: Frame | None = None
     previous: Flow | None = None
     for frame in frames:
-        flow, now = None, None
+        flow, encoded_second = None, None
         if last is not None and frame.number == last.number + 1 and last.number not in done:
             both, maps, cut, error = None, None, False, None
             start = done.get(last.number - 1, previous) if warm_start else None
@@ -133,19 +134,21 @@ def estimate_pairs(
                 cut = is_cut(first, second, cut_threshold)
                 if not cut:
                     encoded = encoded or _encode(estimator, first)
-                    now = _encode(estimator, second)
+                    encoded_second = _encode(estimator, second)
                     maps = estimator.attention(encoded, points) if points else None
                     if backward:
                         both = estimator.bidirectional(
-                            encoded, now, previous=start, scale=last.scale
+                            encoded, encoded_second, previous=start, scale=last.scale
                         )
-                    flow = both.forward if both else estimator(encoded, now, previous=start)
+                    flow = (
+                        both.forward if both else estimator(encoded, encoded_second, previous=start)
+                    )
             except ImageError as err:
                 if not skip_unusable:
                     raise
                 error = err
             yield PairEstimate(last, frame, flow, both, maps, cut, error)
-        last, encoded, previous = frame, now, flow
+        last, encoded, previous = frame, encoded_second, flow
 
 
 def estimate_pairs_in_batches(
@@ -168,20 +171,20 @@ def estimate_pairs_in_batches(
             least 1.
         cut_threshold: As for `estimate_pairs`. Pairs at cuts are estimated too, and left out.
     """
-    waiting: list[TimedFrame] = []
+    pending: list[TimedFrame] = []
     size, filled = 1, False
     for frame in frames:
-        if not waiting:
+        if not pending:
             size = max(1, batch(*frame.image.shape[:2]))
-        waiting.append(frame)
-        if len(waiting) > size:
-            yield from _estimate_batch(estimator, waiting, size, cut_threshold)
+        pending.append(frame)
+        if len(pending) > size:
+            yield from _estimate_batch(estimator, pending, size, cut_threshold)
             filled = True
-            del waiting[:-1]
-    if len(waiting) > 1:
-        short = 2 ** math.ceil(math.log2(len(waiting) - 1))
+            del pending[:-1]
+    if len(pending) > 1:
+        padded_size = 2 ** math.ceil(math.log2(len(pending) - 1))
         yield from _estimate_batch(
-            estimator, waiting, size if filled else min(size, short), cut_threshold
+            estimator, pending, size if filled else min(size, padded_size), cut_threshold
         )
 
 
@@ -245,14 +248,14 @@ def is_cut(image1: FrameLike, image2: FrameLike, threshold: float | None) -> boo
     if not (isinstance(image1, np.ndarray) and isinstance(image2, np.ndarray)):
         raise TypeError("cuts are found between arrays")
     small1, small2 = _shrink(image1), _shrink(image2)
-    # Most frames agree where they are: one look instead of all shifts.
+    # Most frames agree without a shift; then the others need not be tried.
     if 1 - _correlation(small1, small2, 0, 0) <= threshold:
         return False
     return _score(small1, small2) > threshold
 
 
 def _score(small1: Float32[np.ndarray, "s s 3"], small2: Float32[np.ndarray, "s s 3"]) -> float:
-    shifts = range(-_REACH, _REACH + 1)
+    shifts = range(-_MAX_SHIFT, _MAX_SHIFT + 1)
     return 1 - max(_correlation(small1, small2, x, y) for y in shifts for x in shifts)
 
 
@@ -278,7 +281,7 @@ def _correlation(
 ) -> float:
     part1, part2 = _overlap(small1, x, y), _overlap(small2, -x, -y)
     part1, part2 = (part - part.mean(axis=(0, 1)) for part in (part1, part2))
-    # Flat images correlate with nothing but are alike: the noise term makes them so.
+    # Flat images have no correlation but are alike; the noise term makes them correlate.
     noise = part1.size * _NOISE**2
     product, square1, square2 = (
         float((one * other).sum()) + noise

@@ -14,13 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gmaflow.model import STRIDE, Prediction
-from gmaflow.runtime.device import give_back_freed
+from gmaflow.runtime.device import release_freed_memory
 
 OVERLAP = 128
 """Minimum overlap of neighbouring tiles in pixels. A match is found only inside a tile, so this is
 about how far objects may move near a seam."""
 
-SMALLEST_TILE = 3 * OVERLAP
+MIN_TILE = 3 * OVERLAP
 """A smaller tile would be mostly overlap."""
 
 
@@ -43,7 +43,7 @@ def tile_sizes(height: int, width: int) -> Iterator[tuple[int, int]]:
 
 def most_tiles(length: int) -> int:
     """Return how many tiles fit along an axis."""
-    return max(1, math.ceil((length - OVERLAP) / (SMALLEST_TILE - OVERLAP)))
+    return max(1, math.ceil((length - OVERLAP) / (MIN_TILE - OVERLAP)))
 
 
 def tile_side(length: int, count: int) -> int:
@@ -118,18 +118,20 @@ def estimate_in_tiles(
 ) -> Prediction:
     """Estimate tile by tile, and blend where tiles overlap."""
     fine, coarse = Canvas(image1, tile), Canvas(image1, tile, stride=STRIDE)
-    used: list[tuple[int, ...]] = []
+    iterations: list[tuple[int, ...]] = []
     for row, column in fine.tiles():
         window, cells = fine.window(row, column), coarse.window(row, column)
         guess = None if start is None else start[cells]
         if image1.device.type == "cpu":
-            give_back_freed()  # or the last tile's memory may stay resident
-        found = estimate(image1[window], image2[window], guess)
-        fine.add(row, column, found.flow)
-        coarse.add(row, column, found.low)
-        used.append(found.iterations)
+            release_freed_memory()  # or the last tile's memory may stay resident
+        prediction = estimate(image1[window], image2[window], guess)
+        fine.add(row, column, prediction.flow)
+        coarse.add(row, column, prediction.low)
+        iterations.append(prediction.iterations)
     # A pair counts the iterations of its slowest tile.
-    return Prediction([fine.flow], coarse.flow, iterations=tuple(map(max, zip(*used, strict=True))))
+    return Prediction(
+        [fine.flow], coarse.flow, iterations=tuple(map(max, zip(*iterations, strict=True)))
+    )
 
 
 class Canvas:

@@ -1,15 +1,16 @@
 """Tracking: flow from one frame to every other frame of a shot.
 
-Every frame is reached over a long gap, from the reference if that finds enough and else from the
-frame that finds most. The flow of the gap is estimated both ways: a point is visible where the way
-back leads home. So a point that was hidden comes back as soon as it is in sight.
+Every frame is matched over a long gap: with the reference if that finds enough points, otherwise
+with the keyframe that finds most. The flow over the gap is estimated in both directions, and a
+point is visible where they are consistent (the backward flow returns it to its start). So a point
+that was occluded is found again as soon as it is visible.
 
-Where many points are not found like that, they are hidden, or too much has changed. Then a third
-flow, a step from the frame before, gives a second place for each point. The way back judges both
-places, and it counts whether they agree. Long gaps do not drift, but fail where much has changed;
-steps hardly ever fail, but drift, and slip onto what passes in front.
+If many points are not found, they are occluded or too much has changed. Then a third flow, a step
+from the previous frame, gives a second candidate position for each point. The backward flow checks
+both candidates, and their agreement counts too. Long gaps do not drift but fail where much has
+changed; steps rarely fail but drift, and slip onto objects that pass in front.
 
-(A long gap does not start from where steps lead: both ways would then agree on an error.)
+(The flow over a gap is not initialized from steps: both directions would then agree on an error.)
 
 Legend: k points, H W rows and columns.
 """
@@ -48,48 +49,49 @@ if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator
 
 EVIDENCE = (0.5, 0.25, 0.25)
-"""How much it counts that the way back leads home from the place that the long gap finds; that it
-does from the place that the step finds; and that both places agree."""
-MOST, DOUBT = 0.9, 0.15
-"""Where a gap found this share of the pixels the last time, no step is needed, and doubtful points
-are more likely visible than hidden: they get this much evidence for nothing."""
-ENOUGH = 0.8
-"""Where a gap from the reference found this share of the pixels the last time, no other frame is
-asked: what begins elsewhere adds the errors of two gaps."""
-STEPS = 0.5
-"""Share of the frames that are reached by a step too, at most: 2.5 flows for each frame."""
-FAR = 3.0
-"""Where the way back ends this far from the start, it counts half as much in a point's position as
-where it ends near it; farther off, less. In pixels of small frames, as below."""
-PIXELS = 256
-"""Up to so many rows or columns, a disagreement of 1 px halves the evidence; then more."""
-OLDEST = 16
-"""Frames after which a frame is forgotten; the reference never is."""
+"""Weights of the evidence: cycle consistency of the position found over the gap, cycle consistency
+of the position found by the step, and the agreement of both."""
+WELL_FOUND, PRIOR = 0.9, 0.15
+"""If a gap found this share of the pixels the last time, no step is needed, and doubtful points are
+more likely visible than occluded: each gets this much evidence as a prior."""
+WELL_FOUND_FROM_REFERENCE = 0.8
+"""If a gap from the reference found this share of the pixels the last time, no other keyframe is
+tried: starting from one adds up the errors of two gaps."""
+STEP_SHARE = 0.5
+"""Largest share of the frames that also get a step: at most 2.5 flows for each frame."""
+LARGE_CYCLE_ERROR = 3.0
+"""A cycle error of this size halves the weight of the backward flow in a point's position. In
+pixels of small frames, see `SMALL_SIDE`."""
+SMALL_SIDE = 256
+"""In frames up to this many rows or columns, an error of 1 px halves the evidence. In larger frames
+that error is proportionally larger."""
+MAX_AGE = 16
+"""A keyframe is dropped after this many frames; the reference is kept."""
 
 Mask = Bool[np.ndarray, "H W"]
 Ignored = Mask | Callable[[int], Mask]
 """A mask for all frames, or a function that returns the mask of a frame by its number."""
 
-_CHUNK = 2**20  # points that are followed at once, to bound memory
-_LEAST = 0.5  # confidence of a visible point
-_STEP = 0.9  # confidence that is left after a step that nothing judges
-_RETRY = 1.05  # by how much an unused gap is trusted more after each frame
-_LEAST_TRUST = 0.1
-_SAMPLED = 8  # every so many pixels show how much of a frame a gap finds
+_CHUNK = 2**20  # points that are tracked at once, to bound memory
+_MIN_CONFIDENCE = 0.5  # the smallest confidence of a visible point
+_STEP_DECAY = 0.9  # factor on the confidence after a step that nothing checks
+_TRUST_RECOVERY = 1.05  # factor on the trust in an unused gap, for each frame
+_MIN_TRUST = 0.1
+_SAMPLE_SPACING = 8  # pixels between the points that measure how much a gap finds
 
 
 class Points(NamedTuple):
-    """What is known about the points in one frame."""
+    """The points in one frame."""
 
     position: Float[Tensor, "k 2"]
     visible: Bool[Tensor, " k"]
     confidence: Float[Tensor, " k"]
-    """How well the ways to the point and back agree, at the worst link: 1 exactly, 0.5 just
+    """How consistent the flows to the point and back are, at the weakest link: 1 exactly, 0.5 just
     enough."""
 
 
-class Moment(NamedTuple):
-    """A frame that longer gaps may start from."""
+class Keyframe(NamedTuple):
+    """An earlier frame that a gap may start from."""
 
     age: int
     """Its distance to the reference."""
@@ -105,8 +107,8 @@ class Tracker:
         reference: The frame that the points are given in.
         points: Points (x, y).
         ignored: Pixels of the reference in which points are not visible.
-        steps: Share of the frames that may be reached by a step too, to limit the number of flows.
-        watch: Watches each flow; see `FlowEstimator.match`.
+        steps: Largest share of the frames that also get a step, to limit the number of flows.
+        watch: Called for each flow; see `FlowEstimator.match`.
     """
 
     def __init__(
@@ -115,94 +117,97 @@ class Tracker:
         reference: Frame,
         points: Float[np.ndarray, "k 2"],
         ignored: Mask | None = None,
-        steps: float = STEPS,
+        steps: float = STEP_SHARE,
         watch: Watcher | None = None,
     ) -> None:
         self._estimator = estimator
         self._watch = watch
-        self._allowed = steps
+        self._step_share = steps
         position = torch.from_numpy(points).float().to(estimator.device)
         visible = torch.ones(len(position), dtype=torch.bool, device=position.device)
-        certain = torch.ones(len(position), device=position.device)
-        known = _hide(Points(position, visible, certain), ignored)
-        self._moments = [Moment(0, reference, known)]
+        confidence = torch.ones(len(position), device=position.device)
+        start = _hide(Points(position, visible, confidence), ignored)
+        self._keyframes = [Keyframe(0, reference, start)]
         self._trust: dict[int, float] = {}
-        """By kind of gap, the share of the frame's pixels that it found the last time."""
+        """By class of gap, the share of the frame's pixels that it found the last time."""
         self._steps = 0
         self.flows = 0
-        """How many flows were estimated; both ways count as two."""
+        """How many flows were estimated; both directions count as two."""
         self.in_tiles = False
         """Whether one of them was estimated in tiles."""
 
     @property
     def points(self) -> Points:
         """The points in the last frame."""
-        return self._moments[-1].points
+        return self._keyframes[-1].points
 
     def encode(self, image: ImageArray) -> Frame:
-        """Encode a frame once, whatever gaps will use it."""
+        """Encode a frame once, for all gaps that will use it."""
         return self._estimator.encode(image)
 
     @torch.inference_mode()
     def advance(self, frame: Frame, ignored: Mask | None = None) -> Points:
         """Track the points into the next frame; in its ignored pixels none is visible."""
-        age = self._moments[-1].age + 1
+        age = self._keyframes[-1].age + 1
         source = self._choose_source(age)
-        found = _hide(self._reach(source, frame), ignored)
-        self._moments.append(Moment(age, frame, found))
-        # Of the earlier frames one is kept for each power of two of the distance.
-        self._moments = [
-            moment
-            for moment in self._moments
-            if moment.age in (0, age)
-            or (age - moment.age <= OLDEST and moment.age % _rung(age + 1 - moment.age) == 0)
+        points = _hide(self._reach(source, frame), ignored)
+        self._keyframes.append(Keyframe(age, frame, points))
+        # Keep one earlier frame for each power of two of the distance.
+        self._keyframes = [
+            keyframe
+            for keyframe in self._keyframes
+            if keyframe.age in (0, age)
+            or (
+                age - keyframe.age <= MAX_AGE
+                and keyframe.age % _floor_power_of_two(age + 1 - keyframe.age) == 0
+            )
         ]
         return self.points
 
-    def _choose_source(self, age: int) -> Moment:
-        """The reference as long as it finds enough, else where most points come from."""
-        if self._trust.get(0, 1.0) >= ENOUGH:
-            return self._moments[0]
-        return max(self._moments, key=lambda moment: self._expect(moment, age))
+    def _choose_source(self, age: int) -> Keyframe:
+        """Return the reference as long as it finds enough, else the keyframe that finds most."""
+        if self._trust.get(0, 1.0) >= WELL_FOUND_FROM_REFERENCE:
+            return self._keyframes[0]
+        return max(self._keyframes, key=lambda keyframe: self._expected_points(keyframe, age))
 
-    def _expect(self, source: Moment, age: int) -> float:
-        """How many points a gap is likely to find, after what it found the last time."""
-        return float(source.points.visible.sum()) * self._trust.get(_gap_name(source, age), 1.0)
+    def _expected_points(self, source: Keyframe, age: int) -> float:
+        """Return how many points a gap is likely to find, given what it found the last time."""
+        return float(source.points.visible.sum()) * self._trust.get(_gap_class(source, age), 1.0)
 
-    def _reach(self, source: Moment, frame: Frame) -> Points:
-        """Follow the points over a long gap, and by a step where that leaves many in doubt."""
-        last = self._moments[-1]
+    def _reach(self, source: Keyframe, frame: Frame) -> Points:
+        """Track the points over a long gap, and by a step if that may find too few."""
+        last = self._keyframes[-1]
         age = last.age + 1
         match = self._estimator.match(source.frame, frame, watch=self._watch)
         flow = match.flow.float()
         self.flows += 2
         self.in_tiles |= match.in_tiles
-        name = _gap_name(source, age)
-        sure = self._trust.get(name, 1.0) >= MOST
-        given = DOUBT if sure else 0.0
-        self._trust = {key: min(1.0, value * _RETRY) for key, value in self._trust.items()}
-        self._trust[name] = max(_LEAST_TRUST, _share_found(flow, given))
+        gap_class = _gap_class(source, age)
+        well_found = self._trust.get(gap_class, 1.0) >= WELL_FOUND
+        prior = PRIOR if well_found else 0.0
+        self._trust = {key: min(1.0, value * _TRUST_RECOVERY) for key, value in self._trust.items()}
+        self._trust[gap_class] = max(_MIN_TRUST, _share_found(flow, prior))
         step = None
-        if not sure and source is not last and self._steps + 1 <= self._allowed * age:
-            ahead = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
-            step = ahead.flow.float()
+        if not well_found and source is not last and self._steps + 1 <= self._step_share * age:
+            estimate = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
+            step = estimate.flow.float()
             self.flows += 1
             self._steps += 1
         starts = (_chunks(points) for points in (source.points, last.points))
-        found = [
-            find_points(start, now, flow[:1], flow[1:], step, given=given)
+        chunks = [
+            find_points(start, now, flow[:1], flow[1:], step, prior=prior)
             for start, now in zip(*starts, strict=True)
         ]
-        return Points(*(torch.cat(part) for part in zip(*found, strict=True)))
+        return Points(*(torch.cat(part) for part in zip(*chunks, strict=True)))
 
 
-def _share_found(flow: Float[Tensor, "2 2 H W"], given: float) -> float:
-    """The share of a frame's pixels that a gap finds, whatever points are tracked."""
+def _share_found(flow: Float[Tensor, "2 2 H W"], prior: float) -> float:
+    """Return the share of a frame's pixels that a gap finds, whatever points are tracked."""
     height, width = flow.shape[-2:]
-    pixels = torch.from_numpy(grid_points(height, width, _SAMPLED)).to(flow)
-    whole = flow.new_ones(len(pixels))
-    start = Points(pixels, whole > 0, whole)
-    return float(find_points(start, start, flow[:1], flow[1:], given=given).visible.float().mean())
+    pixels = torch.from_numpy(grid_points(height, width, _SAMPLE_SPACING)).to(flow)
+    ones = flow.new_ones(len(pixels))
+    start = Points(pixels, ones > 0, ones)
+    return float(find_points(start, start, flow[:1], flow[1:], prior=prior).visible.float().mean())
 
 
 def _chunks(points: Points) -> Iterator[Points]:
@@ -210,73 +215,73 @@ def _chunks(points: Points) -> Iterator[Points]:
     return (Points(*part) for part in parts)
 
 
-def _gap_name(source: Moment, age: int) -> int:
-    """Gaps that are trusted alike: about equally long ones, and those from the reference."""
-    return _rung(age - source.age) if source.age else 0
+def _gap_class(source: Keyframe, age: int) -> int:
+    """Return the class of a gap: those from the reference (0), or of about equal length."""
+    return _floor_power_of_two(age - source.age) if source.age else 0
 
 
-def _rung(gap: int) -> int:
-    """The largest power of two that is not larger."""
+def _floor_power_of_two(gap: int) -> int:
+    """Return the largest power of two that is at most `gap`."""
     return 1 << (gap.bit_length() - 1)
 
 
 def find_points(
     source: Points,
     last: Points,
-    ahead: Float[Tensor, "1 2 H W"],
-    back: Float[Tensor, "1 2 H W"],
+    forward: Float[Tensor, "1 2 H W"],
+    backward: Float[Tensor, "1 2 H W"],
     step: Float[Tensor, "1 2 H W"] | None = None,
     *,
-    given: float = 0.0,
+    prior: float = 0.0,
 ) -> Points:
     """Find points in a frame, over a gap from the source and by a step from the last frame.
 
     Args:
         source: The points where the gap begins.
-        last: The points in the frame before.
-        ahead: The flow over the gap.
-        back: Its way back.
-        step: The flow from the frame before; None if there is none.
-        given: Evidence that every point has from the start.
+        last: The points in the previous frame.
+        forward: The flow over the gap.
+        backward: The flow back over the gap.
+        step: The flow from the previous frame, if it was estimated.
+        prior: Evidence that every point has from the start.
     """
-    height, width = ahead.shape[-2:]
-    unit = max(1.0, min(height, width) / PIXELS)
+    height, width = forward.shape[-2:]
+    unit = max(1.0, min(height, width) / SMALL_SIDE)
 
     def agreement(one: Float[Tensor, "k 2"], other: Float[Tensor, "k 2"]) -> Float[Tensor, " k"]:
         return 1 / (1 + (one - other).norm(dim=1) / unit)
 
-    straight = source.position + _sample(ahead, source.position)
-    missed = straight + _sample(back, straight) - source.position
-    away = missed.norm(dim=1, keepdim=True) / unit
-    evidence = 1 / (1 + away[:, 0])
-    # Where both ways nearly agree, each is as likely to be wrong: the point is halfway between
-    # where the one leads and where the other comes from. Where they do not, one of them follows
-    # something else, and halfway is nothing.
-    position = straight - missed / (2 * (1 + (away / FAR) ** 2))
+    direct = source.position + _sample(forward, source.position)
+    cycle_error = direct + _sample(backward, direct) - source.position
+    scaled_error = cycle_error.norm(dim=1, keepdim=True) / unit
+    evidence = 1 / (1 + scaled_error[:, 0])
+    # If both directions nearly agree, each is as likely to be wrong: the point is halfway between
+    # their positions. If they do not, one of them follows something else, and the middle is
+    # meaningless.
+    position = direct - cycle_error / (2 * (1 + (scaled_error / LARGE_CYCLE_ERROR) ** 2))
     stepped = position
     if step is not None:
         stepped = last.position + _sample(step, last.position)
-        of_step = agreement(stepped + _sample(back, stepped), source.position)
-        parts = (evidence, of_step, agreement(straight, stepped))
-        better = of_step > evidence
+        step_evidence = agreement(stepped + _sample(backward, stepped), source.position)
+        parts = (evidence, step_evidence, agreement(direct, stepped))
+        better = step_evidence > evidence
         evidence = torch.stack([w * part for w, part in zip(EVIDENCE, parts, strict=True)]).sum(0)
         position = torch.where(better[:, None], stepped, position)
-    evidence = given + (1 - given) * evidence
-    # What is hidden in the source is followed by steps alone, for some frames: the gap would begin
-    # at a guess.
+    evidence = prior + (1 - prior) * evidence
+    # Points that are occluded in the source are tracked only by steps, for some frames: a gap would
+    # start from a guess.
     position = torch.where(source.visible[:, None], position, stepped)
     confidence = torch.where(
         source.visible,
         torch.minimum(source.confidence, evidence.sqrt()),
-        _STEP * last.confidence * last.visible * (step is not None),
+        _STEP_DECAY * last.confidence * last.visible * (step is not None),
     )
     x, y = (position + 0.5).unbind(dim=1)
     confidence = confidence * ~outside_frame(x, y, height=height, width=width)
-    return Points(position, confidence >= _LEAST, confidence)
+    return Points(position, confidence >= _MIN_CONFIDENCE, confidence)
 
 
 def _hide(points: Points, ignored: Mask | None) -> Points:
-    """Make points in ignored pixels invisible, so that no chain goes on from there."""
+    """Make points in ignored pixels invisible, so that no track continues from there."""
     if ignored is None:
         return points
     mask = torch.from_numpy(ignored).to(points.position.device)
@@ -316,32 +321,32 @@ def track(
             if number == reference:
                 first = load_image(image, name=f"frame {number}")
                 break
-            earlier.append(_keep(frames, number, image, Path(folder)))
-            # Read now: masks of a video come in this order only.
-            earlier_masks.append(_put_mask_aside(ignore, number, Path(folder)))
+            earlier.append(_reopen(frames, number, image, Path(folder)))
+            # Read now: the masks of a video come only in this order.
+            earlier_masks.append(_store_mask(ignore, number, Path(folder)))
         if first is None:
             raise no_such_frame(reference, len(earlier))
-        given = check_points(points, first)
+        points_array = check_points(points, first)
         ignored = _mask_of(ignore, reference)
-        check_ignored(ignored, first, None if points is None else given)
+        check_ignored(ignored, first, None if points is None else points_array)
         if ignored is not None and ignored.all():
             raise FlowError("every pixel of the reference frame is ignored; leave some to track")
         encoded = estimator.encode(first)
-        shape = first.shape[:2] if points is None else (len(given),)
-        position = given.astype(np.float32).reshape(*shape, 2)
-        certain = np.ones(shape, np.float32)
-        seen = np.ones(shape, bool) if points is not None or ignored is None else ~ignored
-        yield TrackedFrame(reference, reference, position, seen, certain * seen)
+        shape = first.shape[:2] if points is None else (len(points_array),)
+        position = points_array.astype(np.float32).reshape(*shape, 2)
+        confidence = np.ones(shape, np.float32)
+        visible = np.ones(shape, bool) if points is not None or ignored is None else ~ignored
+        yield TrackedFrame(reference, reference, position, visible, confidence * visible)
         number = 0
-        before = range(reference - 1, -1, -1)
-        ways = (
-            ((n, earlier[n](), _load_mask(earlier_masks[n])) for n in before),
+        earlier_numbers = range(reference - 1, -1, -1)
+        directions = (
+            ((n, earlier[n](), _load_mask(earlier_masks[n])) for n in earlier_numbers),
             ((n, image, _mask_of(ignore, n)) for n, image in enumerate(images, reference + 1)),
         )
-        for way in ways:
-            tracker = Tracker(estimator, encoded, given, ignored, watch=watch)
-            for number, found in _follow(tracker, first, way, cut_threshold):
-                yield _as_arrays(number, reference, shape, found, in_tiles=tracker.in_tiles)
+        for direction in directions:
+            tracker = Tracker(estimator, encoded, points_array, ignored, watch=watch)
+            for number, tracked in _follow(tracker, first, direction, cut_threshold):
+                yield _as_arrays(number, reference, shape, tracked, in_tiles=tracker.in_tiles)
     if reference == number == 0:
         raise ImageError("there is one frame; tracks need at least two")
 
@@ -371,14 +376,14 @@ def _follow(
 
 
 def _as_arrays(
-    number: int, reference: int, shape: tuple[int, ...], found: Points | None, *, in_tiles: bool
+    number: int, reference: int, shape: tuple[int, ...], points: Points | None, *, in_tiles: bool
 ) -> TrackedFrame:
-    if found is None:
-        nowhere = np.full((*shape, 2), np.nan, np.float32)
-        nothing = np.zeros(shape, np.float32)
-        return TrackedFrame(number, reference, nowhere, nothing > 0, nothing, cut=True)
+    if points is None:
+        positions = np.full((*shape, 2), np.nan, np.float32)
+        zeros = np.zeros(shape, np.float32)
+        return TrackedFrame(number, reference, positions, zeros > 0, zeros, cut=True)
     position, visible, confidence = (
-        part.cpu().numpy() for part in (found.position, found.visible, found.confidence)
+        part.cpu().numpy() for part in (points.position, points.visible, points.confidence)
     )
     return TrackedFrame(
         number,
@@ -391,7 +396,7 @@ def _as_arrays(
 
 
 def no_such_frame(reference: int, frames: int) -> ImageError:
-    """The error for a reference beyond the end of a shot of so many frames."""
+    """Return the error for a reference beyond the end of a shot."""
     return ImageError(
         f"there is no frame {reference}: the shot has {counted(frames, 'frame')}, counted from 0"
     )
@@ -442,8 +447,8 @@ def _mask_of(ignore: Ignored | None, number: int) -> Mask | None:
     return ignore(number) if callable(ignore) else ignore
 
 
-def _put_mask_aside(ignore: Ignored | None, number: int, folder: Path) -> Mask | Path | None:
-    """Keep the mask of a frame for later on the disk; one for all frames stays where it is."""
+def _store_mask(ignore: Ignored | None, number: int, folder: Path) -> Mask | Path | None:
+    """Store the mask of a frame on disk for later; a mask for all frames stays in memory."""
     if not callable(ignore):
         return ignore
     mask = ignore(number)
@@ -458,8 +463,8 @@ def _load_mask(mask: Mask | Path | None) -> Mask | None:
     return np.load(mask) if isinstance(mask, Path) else mask
 
 
-def _keep(frames: Frames, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
-    """Return what gives a frame again. Only one that is neither in a list nor a file is stored."""
+def _reopen(frames: Frames, number: int, image: ImageLike, folder: Path) -> Callable[[], ImageLike]:
+    """Return a function that loads a frame again; store frames of other iterables on disk."""
     if isinstance(frames, Sequence | np.ndarray) and not isinstance(frames, str):
         return lambda: image_of(frames[number])
     if isinstance(image, str | Path):

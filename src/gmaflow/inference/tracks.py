@@ -20,7 +20,7 @@ from gmaflow.io.paths import PathLike, require_file
 
 POINTS_ACROSS = 24
 """Points of the default grid along the shorter side of a frame."""
-LEAST_SPACING = 8
+MIN_SPACING = 8
 """Pixels between them in small frames, where dots would cover the picture."""
 SUFFIXES = (".npz", ".csv")
 """Files that `Tracks.save` writes."""
@@ -41,7 +41,7 @@ class TrackedFrame:
     visible: Bool[np.ndarray, "*points"]
     """False if the point is hidden or out of the frame."""
     confidence: Float32[np.ndarray, "*points"]
-    """How well the ways to the point and back agree, at the worst link: 1 exactly, 0.5 just
+    """How consistent the flows to the point and back are, at the weakest link: 1 exactly, 0.5 just
     enough."""
     cut: bool = False
     """Whether there is a cut between this frame and the reference."""
@@ -77,7 +77,7 @@ class Tracks:
 
     @classmethod
     def collect(cls, frames: Iterable[TrackedFrame]) -> "Tracks":
-        """Put tracked frames, in any order, into one object; dense ones row by row."""
+        """Collect tracked frames, in any order; points of dense tracks are in row-major order."""
         ordered = sorted(frames, key=lambda frame: frame.number)
         positions, visible, confidence = (
             np.stack([getattr(frame, name) for frame in ordered])
@@ -122,7 +122,7 @@ class Tracks:
         them are the same, for pairs of frames that are 1, 2, 4, 8, ... apart.
 
         Args:
-            folder: The folder; it is made if needed.
+            folder: The folder; created if needed.
             names: The file names of the frames' images.
 
         Raises:
@@ -135,10 +135,10 @@ class Tracks:
             )
         if spaced := [name for name in names if name.split() != [name]]:
             raise FlowError(f"COLMAP cannot match {spaced[0]!r}; give file names without spaces")
-        numbers = np.cumsum(self.visible, axis=1) - 1  # of a point among the visible ones
-        for name, places, seen in zip(names, self.positions, self.visible, strict=True):
+        numbers = np.cumsum(self.visible, axis=1) - 1  # index of a point among the visible ones
+        for name, positions, visible in zip(names, self.positions, self.visible, strict=True):
             # In COLMAP the centre of the first pixel is (0.5, 0.5). There are no descriptors.
-            rows = [f"{x:.3f} {y:.3f} 1 0{_NO_DESCRIPTOR}\n" for x, y in places[seen] + 0.5]
+            rows = [f"{x:.3f} {y:.3f} 1 0{_NO_DESCRIPTOR}\n" for x, y in positions[visible] + 0.5]
             with atomic_write(Path(folder) / "features" / f"{name}.txt") as file:
                 file.write(f"{len(rows)} {_DESCRIPTOR_LENGTH}\n{''.join(rows)}".encode())
         with atomic_write(Path(folder) / "matches.txt") as file:
@@ -197,7 +197,7 @@ def read_tracks(path: PathLike) -> Tracks:
 
 def default_spacing(height: int, width: int) -> int:
     """Return the distance between the points of the default grid."""
-    return max(LEAST_SPACING, round(min(height, width) / POINTS_ACROSS))
+    return max(MIN_SPACING, round(min(height, width) / POINTS_ACROSS))
 
 
 def grid_points(
@@ -208,8 +208,8 @@ def grid_points(
         np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
     )
     x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    kept = np.ones(len(x), bool) if mask is None else mask[y, x]
-    return np.stack([x, y], axis=1)[kept].astype(np.float32)
+    selected = np.ones(len(x), bool) if mask is None else mask[y, x]
+    return np.stack([x, y], axis=1)[selected].astype(np.float32)
 
 
 def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:
@@ -220,5 +220,5 @@ def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:
     """
     height, width = frame.visible.shape
     x, y = frame.positions[..., 0], frame.positions[..., 1]
-    seen = frame.visible.astype(np.float32)
-    return np.stack([(x + 0.5) / width, 1 - (y + 0.5) / height, seen], axis=2)
+    visible = frame.visible.astype(np.float32)
+    return np.stack([(x + 0.5) / width, 1 - (y + 0.5) / height, visible], axis=2)

@@ -22,7 +22,7 @@ the check of Sundaram et al. (2010) with its usual values."""
 
 
 class Visibility(NamedTuple):
-    """What happens to each pixel of the first frame."""
+    """Occlusion and confidence of each pixel of the first frame."""
 
     occluded_in: Bool[Tensor, "b H W"]
     """Its target is inside the second frame, but something else is visible there."""
@@ -58,14 +58,16 @@ def check_visibility(
     return Visibility((ratio > 1) & ~out, out, confidence)
 
 
-def combine(forward: Flow, backward: Flow, seen: Visibility | None = None) -> BidirectionalFlow:
-    """Combine flow both ways with occlusion and confidence: `seen`, if that is known already."""
-    if seen is None:
-        ahead, back = (
+def combine(
+    forward: Flow, backward: Flow, visibility: Visibility | None = None
+) -> BidirectionalFlow:
+    """Combine flow both ways with occlusion and confidence, computed unless given."""
+    if visibility is None:
+        forward_tensor, backward_tensor = (
             torch.from_numpy(flow.array).permute(2, 0, 1)[None] for flow in (forward, backward)
         )
-        seen = check_visibility(ahead, back)
-    occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in seen)
+        visibility = check_visibility(forward_tensor, backward_tensor)
+    occluded_in, occluded_out, confidence = (value[0].cpu().numpy() for value in visibility)
     return BidirectionalFlow(
         forward, replace(backward, backward=True), occluded_in, occluded_out, confidence
     )

@@ -58,8 +58,8 @@ def project_one(flow: Float[Tensor, "2 h w"]) -> Float[Tensor, "2 h w"]:
     vectors = flow.flatten(1).T
     landed = grid + vectors
     limit = landed.new_tensor([width, height])
-    kept = ((landed > 0) & (landed < limit)).all(dim=1)
-    landed, vectors = landed[kept], vectors[kept]
+    inside = ((landed > 0) & (landed < limit)).all(dim=1)
+    landed, vectors = landed[inside], vectors[inside]
     if len(landed) == 0:
         return torch.zeros_like(flow)
     nearest = [
@@ -133,7 +133,7 @@ def read_coarse_flows(path: Path) -> dict[str, Flow]:
         parts = sorted(name.split("/", 2) for name in arrays)
         return {
             os.fsdecode(bytes.fromhex(key)): Flow(
-                # Of no memory: a damaged file may claim any size.
+                # Allocates nothing: a damaged file may claim any size.
                 np.broadcast_to(np.float32(np.nan), (*arrays[f"{number}/size/{key}"], 2)),
                 coarse=arrays[f"{number}/coarse/{key}"],
             )

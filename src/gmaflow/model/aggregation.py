@@ -1,7 +1,7 @@
 """Global motion aggregation, the paper's contribution: borrow the motion of pixels that look alike.
 
 `Attention` compares the pixels of frame 1 with each other, once for a pair. `Aggregator` uses it in
-every iteration to carry motion from pixels that could be matched to pixels that could not.
+every iteration to propagate motion from pixels that could be matched to pixels that could not.
 
 Legend: b batch, c channels, h w rows and columns at 1/8, p = h * w pixels, a heads, d channels of a
 head, q some of the pixels (as queries).
@@ -14,21 +14,17 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from gmaflow.model.config import POSITIONED, AttentionKind
+from gmaflow.model.config import POSITIONAL, AttentionKind
 from gmaflow.model.gathered_gradients import SharedFactor
 from gmaflow.model.mixed_product import mixed_product
 
 MAX_OFFSET = 160
-"""Position tables reach this many cells of the 1/8 grid, as published. Beyond, their last entry is
-used."""
+"""Position tables cover offsets of up to this many cells of the 1/8 grid, as published. Larger
+offsets use the last entry."""
 
 STREAM_BYTES = {"cpu": 16 * 2**20, "other": 256 * 2**20}
-"""Largest piece of the attention matrix that streaming computes at once. A CPU is fastest if its
-caches hold the piece (16 MiB take 0.6 of the time of 256), a GPU if the piece keeps it busy."""
-
-EIGHT_BIT_CELLS = 2**14
-"""From this many pixels on, the fast back end stores attention in 8 bits where the GPU multiplies
-them. Smaller matrices are read as fast as values are converted."""
+"""Largest block of the attention matrix that streaming computes at once. A CPU is fastest if the
+block fits in its caches (16 MiB take 0.6 of the time of 256), a GPU if the block keeps it busy."""
 
 
 @runtime_checkable
@@ -63,7 +59,7 @@ class StoredAttention:
 def average(
     weights: Float[Tensor, "b a q p"], values: Float[Tensor, "b a p d"]
 ) -> Float[Tensor, "b a q d"]:
-    """Return the weighted means of values, in their type."""
+    """Return the weighted means of `values`, in their dtype."""
     return weights @ values if weights.dtype == values.dtype else mixed_product(weights, values)
 
 
@@ -81,9 +77,9 @@ class DistanceBias:
         sides = (torch.arange(n, device=queries.device).float() for n in (self.height, self.width))
         y, x = (part.flatten() for part in torch.meshgrid(*sides, indexing="ij"))
         # In place: these are as large as the attention itself.
-        squares = (y[queries][:, None] - y).square_()
-        squares += (x[queries][:, None] - x).square_()
-        return -self.decay * squares.sqrt_()
+        squared = (y[queries][:, None] - y).square_()
+        squared += (x[queries][:, None] - x).square_()
+        return -self.decay * squared.sqrt_()
 
 
 @dataclass(frozen=True)
@@ -104,9 +100,9 @@ class StreamedAttention:
         bytes_per_row = batch * heads * pixels * size
         limit = STREAM_BYTES["cpu" if values.device.type == "cpu" else "other"]
         chunk = max(1, limit // bytes_per_row)
-        everything = torch.arange(pixels, device=values.device)
-        some = zip(self.queries.split(chunk, dim=2), everything.split(chunk), strict=True)
-        return torch.cat([average(self._weights(*part), values) for part in some], dim=2)
+        all_pixels = torch.arange(pixels, device=values.device)
+        chunks = zip(self.queries.split(chunk, dim=2), all_pixels.split(chunk), strict=True)
+        return torch.cat([average(self._weights(*part), values) for part in chunks], dim=2)
 
     def _weights(
         self, queries: Float[Tensor, "b a q e"], positions: Int64[Tensor, " q"]
@@ -145,8 +141,8 @@ class Attention(nn.Module):
         streamed = StreamedAttention(queries, keys)
         if not store:
             return streamed
-        everything = torch.arange(queries.shape[2], device=context.device)
-        return StoredAttention(streamed.rows(everything))
+        all_pixels = torch.arange(queries.shape[2], device=context.device)
+        return StoredAttention(streamed.rows(all_pixels))
 
     def queries_and_keys(
         self, context: Float[Tensor, "b c h w"]
@@ -154,7 +150,7 @@ class Attention(nn.Module):
         """Return queries and keys; attention is the softmax of their dot products."""
         queries, keys = self.to_query_key(context).chunk(2, dim=1)
         queries, keys = self._split_heads(queries) * self.scale, self._split_heads(keys)
-        if self.kind in POSITIONED:
+        if self.kind in POSITIONAL:
             queries, keys = self._with_position(queries, keys, *context.shape[-2:])
         return queries, keys
 
@@ -182,8 +178,8 @@ class Attention(nn.Module):
 
         rows = torch.eye(height, dtype=keys.dtype, device=keys.device)[:, None]
         columns = torch.eye(width, dtype=keys.dtype, device=keys.device)[None]
-        own = [rows.expand(-1, width, -1), columns.expand(height, -1, -1)]
-        position_keys = torch.cat(own, dim=-1).flatten(0, 1).expand(*keys.shape[:2], -1, -1)
+        one_hot = [rows.expand(-1, width, -1), columns.expand(height, -1, -1)]
+        position_keys = torch.cat(one_hot, dim=-1).flatten(0, 1).expand(*keys.shape[:2], -1, -1)
 
         if self.kind == "position":
             return position_queries, position_keys
@@ -202,7 +198,7 @@ def offset_table(table: nn.Embedding, length: int) -> Float[Tensor, "n n d"]:
 
 
 class Aggregator(nn.Module):
-    """Carries motion along the attention, from matched pixels to pixels that look alike."""
+    """Propagates motion by attention, from matched pixels to pixels that look alike."""
 
     def __init__(
         self,
@@ -228,20 +224,20 @@ class Aggregator(nn.Module):
         return self.to_value(motion).flatten(2).unflatten(1, (self.num_heads, -1)).transpose(2, 3)
 
     def forward(
-        self, motion: Float[Tensor, "b c h w"], borrowed: Float[Tensor, "b a p d"]
+        self, motion: Float[Tensor, "b c h w"], aggregated: Float[Tensor, "b a p d"]
     ) -> Float[Tensor, "b c h w"]:
         """Return the global motion features.
 
-        `borrowed` are the `values`, averaged by attention.
+        `aggregated` holds the `values`, averaged by attention.
         """
-        channels = borrowed.transpose(2, 3).flatten(1, 2)
+        channels = aggregated.transpose(2, 3).flatten(1, 2)
         projected: Tensor = self.project(channels.unflatten(2, motion.shape[-2:]))
         if self.alpha is not None:
             projected = self.alpha * projected
         return motion + projected if self.residual else projected
 
 
-def borrow(
+def aggregate_values(
     attention: AttentionWeights | None, values: Float[Tensor, "b a p d"] | None
 ) -> Float[Tensor, "b a p d"] | None:
     """Return the values averaged by attention, or None if the network does not aggregate."""

@@ -8,10 +8,10 @@ from gmaflow.errors import FlowError, look_up
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
 
-POSITIONED: tuple[AttentionKind, ...] = ("content+position", "position")
+POSITIONAL: tuple[AttentionKind, ...] = ("content+position", "position")
 """The kinds that compare offsets, by learned tables."""
 
-MOST_HEADS = 64
+MAX_HEADS = 64
 """More heads are refused as a mistake."""
 
 Combination = Literal["concatenate", "replace"]
@@ -48,13 +48,13 @@ class NetworkConfig:
         }
         for name, kind in kinds.items():
             if getattr(self, name) not in get_args(kind):
-                known = ", ".join(get_args(kind))
-                raise FlowError(f"unknown {name}={getattr(self, name)!r}; choose one of {known}")
+                choices = ", ".join(get_args(kind))
+                raise FlowError(f"unknown {name}={getattr(self, name)!r}; choose one of {choices}")
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise FlowError(f"{name}={getattr(self, name)!r} must be true or false")
-        if not isinstance(self.num_heads, int) or not 1 <= self.num_heads <= MOST_HEADS:
-            raise FlowError(f"num_heads={self.num_heads} must be from 1 to {MOST_HEADS}")
+        if not isinstance(self.num_heads, int) or not 1 <= self.num_heads <= MAX_HEADS:
+            raise FlowError(f"num_heads={self.num_heads} must be from 1 to {MAX_HEADS}")
         if self.small and self.aggregates:
             raise FlowError("small=True is RAFT-small and has no attention: set attention='none'")
         varied = (self.num_heads, self.learned_alpha, self.combination, self.residual)
@@ -66,7 +66,7 @@ class NetworkConfig:
     @property
     def uses_position(self) -> bool:
         """Whether attention compares offsets, by the tables of `model/aggregation.py`."""
-        return self.attention in POSITIONED
+        return self.attention in POSITIONAL
 
     @property
     def aggregates(self) -> bool:

@@ -40,23 +40,23 @@ from gmaflow.model.aggregation import (
 )
 
 FIRST_ITERATION = 2
-"""The first iteration that is continued, from 0: before, there is little motion to continue."""
-COMPARED_CHANNELS = 128
+"""The first iteration, counted from 0, that continues motion: before it there is little motion."""
+KEY_CHANNELS = 128
 HEAD_CHANNELS = 64
-UNIT = 32.0
+CELLS_PER_UNIT = 32.0
 """Positions are in units of this many cells."""
-LIMIT = 32.0
+MAX_CHANGE = 32.0
 """The largest e - f of each component, in cells."""
-OWN_WEIGHT = 1e-4
+SELF_WEIGHT = 1e-4
 """Weight of a cell in its own fit: a cell that attends to nothing trustworthy keeps its flow."""
-LARGEST_PEAK = 50.0
+MAX_PEAK = 50.0
 """The largest gradient of a cell's fit, relative to the mean over the cells."""
-MOMENTS = 12
+NUM_MOMENTS = 12
 """The products whose means a fit needs: 1, x, y, u, v, xx, xy, yy, ux, uy, vx, vy."""
 
 
 class Continued(NamedTuple):
-    """What one iteration continued, for the losses of training."""
+    """The continuation of one iteration, for the training losses."""
 
     flow: Float32[Tensor, "b 2 h w"]
     """e, in cells."""
@@ -67,12 +67,12 @@ class Continued(NamedTuple):
 
 
 class Continuation(nn.Module):
-    """Fits, continues and gates. Its weights stay float32 if the network computes in half."""
+    """Fits, continues and gates. Its weights stay float32 if the network is in half precision."""
 
     def __init__(self, *, context_channels: int, hidden_channels: int) -> None:
         super().__init__()
         self.query_key = nn.Conv2d(
-            context_channels + hidden_channels, 2 * COMPARED_CHANNELS, 1, bias=False
+            context_channels + hidden_channels, 2 * KEY_CHANNELS, 1, bias=False
         )
         self.decay = nn.Parameter(torch.tensor([math.log(math.expm1(1 / 12))]))
         """d0"""
@@ -110,21 +110,21 @@ class Continuation(nn.Module):
     ) -> Float[Tensor, "b 1 p p"]:
         """Return A as a matrix."""
         queries, keys = self.queries_and_keys(context, hidden)
-        everything = torch.arange(queries.shape[2], device=context.device)
-        return StreamedAttention(queries, keys, self.distances(context)).rows(everything)
+        all_pixels = torch.arange(queries.shape[2], device=context.device)
+        return StreamedAttention(queries, keys, self.distances(context)).rows(all_pixels)
 
     def queries_and_keys(
         self, context: Float[Tensor, "b c h w"], hidden: Float[Tensor, "b d h w"]
     ) -> tuple[Float[Tensor, "b 1 p e"], Float[Tensor, "b 1 p e"]]:
         """Return q / sqrt(128) and k."""
-        seen = torch.cat([context, hidden.to(context.dtype)], dim=1)
+        inputs = torch.cat([context, hidden.to(context.dtype)], dim=1)
         if self.training:
             # The gradient of A reaches thousands where a fit is ill-conditioned. In half precision
             # it would overflow, and the loss scale that avoids it would lose all small gradients.
-            seen = seen.float()
-        both = convolve(self.query_key, seen).flatten(2).transpose(1, 2)[:, None]
-        queries, keys = both.split(COMPARED_CHANNELS, dim=-1)
-        return queries * COMPARED_CHANNELS**-0.5, keys
+            inputs = inputs.float()
+        query_key = convolve(self.query_key, inputs).flatten(2).transpose(1, 2)[:, None]
+        queries, keys = query_key.split(KEY_CHANNELS, dim=-1)
+        return queries * KEY_CHANNELS**-0.5, keys
 
     def distances(self, context: Float[Tensor, "b c h w"]) -> DistanceBias:
         """Return -d |i - j|."""
@@ -141,8 +141,8 @@ class Continuation(nn.Module):
         """Return the flow after the gate; `continued` scales the gates of each pair."""
         with without_autocast(hidden):
             own, logits = self.terms(hidden, flow)
-            trusted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
-            sums = attention.aggregate(trusted[:, None])[:, 0]
+            weighted = own * torch.sigmoid(logits[:, :1]).flatten(2).mT
+            sums = attention.aggregate(weighted[:, None])[:, 0]
             if sums.requires_grad:
                 sums.register_hook(limit_peaks)
             moved, target = self.blend(sums, own, logits, flow, continued)
@@ -152,8 +152,8 @@ class Continuation(nn.Module):
         self, hidden: Float[Tensor, "b d h w"], flow: Float32[Tensor, "b 2 h w"]
     ) -> tuple[Float32[Tensor, "b p m"], Float32[Tensor, "b 3 h w"]]:
         """Return the moments of each cell on its own, and t, r, g."""
-        seen = convolve(self.head, hidden).relu().float()
-        return moments(flow.detach()), convolve(self.logits, seen)
+        features = convolve(self.head, hidden).relu().float()
+        return moments(flow.detach()), convolve(self.logits, features)
 
     def blend(
         self,
@@ -192,22 +192,25 @@ def affine_change(
         own: Moments of each cell on its own.
         ridge: lambda. If it is large, e is the weighted mean of the flow.
     """
-    total, rest = (sums + OWN_WEIGHT * own).split([1, MOMENTS - 1], dim=-1)
-    mx, my, mu, mv, xx, xy, yy, ux, uy, vx, vy = (rest / total).split(1, dim=-1)
+    total, moment_sums = (sums + SELF_WEIGHT * own).split([1, NUM_MOMENTS - 1], dim=-1)
+    mx, my, mu, mv, xx, xy, yy, ux, uy, vx, vy = (moment_sums / total).split(1, dim=-1)
     _, x, y, u, v, *_ = own.split(1, dim=-1)
     cxx, cxy, cyy = xx - mx * mx + ridge, xy - mx * my, yy - my * my + ridge
     dux, duy, dvx, dvy = ux - mu * mx, uy - mu * my, vx - mv * mx, vy - mv * my
-    # Rounding may make the determinant too small; without it, it is at least ridge^2.
-    over = 1 / torch.maximum(cxx * cyy - cxy * cxy, 0.5 * ridge * ridge)
+    # Rounding may make the determinant too small; exactly, it is at least ridge^2.
+    inverse_det = 1 / torch.maximum(cxx * cyy - cxy * cxy, 0.5 * ridge * ridge)
     x, y = x - mx, y - my
-    a, b = (cyy * x - cxy * y) * over, (cxx * y - cxy * x) * over  # (C + ridge)^-1 (p - mu)
+    a, b = (
+        (cyy * x - cxy * y) * inverse_det,
+        (cxx * y - cxy * x) * inverse_det,
+    )  # (C + ridge)^-1 (p - mu)
     change = torch.cat([mu + dux * a + duy * b - u, mv + dvx * a + dvy * b - v], dim=-1)
-    return change.clamp(-LIMIT, LIMIT)
+    return change.clamp(-MAX_CHANGE, MAX_CHANGE)
 
 
 def limit_peaks(gradient: Float32[Tensor, "b p m"]) -> Float32[Tensor, "b p m"]:
-    """Limit a gradient to multiples of its mean size, so that few bad fits do not rule a step."""
-    limit = LARGEST_PEAK * gradient.abs().mean(dim=1, keepdim=True)
+    """Limit a gradient to multiples of its mean size, so that bad fits do not dominate a step."""
+    limit = MAX_PEAK * gradient.abs().mean(dim=1, keepdim=True)
     return gradient.clamp(-limit, limit)
 
 
@@ -215,7 +218,7 @@ def moments(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b p m"]:
     """Return 1, x, y, u, v, xx, xy, yy, ux, uy, vx, vy of each cell."""
     height, width = flow.shape[-2:]
     y, x = (torch.arange(n, device=flow.device).float() for n in (height, width))
-    y, x = ((part - part[-1:] / 2) / UNIT for part in (y, x))  # centred
+    y, x = ((part - part[-1:] / 2) / CELLS_PER_UNIT for part in (y, x))  # centred
     u, v = flow.float().split(1, dim=1)
     x, y = x.view(1, 1, 1, -1).expand_as(u), y.view(1, 1, -1, 1).expand_as(u)
     parts = [torch.ones_like(u), x, y, u, v, x * x, x * y, y * y, u * x, u * y, v * x, v * y]
@@ -223,13 +226,13 @@ def moments(flow: Float32[Tensor, "b 2 h w"]) -> Float32[Tensor, "b p m"]:
 
 
 def convolve(layer: nn.Conv2d, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d h w"]:
-    """Apply a layer in the type of its input."""
+    """Apply a layer in the dtype of its input."""
     bias = None if layer.bias is None else layer.bias.to(x.dtype)
     return F.conv2d(x, layer.weight.to(x.dtype), bias, padding=layer.padding)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Compute in the types given: autocast would round sums of positions and flow."""
+    """Disable autocast, which would round sums of positions and flow."""
     if torch.is_autocast_enabled(x.device.type):
         return torch.autocast(x.device.type, enabled=False)
     return nullcontext()

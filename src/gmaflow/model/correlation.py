@@ -26,7 +26,7 @@ third of the time of 64), a GPU if it keeps the GPU busy."""
 
 @runtime_checkable
 class Correlation(Protocol):
-    """Correlations of two frames that can be looked up around a guess."""
+    """Correlations of two frames, to be looked up around a guess."""
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
         """Return the correlations in a window around `coords` (x, y) on every level."""
@@ -43,7 +43,7 @@ def correlate(
 ) -> Correlation:
     """Correlate two feature maps, the second also at 1/2, 1/4, ... of its size.
 
-    Without Triton kernels it computes in float32, whatever the type of the features.
+    Without Triton kernels it computes in float32, whatever the dtype of the features.
     """
     window = Window(radius, num_levels)
     fused = store and has_kernels(features1.device)
@@ -87,8 +87,8 @@ class StoredCorrelation:
     window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
-        around = self.window.around(coords)
-        return around.blend(self.volume.gather(2, around.index))
+        neighbourhood = self.window.around(coords)
+        return neighbourhood.interpolate(self.volume.gather(2, neighbourhood.index))
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class StreamedCorrelation:
     window: "Window"
 
     def lookup(self, coords: Float[Tensor, "b 2 h w"]) -> Float[Tensor, "b lkk h w"]:
-        around = self.window.around(coords)
-        index = around.index
+        neighbourhood = self.window.around(coords)
+        index = neighbourhood.index
         bytes_per_pixel = index.shape[-1] * self.rows2.shape[-1] * self.rows2.element_size()
         limit = STREAM_BYTES["cpu" if index.device.type == "cpu" else "other"]
         chunk = max(1, limit // bytes_per_pixel)
@@ -109,14 +109,16 @@ class StreamedCorrelation:
         for item in range(len(index)):
             for start in range(0, index.shape[1], chunk):
                 part = slice(start, start + chunk)
-                seen = F.embedding(index[item, part], self.rows2[item])
-                values[item, part] = torch.einsum("nkc,nc->nk", seen, self.rows1[item, part])
-        return around.blend(values)
+                window_features = F.embedding(index[item, part], self.rows2[item])
+                values[item, part] = torch.einsum(
+                    "nkc,nc->nk", window_features, self.rows1[item, part]
+                )
+        return neighbourhood.interpolate(values)
 
 
 @dataclass(frozen=True)
 class Window:
-    """Which cells a lookup sees: a square around the guess, on every level."""
+    """The cells that a lookup reads: a square around the guess, on every level."""
 
     radius: int
     num_levels: int
@@ -126,7 +128,7 @@ class Window:
         level = torch.arange(self.num_levels, device=coords.device)
         heights, widths = (torch.full_like(level, side) // 2**level for side in coords.shape[-2:])
         cells = heights * widths
-        before = cells.cumsum(0) - cells
+        level_start = cells.cumsum(0) - cells
 
         points = coords.flatten(2).transpose(1, 2)[:, :, None] / 2 ** level[:, None]
         corner = points.floor()
@@ -138,9 +140,9 @@ class Window:
         row = torch.where(inside_y, ys, 0).long()
         # The first window axis moves x, the second y. It looks transposed, but it is RAFT's channel
         # order, and the published weights depend on it.
-        index = (before + row.mT * widths).mT[..., None, :] + column[..., :, None]
+        index = (level_start + row.mT * widths).mT[..., None, :] + column[..., :, None]
         inside = inside_x[..., :, None] & inside_y[..., None, :]
-        # Values outside are read but not used; empty levels begin where the volume ends.
+        # Values outside are read but not used. Empty levels begin at the end of the volume.
         index = torch.where(inside, index, 0)
         size = (coords.shape[-2], coords.shape[-1])
         return Neighbourhood(index.flatten(2), inside, points - corner, size)
@@ -158,8 +160,8 @@ class Neighbourhood:
     size: tuple[int, int]
     """Height and width of the 1/8 grid."""
 
-    def blend(self, values: Float[Tensor, "b n lss"]) -> Float[Tensor, "b lkk h w"]:
-        """Interpolate bilinearly between whole positions; outside the frame there is zero.
+    def interpolate(self, values: Float[Tensor, "b n lss"]) -> Float[Tensor, "b lkk h w"]:
+        """Interpolate bilinearly between whole positions; zero outside the frame.
 
         The result is channels-last in memory, which is fast for convolutions.
         """

@@ -24,39 +24,39 @@ from gmaflow.model.gathered_gradients import PerBackwardPass
 from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
-"""Farther than any frame; keeps the conversion to integers defined."""
+"""Larger than any frame; keeps the conversion to integers defined."""
 PIXELS = 2
-"""Pixels of one program that looks up."""
+"""Pixels that one lookup program processes."""
 BLOCK = 8
 """The side of a block of pixels whose windows are streamed together."""
 SPAN = 32
-"""Cells of a column that are multiplied at a time; windows of neighbours differ by some cells."""
+"""Cells of a column that are multiplied at a time; windows of neighbours differ by a few cells."""
 REACH = 32
-"""Windows of a group begin within so many columns."""
+"""The windows of a group begin within this many columns."""
 
 
 @triton.jit
 def place_on_level(coords, pixel, level, num_pixels, height, width, LEVELS: tl.constexpr):
-    """Return a pixel's target (x, y) on a level, the cells before the level, its rows and columns.
+    """Return a pixel's target (x, y) on a level, the level's first cell, its rows and columns.
 
     The levels of a pyramid lie one after the other in memory, the finest first.
     """
-    item, within = pixel // num_pixels, pixel % num_pixels
+    item, index = pixel // num_pixels, pixel % num_pixels
     scale = 1.0 / (1 << level).to(tl.float32)
-    x = tl.load(coords + item * 2 * num_pixels + within) * scale
-    y = tl.load(coords + item * 2 * num_pixels + num_pixels + within) * scale
+    x = tl.load(coords + item * 2 * num_pixels + index) * scale
+    y = tl.load(coords + item * 2 * num_pixels + num_pixels + index) * scale
     x = tl.minimum(tl.maximum(x, -FAR), FAR)
     y = tl.minimum(tl.maximum(y, -FAR), FAR)
-    before = 0
+    level_start = 0
     for finer in tl.static_range(LEVELS):
-        before += tl.where(finer < level, (height >> finer) * (width >> finer), 0)
-    return x, y, before, height >> level, width >> level
+        level_start += tl.where(finer < level, (height >> finer) * (width >> finer), 0)
+    return x, y, level_start, height >> level, width >> level
 
 
 @triton.jit
-def _read(row, x, y, rows, columns, wanted):
+def _read(row, x, y, rows, columns, mask):
     """Read correlations at whole positions; zero outside the level."""
-    inside = wanted & (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
+    inside = mask & (x >= 0) & (x < columns) & (y >= 0) & (y < rows)
     return tl.load(row + y * columns + x, mask=inside, other=0.0).to(tl.float32)
 
 
@@ -69,31 +69,31 @@ def _lookup(
     side: tl.constexpr = 2 * RADIUS + 1
     pixel = tl.program_id(0).to(tl.int64) * PIXELS + tl.arange(0, PIXELS)[:, None]
     level = tl.program_id(1)
-    there = pixel < count
-    x, y, before, rows, columns = place_on_level(
-        coords, tl.where(there, pixel, 0), level, num_pixels, height, width, LEVELS
+    valid = pixel < count
+    x, y, level_start, rows, columns = place_on_level(
+        coords, tl.where(valid, pixel, 0), level, num_pixels, height, width, LEVELS
     )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
     lane = tl.arange(0, LANES)[None, :]
-    wanted = there & (lane < side * side)
+    mask = valid & (lane < side * side)
     # Neighbours in a row of the level are neighbours in memory: threads side by side read them.
     i, j = lane % side, lane // side
     left, top = corner_x.to(tl.int32) - RADIUS + i, corner_y.to(tl.int32) - RADIUS + j
-    row = volume + pixel * num_cells + before
-    a = _read(row, left, top, rows, columns, wanted)
-    b = _read(row, left + 1, top, rows, columns, wanted)
-    c = _read(row, left, top + 1, rows, columns, wanted)
-    d = _read(row, left + 1, top + 1, rows, columns, wanted)
+    row = volume + pixel * num_cells + level_start
+    a = _read(row, left, top, rows, columns, mask)
+    b = _read(row, left + 1, top, rows, columns, mask)
+    c = _read(row, left, top + 1, rows, columns, mask)
+    d = _read(row, left + 1, top + 1, rows, columns, mask)
     upper, lower = a + (x - corner_x) * (b - a), c + (x - corner_x) * (d - c)
     value = upper + (y - corner_y) * (lower - upper)
     # x is the slow channel index, as in `Window.around`.
     target = out + pixel * out_step + level * side * side + i * side + j
-    tl.store(target, value.to(out.dtype.element_ty), mask=wanted)
+    tl.store(target, value.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _output_gradient(source, x, y, wanted, SIDE: tl.constexpr):
-    inside = wanted & (x >= 0) & (x < SIDE) & (y >= 0) & (y < SIDE)
+def _output_gradient(source, x, y, mask, SIDE: tl.constexpr):
+    inside = mask & (x >= 0) & (x < SIDE) & (y >= 0) & (y < SIDE)
     return tl.load(source + x * SIDE + y, mask=inside, other=0.0).to(tl.float32)
 
 
@@ -106,24 +106,24 @@ def _lookup_backward(
     side: tl.constexpr = 2 * RADIUS + 1
     reach: tl.constexpr = side + 1
     pixel, level = tl.program_id(0), tl.program_id(1)
-    x, y, before, rows, columns = place_on_level(
+    x, y, level_start, rows, columns = place_on_level(
         coords, pixel, level, num_pixels, height, width, LEVELS
     )
     corner_x, corner_y = tl.floor(x), tl.floor(y)
     right, down = x - corner_x, y - corner_y
     lane = tl.arange(0, LANES)
-    wanted = lane < reach * reach
+    mask = lane < reach * reach
     i, j = lane % reach, lane // reach
     source = gradient + (pixel.to(tl.int64) * LEVELS + level) * side * side
     # Up to four outputs read a cell: those that begin at it, left of it, above it, or both.
-    value = (1 - right) * (1 - down) * _output_gradient(source, i, j, wanted, side)
-    value += right * (1 - down) * _output_gradient(source, i - 1, j, wanted, side)
-    value += (1 - right) * down * _output_gradient(source, i, j - 1, wanted, side)
-    value += right * down * _output_gradient(source, i - 1, j - 1, wanted, side)
+    value = (1 - right) * (1 - down) * _output_gradient(source, i, j, mask, side)
+    value += right * (1 - down) * _output_gradient(source, i - 1, j, mask, side)
+    value += (1 - right) * down * _output_gradient(source, i, j - 1, mask, side)
+    value += right * down * _output_gradient(source, i - 1, j - 1, mask, side)
     cell_x = corner_x.to(tl.int32) - RADIUS + i
     cell_y = corner_y.to(tl.int32) - RADIUS + j
-    inside = wanted & (cell_x >= 0) & (cell_x < columns) & (cell_y >= 0) & (cell_y < rows)
-    row = volume_gradient + pixel.to(tl.int64) * num_cells + before
+    inside = mask & (cell_x >= 0) & (cell_x < columns) & (cell_y >= 0) & (cell_y < rows)
+    row = volume_gradient + pixel.to(tl.int64) * num_cells + level_start
     cell = row + cell_y * columns + cell_x
     tl.store(cell, tl.load(cell, mask=inside, other=0.0) + value, mask=inside)
 
@@ -193,9 +193,9 @@ class _Volume(torch.autograd.Function):
             return None, None, None
         # bfloat16, not float16: gradients span more orders of magnitude than float16 holds.
         dtype = torch.float32 if rows1.dtype == torch.float32 else torch.bfloat16
-        gradient, first, second = gradient.to(dtype), rows1.to(dtype), rows2.to(dtype)
-        for_first, for_second = gradient @ second, gradient.transpose(1, 2) @ first
-        return for_first.to(rows1.dtype), for_second.to(rows2.dtype), None
+        gradient, features1, features2 = gradient.to(dtype), rows1.to(dtype), rows2.to(dtype)
+        grad1, grad2 = gradient @ features2, gradient.transpose(1, 2) @ features1
+        return grad1.to(rows1.dtype), grad2.to(rows2.dtype), None
 
 
 class _Lookup(torch.autograd.Function):
@@ -228,7 +228,7 @@ class FusedCorrelation:
     """All correlations, computed once, and looked up by one kernel."""
 
     volume: Float[Tensor, "b n m"] = field(repr=False)
-    """Outside of autograd's graph, which does not need it: it is free after the last lookup."""
+    """Not part of the autograd graph, which does not need it: it is freed after the last lookup."""
     window: Window
     token: Float[Tensor, ""]
     gathered: PerBackwardPass[Tensor]
@@ -238,7 +238,7 @@ class FusedCorrelation:
     def build(
         cls, rows1: Float[Tensor, "b n c"], rows2: Float[Tensor, "b m c"], window: Window
     ) -> "FusedCorrelation":
-        """Take all dot products, in the type of the rows."""
+        """Compute all dot products, in the dtype of the rows."""
         volume = rows1.detach() @ rows2.detach().transpose(1, 2)
         gathered = PerBackwardPass(
             partial(torch.zeros, volume.shape, dtype=torch.float32, device=volume.device)
@@ -258,66 +258,68 @@ def _stream(
     RADIUS: tl.constexpr, LEVELS: tl.constexpr, CHANNELS: tl.constexpr, TAPS: tl.constexpr,
     SIDE: tl.constexpr, SPAN: tl.constexpr, REACH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Serve a block of SIDE x SIDE pixels on one level.
+    """Look up a block of SIDE x SIDE pixels on one level.
 
-    Neighbours move alike, so their windows overlap. All pixels of the block are multiplied with a
-    piece of a column of cells at a time, and each pixel picks what its window holds of it.
+    Neighbours move alike, so their windows overlap. All pixels of the block are multiplied with
+    part of a column of cells at a time, and each pixel picks the products inside its window.
     Interpolation in y is within a column, interpolation in x between one column and the next.
 
-    Windows that are too far apart are served one group after the other: those that a column of SPAN
-    cells and REACH columns hold, beginning with the uppermost.
+    Windows that are too far apart are processed in groups: those that fit into SPAN cells of a
+    column and REACH columns, starting from the top.
     """
     side: tl.constexpr = 2 * RADIUS + 1
     level, item = tl.program_id(1), tl.program_id(2).to(tl.int64)
-    across = tl.cdiv(width, SIDE)
+    blocks_across = tl.cdiv(width, SIDE)
     lane = tl.arange(0, SIDE * SIDE)
-    pixel_y = tl.program_id(0) // across * SIDE + lane // SIDE
-    pixel_x = tl.program_id(0) % across * SIDE + lane % SIDE
-    waiting = (pixel_y < height) & (pixel_x < width)
-    within = tl.where(waiting, pixel_y * width + pixel_x, 0)
-    pixel = item * height * width + within
-    x, y, before, rows, columns = place_on_level(
+    pixel_y = tl.program_id(0) // blocks_across * SIDE + lane // SIDE
+    pixel_x = tl.program_id(0) % blocks_across * SIDE + lane % SIDE
+    pending = (pixel_y < height) & (pixel_x < width)
+    index = tl.where(pending, pixel_y * width + pixel_x, 0)
+    pixel = item * height * width + index
+    x, y, level_start, rows, columns = place_on_level(
         coords, pixel, level, height * width, height, width, LEVELS
     )
     left, top = tl.floor(x), tl.floor(y)
     right, down = (x - left)[:, None], (y - top)[:, None]
-    # Beyond these a window holds nothing, wherever it is.
+    # A window beyond these limits contains no cells, so its exact position does not matter.
     left = tl.minimum(tl.maximum(left.to(tl.int32) - RADIUS, -side - 1), columns)
     top = tl.minimum(tl.maximum(top.to(tl.int32) - RADIUS, -side - 1), rows)
 
     channel = tl.arange(0, CHANNELS)
-    known = (channel < channels)[None, :]
-    own = rows1 + pixel[:, None] * channels + channel[None, :]
-    own = tl.load(own, mask=waiting[:, None] & known, other=0.0)
-    cells = rows2 + (item * num_cells + before) * channels
+    channel_mask = (channel < channels)[None, :]
+    features1 = rows1 + pixel[:, None] * channels + channel[None, :]
+    features1 = tl.load(features1, mask=pending[:, None] & channel_mask, other=0.0)
+    cells = rows2 + (item * num_cells + level_start) * channels
     tap = tl.arange(0, TAPS)[None, :]
     target = out + pixel[:, None] * out_step + level * side * side + tap
-    while tl.max(waiting.to(tl.int32), 0) > 0:
-        first = tl.min(tl.where(waiting, top, rows), 0)
-        near = waiting & (top + side < first + SPAN)
-        begin = tl.min(tl.where(near, left, columns), 0)
-        served = near & (left < begin + REACH)
-        end = tl.max(tl.where(served, left, -side - 1), 0) + side + 1
-        cell_y = first + tl.arange(0, SPAN)
+    while tl.max(pending.to(tl.int32), 0) > 0:
+        first_row = tl.min(tl.where(pending, top, rows), 0)
+        close = pending & (top + side < first_row + SPAN)
+        first_column = tl.min(tl.where(close, left, columns), 0)
+        served = close & (left < first_column + REACH)
+        end_column = tl.max(tl.where(served, left, -side - 1), 0) + side + 1
+        cell_y = first_row + tl.arange(0, SPAN)
         inside_y = (cell_y >= 0) & (cell_y < rows)
-        place = tl.minimum(tl.maximum((top - first)[:, None] + tap, 0), SPAN - 1)
-        below = tl.minimum(place + 1, SPAN - 1)
-        past = tl.zeros((SIDE * SIDE, TAPS), tl.float32)
-        for column in range(begin, end):
+        upper_row = tl.minimum(tl.maximum((top - first_row)[:, None] + tap, 0), SPAN - 1)
+        lower_row = tl.minimum(upper_row + 1, SPAN - 1)
+        previous = tl.zeros((SIDE * SIDE, TAPS), tl.float32)
+        for column in range(first_column, end_column):
             cell_x = tl.zeros_like(cell_y) + column
             inside = inside_y & (cell_x >= 0) & (cell_x < columns)
-            at = cells + (cell_y * columns + cell_x).to(tl.int64)[:, None] * channels
-            seen = tl.load(at + channel[None, :], mask=inside[:, None] & known, other=0.0)
-            found = tl.dot(own, tl.trans(seen), input_precision=PRECISION)
-            upper, lower = tl.gather(found, place, 1), tl.gather(found, below, 1)
-            here = upper + down * (lower - upper)
-            value = past + right * (here - past)
+            pointers = cells + (cell_y * columns + cell_x).to(tl.int64)[:, None] * channels
+            features2 = tl.load(
+                pointers + channel[None, :], mask=inside[:, None] & channel_mask, other=0.0
+            )
+            products = tl.dot(features1, tl.trans(features2), input_precision=PRECISION)
+            upper, lower = tl.gather(products, upper_row, 1), tl.gather(products, lower_row, 1)
+            current = upper + down * (lower - upper)
+            value = previous + right * (current - previous)
             step = (column - 1 - left)[:, None]
-            wanted = served[:, None] & (step >= 0) & (step < side) & (tap < side)
+            mask = served[:, None] & (step >= 0) & (step < side) & (tap < side)
             value = (scale * value).to(out.dtype.element_ty)
-            tl.store(target + step * side, value, mask=wanted)
-            past = here
-        waiting = waiting & (served == 0)
+            tl.store(target + step * side, value, mask=mask)
+            previous = current
+        pending = pending & (served == 0)
 
 
 def stream_lookup(
@@ -337,7 +339,7 @@ def stream_lookup(
     batch, _, height, width = coords.shape
     channels = rows1.shape[2]
     half = rows1.dtype != torch.float32
-    block = BLOCK if half else BLOCK // 2  # float32 takes twice the memory of the chip
+    block = BLOCK if half else BLOCK // 2  # float32 takes twice the shared memory
     blocks = triton.cdiv(height, block) * triton.cdiv(width, block)
     _stream[(blocks, num_levels, batch)](
         rows1, rows2, coords, out, rows2.shape[1], height, width, channels, out.stride(2), scale,

@@ -3,7 +3,7 @@
 All iterations multiply the same attention matrix, and look up the same correlation volume. By
 default autograd makes a gradient as large as the matrix for each of them and adds them up. Here
 the nodes gather their contributions, and one node turns them into the gradient. That node returns
-a scalar, the `token`, which every other node takes as an input: so autograd runs it after all of
+a scalar, the `token`, which every other node takes as an input, so autograd runs it after all of
 them.
 
 Legend: b any leading axes, p rows and columns of the matrix, d columns of the values.
@@ -23,10 +23,10 @@ Contributions = TypeVar("Contributions")
 
 
 class PerBackwardPass(Generic[Contributions]):
-    """What autograd nodes gather during one backward pass.
+    """Contributions that autograd nodes gather during one backward pass.
 
-    Every call of `backward()` or `autograd.grad()` has contributions of its own, also over a
-    retained graph, within another pass, or in another thread. They are dropped when the pass ends,
+    Every call of `backward()` or `autograd.grad()` has its own contributions, even with a
+    retained graph, inside another pass, or in another thread. They are dropped when the pass ends,
     even if the pass did not need the gathered gradient.
 
     `start` makes the contributions of a new pass.
@@ -34,23 +34,23 @@ class PerBackwardPass(Generic[Contributions]):
 
     def __init__(self, start: Callable[[], Contributions]) -> None:
         self._start = start
-        self._of_pass: dict[int, Contributions] = {}
+        self._by_pass: dict[int, Contributions] = {}
 
     def current(self) -> Contributions:
         """Return the contributions of the running backward pass, to add to."""
-        number = torch._C._current_graph_task_id()
-        if number not in self._of_pass:
-            self._of_pass[number] = self._start()
+        task_id = torch._C._current_graph_task_id()
+        if task_id not in self._by_pass:
+            self._by_pass[task_id] = self._start()
             engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(partial(self._end, number))
-        return self._of_pass[number]
+            engine.queue_callback(partial(self._end, task_id))
+        return self._by_pass[task_id]
 
     def take(self) -> Contributions | None:
         """Return the contributions of the running backward pass, if any, and forget them."""
-        return self._of_pass.pop(torch._C._current_graph_task_id(), None)
+        return self._by_pass.pop(torch._C._current_graph_task_id(), None)
 
-    def _end(self, number: int) -> None:
-        self._of_pass.pop(number, None)
+    def _end(self, task_id: int) -> None:
+        self._by_pass.pop(task_id, None)
 
 
 @dataclass
@@ -112,8 +112,8 @@ class SharedFactor:
         self._token: Tensor = _Matrix.apply(matrix, self.gathered)  # type: ignore[no-untyped-call]
 
     def times(self, values: Float[Tensor, "*b p d"]) -> Float[Tensor, "*b p d"]:
-        """Return the product with some values of the same type."""
-        found: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
+        """Return the product with `values` of the same dtype."""
+        product: Tensor = _Product.apply(  # type: ignore[no-untyped-call]
             self._token, values, self.matrix.detach(), self.gathered
         )
-        return found
+        return product

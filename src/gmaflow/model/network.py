@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, borrow
+from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, aggregate_values
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
 from gmaflow.model.correlation import correlate
@@ -26,8 +26,8 @@ from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, p
 MIN_SIDE = 16
 """Smallest height and width: two cells of the 1/8 grid."""
 
-SLACK = 0.5
-"""How far values may lie outside 0..1 before another range must be meant."""
+RANGE_TOLERANCE = 0.5
+"""How far values may lie outside 0..1 before the images are taken to have another range."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ state."""
 
 
 class MatchOptions(TypedDict, total=False):
-    """The options of `FlowNetwork.match`, which every way to run a network takes."""
+    """The options of `FlowNetwork.match`, which all back ends accept."""
 
     iters: int
     flow_init: Float[Tensor, "b 2 h w"] | None
@@ -66,9 +66,9 @@ class Prediction(NamedTuple):
     """What each iteration continued, for training; see `gmaflow.model.continuation`."""
     iterations: tuple[int, ...] = ()
     """How many iterations each pair took, if they stopped where the flow settled."""
-    ends: Float[Tensor, " n"] | None = None
-    """The lowest and the highest value of the flow, and then of the images, if they were looked at.
-    Reading them waits for the device, so that is left to the caller."""
+    minmax: Float[Tensor, " n"] | None = None
+    """Minimum and maximum of the flow, and then of the images, if they were computed. Reading them
+    synchronizes with the device, so that is left to the caller."""
 
     @property
     def flow(self) -> Float[Tensor, "b 2 H W"]:
@@ -77,7 +77,7 @@ class Prediction(NamedTuple):
 
 
 class EncodedFrame(NamedTuple):
-    """What the network computes from one image, for all pairs that it is part of."""
+    """The features of one image, computed once for all its pairs."""
 
     features: Float[Tensor, "b c h w"]
     """Matched with the features of another image."""
@@ -137,7 +137,7 @@ class FlowNetwork(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights, which is the type to compute in."""
+        """The dtype of the weights, in which the network computes."""
         return self.features.conv_in.weight.dtype
 
     def forward(
@@ -162,14 +162,14 @@ class FlowNetwork(nn.Module):
             raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more")
         if not isinstance(options.get("plan", STORE_ALL), MemoryPlan):
             raise FlowError(f"plan is {options['plan']!r}; use a MemoryPlan")
-        if (start := options.get("flow_init")) is not None:
-            options["flow_init"] = check_start(start, image1)
+        if (flow_init := options.get("flow_init")) is not None:
+            options["flow_init"] = check_flow_init(flow_init, image1)
         features1, features2 = self.encode(torch.cat([image1, image2])).chunk(2)
         first = EncodedFrame(features1, *self.encode_context(image1))
-        found = self.match(first, features2, all_iterations=all_iterations, **options)
+        prediction = self.match(first, features2, all_iterations=all_iterations, **options)
         if late_check is not None:
             late_check()
-        return found
+        return prediction
 
     def match(  # noqa: PLR0913  (every choice a caller has)
         self,
@@ -193,11 +193,11 @@ class FlowNetwork(nn.Module):
             all_iterations: Upsample the flow of every iteration, as training needs, rather than
                 only the last.
             iters: Number of refinements.
-            ahead: Refinements before those. They give no result, and training does not go back
-                through them: so it reaches late iterations in the memory of few.
+            ahead: Refinements before those. They give no result and are not backpropagated through,
+                so training reaches late iterations with the memory of a few.
             flow_init: Where to start, on the 1/8 grid in its pixels; zero by default.
             plan: Where to spend memory for speed.
-            on_iteration: Watches the iterations; an exception that it raises stops them.
+            on_iteration: Called after each iteration; an exception that it raises stops them.
             settled: Stop a pair when an iteration changes it by less than this many pixels; see
                 `gmaflow.model.settling`.
             continued: How far `gma-affine` continues the motion of each pair, from 0 (as
@@ -212,45 +212,47 @@ class FlowNetwork(nn.Module):
             store=plan.store_correlation,
         )
         attention = self.attend(context, plan)
-        prepared = self.update.prepare(context)
+        context_terms = self.update.prepare_context(context)
 
         grid = pixel_grid(features1)
-        # In the layout of the features: another one would cost a copy in every convolution.
-        # By shape, not by len(), which torch.export cannot leave open.
+        # In the memory format of the features: another one would cost a copy in every convolution.
+        # shape[0], not len(): torch.export would make that a constant.
         flow = torch.zeros_like(grid).repeat(features1.shape[0], 1, 1, 1)
-        flow = flow.contiguous(memory_format=layout_of(features1))
+        flow = flow.contiguous(memory_format=memory_format_of(features1))
         if flow_init is not None:
             flow = flow + flow_init
         flows, continuations = [], []
-        continuing: AttentionWeights | None = None
+        continuation_attention: AttentionWeights | None = None
         settling = None if settled is None else Settling(ahead + iters, settled)
         for iteration in range(ahead + iters):
-            # As RAFT: gradients do not cross iterations through the flow.
-            flow = before = flow.detach()
+            # As in RAFT, the flow is detached: gradients do not cross iterations through it.
+            flow = previous = flow.detach()
             if 0 < iteration <= ahead:
-                # Its flag stays as it is: another would have the compiler start again.
+                # Keep requires_grad as it is: a change would make the compiler recompile.
                 hidden = hidden.detach().requires_grad_(hidden.requires_grad)
-            seen = correlation.lookup(grid + flow)
-            hidden, flow = self.refine(hidden, flow, seen, attention, prepared)
+            correlations = correlation.lookup(grid + flow)
+            hidden, flow = self.refine(hidden, flow, correlations, attention, context_terms)
             if self.continuation is not None and iteration >= FIRST_ITERATION:
-                if continuing is None:
+                if continuation_attention is None:
                     store = plan.store_attention
-                    continuing = self.continuation.attend(context, hidden, store=store)
-                flow, found = self.continuation(hidden, flow, continuing, continued)
-                continuations.append(found)
+                    continuation_attention = self.continuation.attend(context, hidden, store=store)
+                flow, continuation = self.continuation(
+                    hidden, flow, continuation_attention, continued
+                )
+                continuations.append(continuation)
             last = iteration == ahead + iters - 1 and settling is None
             if (all_iterations and iteration >= ahead) or last:
                 flows.append(self.upsample(flow, hidden))
             if on_iteration is not None:
                 on_iteration(iteration + 1, flow, hidden)
-            batch = Refined(flow, before, hidden)
-            if settling is not None and settling.is_over(iteration + 1, batch):
+            batch = Refined(flow, previous, hidden)
+            if settling is not None and settling.is_done(iteration + 1, batch):
                 break
-        used: tuple[int, ...] = ()
+        iterations: tuple[int, ...] = ()
         if settling is not None:
-            used = settling.restore(batch)
+            iterations = settling.restore(batch)
             flows = [self.upsample(flow, hidden)]
-        return Prediction(flows, flow, tuple(continuations[-iters:]), used)
+        return Prediction(flows, flow, tuple(continuations[-iters:]), iterations)
 
     def encode(self, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b c h w"]:
         """Return the features of images, for matching."""
@@ -258,7 +260,7 @@ class FlowNetwork(nn.Module):
         return features
 
     def encode_frame(self, image: Float[Tensor, "b 3 H W"]) -> EncodedFrame:
-        """Return all that the network needs of an image, for the pairs before and after it."""
+        """Encode an image for the pairs before and after it."""
         check_images(image, image)
         return EncodedFrame(self.encode(image), *self.encode_context(image))
 
@@ -282,21 +284,24 @@ class FlowNetwork(nn.Module):
         self,
         hidden: Float[Tensor, "b c h w"],
         flow: Float[Tensor, "b 2 h w"],
-        seen: Float[Tensor, "b lkk h w"],
+        correlations: Float[Tensor, "b lkk h w"],
         attention: AttentionWeights | None,
-        prepared: list[Float[Tensor, "b _ h w"]],
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the recurrent state and the flow after one more iteration."""
-        motion, values = self.observe(flow, seen, hidden.dtype)
-        borrowed = borrow(attention, values)
-        return self.advance(hidden, flow, motion, borrowed, prepared)
+        motion, values = self.observe(flow, correlations, hidden.dtype)
+        aggregated = aggregate_values(attention, values)
+        return self.advance(hidden, flow, motion, aggregated, context_terms)
 
     def observe(
-        self, flow: Float[Tensor, "b 2 h w"], seen: Float[Tensor, "b lkk h w"], dtype: torch.dtype
+        self,
+        flow: Float[Tensor, "b 2 h w"],
+        correlations: Float[Tensor, "b lkk h w"],
+        dtype: torch.dtype,
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b a p d"] | None]:
-        """Return the motion of each pixel, and the values that other pixels may borrow."""
+        """Return the motion features of each pixel, and the values that attention aggregates."""
         # The flow itself stays float32: half precision would round it to 1/16 px beyond 64 px.
-        motion = self.motion(flow.to(dtype), seen.to(dtype))
+        motion = self.motion(flow.to(dtype), correlations.to(dtype))
         return motion, None if self.aggregate is None else self.aggregate.values(motion)
 
     def advance(
@@ -304,28 +309,28 @@ class FlowNetwork(nn.Module):
         hidden: Float[Tensor, "b c h w"],
         flow: Float[Tensor, "b 2 h w"],
         motion: Float[Tensor, "b d h w"],
-        borrowed: Float[Tensor, "b a p e"] | None,
-        prepared: list[Float[Tensor, "b _ h w"]],
+        aggregated: Float[Tensor, "b a p e"] | None,
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Update the recurrent state by the motion, and the flow by the recurrent state."""
-        hidden, change = self.update(hidden, self.joined(motion, borrowed), prepared)
+        hidden, change = self.update(hidden, self.joined(motion, aggregated), context_terms)
         return hidden, flow + change.float()
 
     def joined(
-        self, motion: Float[Tensor, "b c h w"], borrowed: Float[Tensor, "b a p d"] | None
+        self, motion: Float[Tensor, "b c h w"], aggregated: Float[Tensor, "b a p d"] | None
     ) -> Float[Tensor, "b e h w"]:
-        """Return the motion that the recurrent unit sees: local, global, or both."""
-        if self.aggregate is None or borrowed is None:
+        """Return the motion inputs of the recurrent unit: local, global, or both."""
+        if self.aggregate is None or aggregated is None:
             return motion
-        motion_global: Tensor = self.aggregate(motion, borrowed)
+        motion_global: Tensor = self.aggregate(motion, aggregated)
         if self.config.combination == "replace":
             return motion_global
         return torch.cat([motion, motion_global], dim=1)
 
 
-def layout_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:
-    last = features.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if last else torch.contiguous_format
+def memory_format_of(features: Float[Tensor, "b c h w"]) -> torch.memory_format:
+    channels_last = features.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if channels_last else torch.contiguous_format
 
 
 def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
@@ -334,7 +339,7 @@ def to_signed(image: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 3 H W"]:
 
 
 def check_batches(image1: Tensor, image2: Tensor) -> None:
-    """Refuse what are not two batches of float images of one shape, on one device."""
+    """Refuse anything but two batches of float images of one shape, on one device."""
     for images in (image1, image2):
         tensor = isinstance(images, Tensor)
         if not tensor or images.ndim != 4 or images.shape[1] != 3:
@@ -365,17 +370,19 @@ def check_images(image1: Tensor, image2: Tensor) -> None:
         )
 
 
-def check_start(start: object, images: Float[Tensor, "b 3 H W"]) -> Float[Tensor, "b 2 h w"]:
+def check_flow_init(
+    flow_init: object, images: Float[Tensor, "b 3 H W"]
+) -> Float[Tensor, "b 2 h w"]:
     """Refuse an initial flow that does not fit the images; return it on their device."""
-    if not isinstance(start, Tensor):
-        raise FlowError(f"the initial flow is a {type(start).__name__}; give a tensor")
-    wanted = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
-    if list(start.shape) != wanted:
+    if not isinstance(flow_init, Tensor):
+        raise FlowError(f"the initial flow is a {type(flow_init).__name__}; give a tensor")
+    expected = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
+    if list(flow_init.shape) != expected:
         raise FlowError(
-            f"the initial flow has shape {list(start.shape)}; these images need {wanted}, as the "
-            "coarse flow of another estimate has it"
+            f"the initial flow has shape {list(flow_init.shape)}; these images need {expected}, "
+            "as the coarse flow of another estimate has it"
         )
-    return start.to(images)
+    return flow_init.to(images)
 
 
 def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
@@ -383,8 +390,8 @@ def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
 
     Values a little outside 0..1 are accepted: noise and optimised images have them.
 
-    On CUDA the values are still on their way: call what is returned when all work is launched, so
-    that the device does not wait for the CPU.
+    On CUDA the values are not known yet. Then a function is returned: call it when all work is
+    launched, so that the device does not wait for the CPU.
     """
     recording = image1.is_cuda and torch.cuda.is_current_stream_capturing()
     if image1.is_meta or recording or torch.compiler.is_compiling():
@@ -392,26 +399,26 @@ def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
     images = torch.stack([image1.detach(), image2.detach()])
     if not images.numel():
         raise FlowError("the batches are empty; use at least one pair")
-    ends = torch.stack(torch.aminmax(images))
-    if not ends.is_cuda:
-        check_ends(ends.tolist())
+    minmax = torch.stack(torch.aminmax(images))
+    if not minmax.is_cuda:
+        check_minmax(minmax.tolist())
         return None
-    arrived = torch.cuda.Event()
-    copied = torch.empty(2, dtype=ends.dtype, device="cpu", pin_memory=True)
-    copied.copy_(ends, non_blocking=True)
-    arrived.record(torch.cuda.current_stream(ends.device))
+    copied = torch.cuda.Event()
+    pinned = torch.empty(2, dtype=minmax.dtype, device="cpu", pin_memory=True)
+    pinned.copy_(minmax, non_blocking=True)
+    copied.record(torch.cuda.current_stream(minmax.device))
 
     def late_check() -> None:
-        arrived.synchronize()
-        check_ends(copied.tolist())
+        copied.synchronize()
+        check_minmax(pinned.tolist())
 
     return late_check
 
 
-def check_ends(ends: Sequence[float], slack: float = SLACK) -> None:
-    """Refuse images by their lowest and highest values, if these are not about 0..1."""
-    if any(map(math.isnan, ends)):
+def check_minmax(minmax: Sequence[float], tolerance: float = RANGE_TOLERANCE) -> None:
+    """Refuse images whose minimum and maximum are not about 0..1."""
+    if any(map(math.isnan, minmax)):
         raise ImageError("the images contain NaN; replace those pixels first")
-    low, high = min(ends), max(ends)
-    if low < -slack or high > 1 + slack:
+    low, high = min(minmax), max(minmax)
+    if low < -tolerance or high > 1 + tolerance:
         raise ImageError(f"the images hold values from {low:g} to {high:g}; scale them to 0..1")

@@ -1,4 +1,4 @@
-"""One refinement: what the current flow looks like, and the change of flow that follows from it.
+"""One refinement: encode the current flow and its correlations, and predict a change of flow.
 
 Legend: b batch, c channels, h w rows and columns at 1/8.
 """
@@ -50,9 +50,10 @@ class MotionEncoder(nn.Module):
 class GRUPass(nn.Module):
     """One pass of a convolutional gated recurrent unit.
 
-    Its convolutions see (state, inputs, context). The context is the same in every iteration, and a
-    convolution is a sum over its input channels, so the context's share is a separate layer that
-    runs once for a pair. The two gates have the same inputs and are one convolution.
+    The inputs of its convolutions are (state, inputs, context). The context is the same in every
+    iteration, and a convolution is a sum over its input channels, so the context's share is a
+    separate layer that runs once for a pair. The two gates have the same inputs and are one
+    convolution.
     """
 
     def __init__(
@@ -65,13 +66,17 @@ class GRUPass(nn.Module):
     ) -> None:
         super().__init__()
         padding = (kernel[0] // 2, kernel[1] // 2)
-        seen = hidden_channels + input_channels
-        self.gates = nn.Conv2d(seen, 2 * hidden_channels, kernel, padding=padding, bias=False)
-        self.candidate = nn.Conv2d(seen, hidden_channels, kernel, padding=padding, bias=False)
+        in_channels = hidden_channels + input_channels
+        self.gates = nn.Conv2d(
+            in_channels, 2 * hidden_channels, kernel, padding=padding, bias=False
+        )
+        self.candidate = nn.Conv2d(
+            in_channels, hidden_channels, kernel, padding=padding, bias=False
+        )
         self.context = nn.Conv2d(context_channels, 3 * hidden_channels, kernel, padding=padding)
 
         # Initialise as one undivided convolution: torch's default, with the whole fan-in.
-        bound = ((seen + context_channels) * kernel[0] * kernel[1]) ** -0.5
+        bound = ((in_channels + context_channels) * kernel[0] * kernel[1]) ** -0.5
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
@@ -79,11 +84,11 @@ class GRUPass(nn.Module):
         self,
         hidden: Float[Tensor, "b c h w"],
         inputs: Float[Tensor, "b d h w"],
-        prepared: Float[Tensor, "b ccc h w"],
+        context_terms: Float[Tensor, "b ccc h w"],
     ) -> Float[Tensor, "b c h w"]:
-        """Return the new state; `prepared` is `self.context` of the context."""
+        """Return the new state; `context_terms` is `self.context` of the context."""
         channels = hidden.shape[1]
-        for_gates, for_candidate = prepared.split([2 * channels, channels], dim=1)
+        for_gates, for_candidate = context_terms.split([2 * channels, channels], dim=1)
         gates = self.gates(torch.cat([hidden, inputs], dim=1)) + for_gates
         update, reset = torch.sigmoid(gates).chunk(2, dim=1)
         candidate = self.candidate(torch.cat([reset * hidden, inputs], dim=1)) + for_candidate
@@ -118,7 +123,7 @@ class UpdateBlock(nn.Module):
             nn.Conv2d(head_channels, 2, 3, padding=1),
         )
 
-    def prepare(self, context: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b _ h w"]]:
+    def prepare_context(self, context: Float[Tensor, "b c h w"]) -> list[Float[Tensor, "b _ h w"]]:
         """Compute the context's share of every convolution, once for all iterations."""
         return [cast(GRUPass, gru).context(context) for gru in self.passes]
 
@@ -126,9 +131,9 @@ class UpdateBlock(nn.Module):
         self,
         hidden: Float[Tensor, "b c h w"],
         inputs: Float[Tensor, "b d h w"],
-        prepared: list[Float[Tensor, "b _ h w"]],
+        context_terms: list[Float[Tensor, "b _ h w"]],
     ) -> tuple[Float[Tensor, "b c h w"], Float[Tensor, "b 2 h w"]]:
         """Return the new state and the change of flow."""
-        for gru, context in zip(self.passes, prepared, strict=True):
+        for gru, context in zip(self.passes, context_terms, strict=True):
             hidden = gru(hidden, inputs, context)
         return hidden, self.flow_head(hidden)

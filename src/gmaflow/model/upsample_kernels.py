@@ -1,10 +1,10 @@
 """Convex upsampling by Triton kernels. Imported only where Triton is installed.
 
-Gives the same numbers as `convex_upsample`, which spreads the weights of all fine pixels, 576 for
-each cell, over several float32 copies; a kernel reads them once.
+Gives the same numbers as `convex_upsample`, which makes several float32 copies of the weights of
+all fine pixels, 576 for each cell; a kernel reads them once.
 
-One program serves a few cells of the 1/8 grid. A lane serves one of a cell's 64 fine pixels: it
-loops over the nine neighbours, whose weights for the 64 pixels are contiguous if channels come
+One program processes a few cells of the 1/8 grid. A lane computes one of a cell's 64 fine pixels:
+it loops over the nine neighbours, whose weights for the 64 pixels are contiguous if channels come
 last.
 """
 
@@ -20,13 +20,13 @@ from torch.autograd.function import once_differentiable
 from gmaflow.runtime.kernels import kernel
 
 CELLS = 4
-"""Cells of one program."""
-GATHERED = 256
-"""Cells of one program that gathers gradients."""
+"""Cells that one program processes."""
+GATHER_CELLS = 256
+"""Cells of one program that sums gradients over neighbours."""
 
 
 @triton.jit
-def _grid_places(cells, height, width):
+def _cell_position(cells, height, width):
     """Return the item, row and column of cells."""
     return cells // (width * height), (cells // width) % height, cells % width
 
@@ -34,7 +34,7 @@ def _grid_places(cells, height, width):
 @triton.jit
 def _neighbour(flow, cells, count, k, height, width):
     """Return the flow of the cells' neighbour k; zero outside the grid."""
-    item, y, x = _grid_places(cells, height, width)
+    item, y, x = _cell_position(cells, height, width)
     near_x, near_y = x + k % 3 - 1, y + k // 3 - 1
     inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height) & (cells < count)
     source = flow + item * 2 * height * width + near_y * width + near_x
@@ -46,31 +46,31 @@ def _neighbour(flow, cells, count, k, height, width):
 @triton.jit
 def _score(logits, cells, lanes, count, k, sharpness):
     """Return the lanes' logit for neighbour k."""
-    place = logits + cells * 576 + k * 64 + lanes
-    return tl.load(place, mask=cells < count, other=0.0).to(tl.float32) * sharpness
+    pointer = logits + cells * 576 + k * 64 + lanes
+    return tl.load(pointer, mask=cells < count, other=0.0).to(tl.float32) * sharpness
 
 
 @triton.jit
 def _blend(flow, logits, cells, lanes, count, sharpness, height, width):
     """Return the fine flow, and the maximum and the sum of the softmax that made it."""
-    highest = tl.full(lanes.shape, -float("inf"), tl.float32) + tl.zeros(cells.shape, tl.float32)
-    total = tl.zeros(highest.shape, tl.float32)
+    peak = tl.full(lanes.shape, -float("inf"), tl.float32) + tl.zeros(cells.shape, tl.float32)
+    total = tl.zeros(peak.shape, tl.float32)
     fine_x, fine_y = total, total
     for k in tl.static_range(9):
         near_x, near_y = _neighbour(flow, cells, count, k, height, width)
         score = _score(logits, cells, lanes, count, k, sharpness)
-        before, highest = highest, tl.maximum(highest, score)
-        shrink, weight = tl.exp(before - highest), tl.exp(score - highest)
+        previous, peak = peak, tl.maximum(peak, score)
+        shrink, weight = tl.exp(previous - peak), tl.exp(score - peak)
         total = total * shrink + weight
         fine_x = fine_x * shrink + weight * near_x
         fine_y = fine_y * shrink + weight * near_y
-    return fine_x / total, fine_y / total, highest, total
+    return fine_x / total, fine_y / total, peak, total
 
 
 @triton.jit
 def _fine_pixels(cells, lanes, height, width):
     """Return where the cells' fine pixels lie in the x component of a full-size flow."""
-    item, y, x = _grid_places(cells, height, width)
+    item, y, x = _cell_position(cells, height, width)
     rows, columns = y * 8 + lanes // 8, x * 8 + lanes % 8
     return item * 128 * height * width + rows * 8 * width + columns
 
@@ -89,13 +89,13 @@ def _upsample(flow, logits, out, sharpness, count, height, width, CELLS: tl.cons
 @kernel
 @triton.jit
 def _upsample_backward(
-    flow, logits, gradient, for_logits, for_neighbours, sharpness, count, height, width,
+    flow, logits, gradient, grad_logits, grad_neighbours, sharpness, count, height, width,
     CELLS: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0).to(tl.int64) * CELLS
     cells = first + tl.arange(0, CELLS)[:, None]
     lanes = tl.arange(0, 64)[None, :]
-    fine_x, fine_y, highest, total = _blend(
+    fine_x, fine_y, peak, total = _blend(
         flow, logits, cells, lanes, count, sharpness, height, width
     )
     source = gradient + _fine_pixels(cells, lanes, height, width)
@@ -107,30 +107,30 @@ def _upsample_backward(
     for k in tl.static_range(9):
         near_x, near_y = _neighbour(flow, cells, count, k, height, width)
         score = _score(logits, cells, lanes, count, k, sharpness)
-        weight = tl.exp(score - highest) / total
+        weight = tl.exp(score - peak) / total
         value = sharpness * weight * (g_x * near_x + g_y * near_y - mean)
-        place = for_logits + cells * 576 + k * 64 + lanes
-        tl.store(place, value.to(for_logits.dtype.element_ty), mask=cells < count)
-        target = for_neighbours + k * count + cell
+        pointer = grad_logits + cells * 576 + k * 64 + lanes
+        tl.store(pointer, value.to(grad_logits.dtype.element_ty), mask=cells < count)
+        target = grad_neighbours + k * count + cell
         tl.store(target, tl.sum(weight * g_x, axis=1), mask=cell < count)
         tl.store(target + 9 * count, tl.sum(weight * g_y, axis=1), mask=cell < count)
 
 
 @kernel
 @triton.jit
-def _gather_neighbours(for_neighbours, for_flow, count, height, width, CELLS: tl.constexpr):
+def _gather_neighbours(grad_neighbours, grad_flow, count, height, width, CELLS: tl.constexpr):
     cells = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
     channel = tl.program_id(1)
-    item, y, x = _grid_places(cells, height, width)
+    item, y, x = _cell_position(cells, height, width)
     total = tl.zeros((CELLS,), tl.float32)
     for k in tl.static_range(9):
         # A cell is neighbour k of the cell in the opposite direction.
         near_x, near_y = x - k % 3 + 1, y - k // 3 + 1
         inside = (near_x >= 0) & (near_x < width) & (near_y >= 0) & (near_y < height)
         near = (item * height + near_y) * width + near_x
-        source = for_neighbours + (channel * 9 + k) * count + near
+        source = grad_neighbours + (channel * 9 + k) * count + near
         total += tl.load(source, mask=inside & (cells < count), other=0.0)
-    target = for_flow + (item * 2 + channel) * height * width + y * width + x
+    target = grad_flow + (item * 2 + channel) * height * width + y * width + x
     tl.store(target, total, mask=cells < count)
 
 
@@ -157,16 +157,16 @@ def upsample_backward(
     """Return the gradients of the coarse flow and the logits, given that of the fine flow."""
     batch, _, height, width = flow.shape
     count = batch * height * width
-    for_logits, for_flow = torch.empty_like(logits), torch.empty_like(flow)
-    for_neighbours = flow.new_empty(2, 9, count)
+    grad_logits, grad_flow = torch.empty_like(logits), torch.empty_like(flow)
+    grad_neighbours = flow.new_empty(2, 9, count)
     _upsample_backward[(triton.cdiv(count, CELLS),)](
-        flow, logits, gradient, for_logits, for_neighbours, sharpness, count, height, width,
+        flow, logits, gradient, grad_logits, grad_neighbours, sharpness, count, height, width,
         CELLS=CELLS,
     )  # fmt: skip
-    _gather_neighbours[(triton.cdiv(count, GATHERED), 2)](
-        for_neighbours, for_flow, count, height, width, CELLS=GATHERED
+    _gather_neighbours[(triton.cdiv(count, GATHER_CELLS), 2)](
+        grad_neighbours, grad_flow, count, height, width, CELLS=GATHER_CELLS
     )
-    return for_flow, for_logits
+    return grad_flow, grad_logits
 
 
 class _Upsample(torch.autograd.Function):
@@ -180,8 +180,8 @@ class _Upsample(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
         flow, logits = ctx.saved_tensors
-        found = upsample_backward(flow, logits, gradient.contiguous(), sharpness=ctx.sharpness)
-        return *found, None
+        gradients = upsample_backward(flow, logits, gradient.contiguous(), sharpness=ctx.sharpness)
+        return *gradients, None
 
 
 def fused_upsample(

@@ -37,23 +37,23 @@ class GraphPool:
 
         Args:
             run: The function.
-            inputs: What to run it with; later inputs have the same shapes and types.
-            warm_ups: How often to run it before: what is compiled, tuned or set up at first use
-                cannot be recorded.
+            inputs: Example inputs; later inputs have the same shapes and dtypes.
+            warm_ups: How often to run it first: compilation, tuning and other one-time setup cannot
+                be recorded.
             copy_outputs: Return copies; otherwise the next call overwrites the outputs.
         """
         with torch.cuda.device(self.device):
             # Not from the pool's memory, which other recordings overwrite.
-            kept = tuple(x.to(self.device, copy=True) for x in inputs)
-            self._warm_up(run, kept, times=warm_ups)
+            static_inputs = tuple(x.to(self.device, copy=True) for x in inputs)
+            self._warm_up(run, static_inputs, times=warm_ups)
             graph = torch.cuda.CUDAGraph()
             try:
-                outputs = self._capture(graph, run, kept)
+                outputs = self._capture(graph, run, static_inputs)
             except RuntimeError:
                 # The old pool may hold memory of the recording that failed.
                 self.handle = torch.cuda.graph_pool_handle()
                 raise
-        return RecordedCall(self, graph, kept, outputs, copy_outputs)
+        return RecordedCall(self, graph, static_inputs, outputs, copy_outputs)
 
     def _warm_up(self, run: Run, inputs: Tensors, *, times: int) -> None:
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -64,7 +64,7 @@ class GraphPool:
 
     def _capture(self, graph: torch.cuda.CUDAGraph, run: Run, inputs: Tensors) -> Tensors:
         # If recording fails, torch does not restore the caller's stream; the outer `with` does.
-        # Work of other threads in the meantime is not recorded, and does not disturb.
+        # Work of other threads in the meantime is not recorded and does not interfere.
         with (
             torch.cuda.stream(torch.cuda.current_stream()),
             torch.cuda.graph(
@@ -91,13 +91,13 @@ class RecordedCall:
         """Replay the call with inputs from the device or the CPU; does not wait for it."""
         stream = torch.cuda.current_stream(self.pool.device)
         stream.wait_event(self.pool.done)  # the last call may have been on another stream
-        for kept, given in zip(self.inputs, inputs, strict=True):
-            given = given if given.is_cuda else given.pin_memory()  # noqa: PLW2901
-            kept.copy_(given, non_blocking=True)
+        for static, tensor in zip(self.inputs, inputs, strict=True):
+            tensor = tensor if tensor.is_cuda else tensor.pin_memory()  # noqa: PLW2901
+            static.copy_(tensor, non_blocking=True)
         self.graph.replay()
         outputs = self.outputs
         if self.copy_outputs:
-            # Even in inference mode: its tensors could not be part of a loss.
+            # Outside inference mode, whose tensors could not be part of a loss.
             with torch.inference_mode(mode=False), torch.no_grad():
                 outputs = tuple(output.clone() for output in outputs)
         self.pool.done.record(stream)

@@ -24,19 +24,19 @@ Precision = Literal["auto", "fp32", "fp16", "bf16"]
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
-SHARE = 0.8
-"""The share of the free memory to plan with. The rest is for other programs, and for what plans do
-not foresee."""
+MEMORY_SHARE = 0.8
+"""The share of the free memory to plan with. The rest is for other programs and for what plans do
+not account for."""
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 
-_NO_MEMORY = re.compile("allocate memory|out of memory|ALLOC(ATION)?_FAILED")
-"""What torch on a CPU, the CUDA driver, Triton, cuBLAS and cuDNN say if there is none left."""
+_OUT_OF_MEMORY = re.compile("allocate memory|out of memory|ALLOC(ATION)?_FAILED")
+"""Out-of-memory messages of torch on a CPU, the CUDA driver, Triton, cuBLAS and cuDNN."""
 
-_benchmarking = threading.Lock()
-_before: list[bool] = []
-"""What cuDNN's setting was when each of those within `cudnn_benchmark` came."""
+_benchmark_lock = threading.Lock()
+_previous_settings: list[bool] = []
+"""cuDNN's setting when each current caller of `cudnn_benchmark` entered."""
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -53,20 +53,20 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         picked = torch.device(device)
     except (RuntimeError, TypeError):
         raise FlowError(f"unknown device {device!r}; use auto, cpu, cuda or mps") from None
-    there = {
+    available = {
         "cpu": True,
         "cuda": torch.cuda.is_available() and (picked.index or 0) < torch.cuda.device_count(),
         "mps": torch.backends.mps.is_available(),
     }
-    if picked.type not in there:
+    if picked.type not in available:
         raise FlowError(f"unsupported device {str(device)!r}; use auto, cpu, cuda or mps")
-    if not there[picked.type]:
+    if not available[picked.type]:
         raise FlowError(f"this machine has no device {str(device)!r}; use cpu or auto")
     return picked
 
 
 def as_precision(text: str) -> Precision:
-    """Return a text as a precision, or raise a `FlowError`."""
+    """Return `text` as a precision, or raise a `FlowError`."""
     check_known("precision", text, get_args(Precision))
     return cast("Precision", text)
 
@@ -79,14 +79,14 @@ def pick_precision(precision: str, device_type: str) -> str:
 
 
 def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the type to compute in, see `pick_precision`."""
+    """Return the dtype to compute in; see `pick_precision`."""
     return DTYPES[pick_precision(precision, device.type)]
 
 
 def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the type to estimate in: that of `pick_dtype`, unless it would be slower than float32.
+    """Return the dtype for inference: that of `pick_dtype`, unless float32 would be faster.
 
-    A warning says so; another one, that float16 is slow on a CPU.
+    Logs a warning if it falls back to float32, or if float16 is slow on this CPU.
     """
     dtype = pick_dtype(precision, device)
     if dtype == torch.bfloat16 and device.type == "cpu" and not has_bfloat16():
@@ -102,10 +102,12 @@ def pick_fast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
 
 @cache
 def has_bfloat16() -> bool:
-    """Tell whether the CPU multiplies in bfloat16: with AVX512-BF16 or AMX, and by oneDNN."""
+    """Return whether the CPU multiplies in bfloat16: AVX512-BF16 or AMX, and oneDNN."""
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    known = (getattr(torch.cpu, name, None) for name in names)
-    return torch.backends.mkldnn.is_available() and any(ask() for ask in known if ask is not None)
+    checks = (getattr(torch.cpu, name, None) for name in names)
+    return torch.backends.mkldnn.is_available() and any(
+        check() for check in checks if check is not None
+    )
 
 
 @contextmanager
@@ -133,27 +135,19 @@ def cudnn_benchmark() -> Iterator[None]:
 
     All threads share this setting. The last one to leave restores it.
     """
-    with _benchmarking:
-        _before.append(torch.backends.cudnn.benchmark)
+    with _benchmark_lock:
+        _previous_settings.append(torch.backends.cudnn.benchmark)
         torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        with _benchmarking:
-            torch.backends.cudnn.benchmark = _before.pop()
+        with _benchmark_lock:
+            torch.backends.cudnn.benchmark = _previous_settings.pop()
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Tell whether the Triton kernels can run: on CUDA, with Triton installed."""
+    """Return whether the Triton kernels can run: on CUDA, with Triton installed."""
     return device.type == "cuda" and has_triton()
-
-
-@cache
-def has_float8(device: torch.device) -> bool:
-    """Tell whether kernels can use numbers of 8 bits: on NVIDIA's GPUs from Ada and Hopper on."""
-    if not has_kernels(device) or torch.version.hip is not None:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 @cache
@@ -167,39 +161,39 @@ def has_triton() -> bool:
 def as_bytes(amount: str | int | float) -> float:
     """Return an amount of memory in bytes, from a number or a text such as 1.5GB, 800MB, 2GiB."""
     text = f"{amount:f}" if isinstance(amount, Real) else str(amount)  # 1e16 as digits
-    found = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
+    match = re.fullmatch(r"([0-9.]+) *([kmgt]?)(i?)b?", text.strip().lower())
     try:
-        number = float(found[1]) if found else 0.0
+        number = float(match[1]) if match else 0.0
     except ValueError:
         number = 0.0
-    if found is None or number <= 0 or (found[3] and not found[2]):
+    if match is None or number <= 0 or (match[3] and not match[2]):
         raise FlowError(
             f"{str(amount)!r} is not an amount of memory; use one such as 1.5GB or 800MB"
         )
-    # A small number is meant in another unit; a text is, up to a million.
-    if not found[2] and number < (1e6 if isinstance(amount, str) else 1e3):
-        given = str(amount).strip()
-        raise FlowError(f"{given} means bytes; give a unit, such as {given}GB")
-    return number * (_BINARY if found[3] else _UNITS)[found[2]]
+    # A bare small number probably lacks its unit; in a text, any number up to a million.
+    if not match[2] and number < (1e6 if isinstance(amount, str) else 1e3):
+        bare = str(amount).strip()
+        raise FlowError(f"{bare} means bytes; give a unit, such as {bare}GB")
+    return number * (_BINARY if match[3] else _UNITS)[match[2]]
 
 
 def memory_text(amount: float) -> str:
-    """Write an amount of memory for people."""
+    """Format an amount of memory."""
     return f"{amount / 1e9:.3g} GB" if amount >= 1e8 else f"{amount / 1e6:.3g} MB"
 
 
 def memory_budget(device: torch.device, limit: float | None = None) -> float:
     """Return how many bytes to plan with on a device: the limit, or a share of what is free."""
-    return SHARE * free_memory(device) if limit is None else limit
+    return MEMORY_SHARE * free_memory(device) if limit is None else limit
 
 
 def free_memory(device: torch.device) -> float:
     """Return how many bytes are free on a device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        held = torch.cuda.memory_stats(device)
+        stats = torch.cuda.memory_stats(device)
         reserved, allocated = (
-            held.get(f"{kind}_bytes.all.current", 0) for kind in ("reserved", "allocated")
+            stats.get(f"{kind}_bytes.all.current", 0) for kind in ("reserved", "allocated")
         )
         return free + reserved - allocated
     if device.type == "mps":
@@ -231,7 +225,7 @@ def free_host_memory() -> float:
 def free_container_memory(
     groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
 ) -> float:
-    """Return what the limit of a container, job or service leaves, or infinity without a limit.
+    """Return how many bytes the limit of a container, job or service leaves; infinity without one.
 
     `groups` is where Linux lists control groups, of version 2 or 1; `own` those of this process.
     """
@@ -250,7 +244,7 @@ def free_container_memory(
 
 
 def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
-    """Return what the limit of one control group leaves, or infinity without a limit.
+    """Return how many bytes the limit of one control group leaves; infinity without one.
 
     Cached files count as used, but the kernel drops them when memory is needed. Without them, a
     process that has read a large data set would seem to have no memory left.
@@ -270,8 +264,8 @@ def free_in_group(group: Path, limit_file: str, used_file: str) -> float:
     return float("inf") if limit == "max" else max(0.0, float(limit) - used + files)
 
 
-def give_back_freed() -> None:
-    """Return freed memory that is still resident to the system; only glibc can."""
+def release_freed_memory() -> None:
+    """Return freed memory that is still resident to the system; only with glibc."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
@@ -300,7 +294,7 @@ def explaining_out_of_memory(device: torch.device, shape: tuple[int, ...] = ()) 
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Tell whether an error means out of memory; torch has a class for its own GPU memory only."""
+    """Return whether an error means out of memory; torch's own class covers only its GPU memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None

@@ -18,7 +18,7 @@ import numpy as np
 from gmaflow.errors import FlowError, OutputError
 from gmaflow.inference import BidirectionalFlow, Flow, FlowEstimator, Refinement
 from gmaflow.io.resumable import is_locked_here, lock_folder, unlock_folder
-from gmaflow.runtime.device import give_back_freed
+from gmaflow.runtime.device import release_freed_memory
 from gmaflow.serving.http_errors import ApiError, gone, server_error, too_busy
 from gmaflow.serving.jobs import (
     Footage,
@@ -271,7 +271,7 @@ class JobQueue:
                 self._notify()
             self._run_next_task(job)
             if not len(self._waiting):
-                give_back_freed()  # the C library may still hold gigabytes after a burst
+                release_freed_memory()  # the C library may still hold gigabytes after a burst
 
     def _may_run(self, job: Job) -> bool:
         under_way = sum(other.tracking is not None for other in self._jobs.values())

@@ -19,7 +19,7 @@ from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, Prediction, pixel_grid
 from gmaflow.model.continuation import Continuation
-from gmaflow.model.network import layout_of
+from gmaflow.model.network import memory_format_of
 from gmaflow.runtime.device import as_precision, pick_dtype
 from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.distributed import ALONE, SharedGradients, World
@@ -420,7 +420,7 @@ def erase_boxes(features: Float[Tensor, "b c h w"], share: float) -> Float[Tenso
     erased &= chosen[:, None, None]
     mean = features.detach().float().mean(dim=(2, 3), keepdim=True).to(features.dtype)
     filled = torch.where(erased[:, None], mean, features)
-    return filled.contiguous(memory_format=layout_of(features))
+    return filled.contiguous(memory_format=memory_format_of(features))
 
 
 @torch.no_grad()

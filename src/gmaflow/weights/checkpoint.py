@@ -49,7 +49,7 @@ RUN_WEIGHTS = ("best.safetensors", "weights.safetensors")
 
 ZIP_MAGIC = b"PK\3\4"
 PICKLE_MAGIC = pickle.PROTO
-DAMAGED = (
+DAMAGE_ERRORS = (
     ValueError,
     LookupError,
     RuntimeError,
@@ -58,20 +58,20 @@ DAMAGED = (
     zlib.error,
     zipfile.BadZipFile,
 )
-"""What Python raises on archives and pickles that are damaged."""
-PICKLES_OF_OLD_FILES = 5
+"""The errors that Python raises for damaged archives and pickles."""
+LEGACY_PICKLES = 5
 """A number, a version, the system, the tensors, and the names of their storages; then raw data."""
 TENSOR_GLOBALS = re.compile(
     r"collections OrderedDict|torch Size|torch [a-z]\w*|torch (?!Untyped|Typed)[A-Z]\w*Storage"
     r"|torch\._utils _rebuild_(tensor|tensor_v2|parameter)|torch\.nn\.parameter Parameter"
     r"|builtins set|_codecs encode"
 )
-"""What pickles of tensors refer to: module and name."""
+"""The globals that pickles of tensors use: module and name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """A description of a set of weights for people."""
+    """A human-readable description of a set of weights."""
 
     title: str = ""
     trained_on: str = "unknown"
@@ -130,8 +130,8 @@ def load_checkpoint(path: Path | str, *, model: NetworkConfig | None = None) -> 
         WeightsError: The file is missing, damaged, unsafe or of another network.
     """
     path = require_file(path, WeightsError, "a .safetensors or .pth file of weights")
-    with naming(path):
-        read = read_ours if looks_like_safetensors(path) else read_published
+    with naming_file(path):
+        read = read_safetensors if looks_like_safetensors(path) else read_published
         return fit_to(read(path, model), model)
 
 
@@ -179,43 +179,48 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         )
 
 
-def read_ours(path: Path, model: NetworkConfig | None) -> Checkpoint:
+def read_safetensors(path: Path, model: NetworkConfig | None) -> Checkpoint:
     """Read a safetensors file that gmaflow wrote."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            about = (file.metadata() or {}).get(METADATA_KEY)
+            metadata = (file.metadata() or {}).get(METADATA_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as err:
         raise WeightsError(f"the file is truncated or damaged ({err}); download it again") from None
-    if about is None:
+    if metadata is None:
         raise WeightsError(
             "the safetensors file has no description of the network by gmaflow; only files that "
             "gmaflow wrote can be read, convert others from their .pth"
         )
-    config, card = parse_about(about)
+    config, card = parse_metadata(metadata)
     check_model(config, model)
     check_same_tensors(tensors, empty_state(config))
     return Checkpoint(config=config, tensors=as_float32(tensors), card=card)
 
 
-def check_model(config: NetworkConfig, wanted: NetworkConfig | None) -> None:
-    """Refuse weights that cannot serve as those of the wanted network."""
-    if wanted not in (None, config, continuing(config), replace(config, continuation="none")):
-        assert wanted is not None
+def check_model(config: NetworkConfig, requested: NetworkConfig | None) -> None:
+    """Refuse weights that do not fit the requested network."""
+    if requested not in (
+        None,
+        config,
+        with_continuation(config),
+        replace(config, continuation="none"),
+    ):
+        assert requested is not None
         raise WeightsError(
-            f"the file holds {describe(config)}, but {describe(wanted)} was requested; omit the "
+            f"the file holds {describe(config)}, but {describe(requested)} was requested; omit the "
             "model to use that of the file"
         )
 
 
 def read_published(path: Path, model: NetworkConfig | None) -> Checkpoint:
     """Read a `.pth` file as the authors saved it."""
-    from gmaflow.weights.published import from_published, recognise, unwrap
+    from gmaflow.weights.published import from_published, infer_config, unwrap
 
     theirs = unwrap(load_tensors_only(path))
-    config = recognise(theirs, model)
+    config = infer_config(theirs, model)
     if config.aggregates and model is None:
         log.warning(
             "%s: content, content + position and position-only checkpoints hold the same tensors; "
@@ -265,11 +270,11 @@ def check_pickles(path: Path) -> None:
             if is_zip:
                 check_archive(file)
             else:
-                for _ in range(PICKLES_OF_OLD_FILES):
+                for _ in range(LEGACY_PICKLES):
                     check_calls(file)
         except WeightsError:
             raise
-        except DAMAGED:
+        except DAMAGE_ERRORS:
             raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
 
 
@@ -295,13 +300,15 @@ def check_calls(source: bytes | IO[bytes]) -> None:
             )
 
 
-def parse_about(text: str) -> tuple[NetworkConfig, ModelCard]:
+def parse_metadata(text: str) -> tuple[NetworkConfig, ModelCard]:
     """Read the description of a network from a safetensors file's metadata."""
     try:
-        about = json.loads(text)
-        known = {entry.name for entry in fields(ModelCard)}
-        card = {name: value for name, value in about.get("card", {}).items() if name in known}
-        return NetworkConfig(**about["config"]), ModelCard(**card)
+        metadata = json.loads(text)
+        field_names = {entry.name for entry in fields(ModelCard)}
+        card = {
+            name: value for name, value in metadata.get("card", {}).items() if name in field_names
+        }
+        return NetworkConfig(**metadata["config"]), ModelCard(**card)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
         raise WeightsError(
             f"its description of the network cannot be read ({err}); was it written by a newer "
@@ -310,11 +317,11 @@ def parse_about(text: str) -> tuple[NetworkConfig, ModelCard]:
 
 
 def describe(config: NetworkConfig) -> str:
-    """Return the model's name of a network, and how it differs from that model."""
-    for name, known in MODELS.items():
-        if known == config:
+    """Return the name of a network's model, and how it differs from that model."""
+    for name, model in MODELS.items():
+        if model == config:
             return name
-    same = [name for name, known in MODELS.items() if known.attention == config.attention]
+    same = [name for name, model in MODELS.items() if model.attention == config.attention]
     base = same[0] if same else "gma"
     changes = [
         f"{key}={value}"
@@ -324,7 +331,7 @@ def describe(config: NetworkConfig) -> str:
     return f"{base} with {', '.join(changes)}"
 
 
-def continuing(config: NetworkConfig) -> NetworkConfig | None:
+def with_continuation(config: NetworkConfig) -> NetworkConfig | None:
     """Return the config with affine continuation; None if such a network cannot have it."""
     try:
         return replace(config, continuation="affine")
@@ -332,28 +339,28 @@ def continuing(config: NetworkConfig) -> NetworkConfig | None:
         return None
 
 
-def fit_to(checkpoint: Checkpoint, wanted: NetworkConfig | None) -> Checkpoint:
-    """Return weights of `gma` as those of `gma-affine` if that is wanted, and the other way round.
+def fit_to(checkpoint: Checkpoint, requested: NetworkConfig | None) -> Checkpoint:
+    """Convert weights of `gma` to `gma-affine` if requested, and vice versa.
 
-    A continuation that is added has its initial values, with which the flow stays the same. One
-    that is left out leaves the network that was trained with it.
+    A continuation that is added has its initial values, which leave the flow unchanged. Dropping it
+    leaves the network that was trained together with it.
     """
     config = checkpoint.config
-    if wanted is None or wanted == config:
+    if requested is None or requested == config:
         return checkpoint
-    if wanted == replace(config, continuation="none"):
+    if requested == replace(config, continuation="none"):
         tensors = {n: v for n, v in checkpoint.tensors.items() if not n.startswith("continuation.")}
-        return replace(checkpoint, config=wanted, tensors=tensors)
-    if wanted != continuing(config):
+        return replace(checkpoint, config=requested, tensors=tensors)
+    if requested != with_continuation(config):
         return checkpoint
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = new_network(wanted)
+        network = new_network(requested)
     network.load_state_dict(checkpoint.tensors, strict=False)
     assert network.attention is not None
     assert network.continuation is not None
     network.continuation.start_from(network.attention.to_query_key.weight)
-    return replace(checkpoint, config=wanted, tensors=dict(network.state_dict()))
+    return replace(checkpoint, config=requested, tensors=dict(network.state_dict()))
 
 
 def fingerprint(network: FlowNetwork) -> str:
@@ -371,11 +378,11 @@ def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
 
 
 def blank_network(config: NetworkConfig) -> FlowNetwork:
-    """Return a network to load weights into, whose own are undefined.
+    """Return a network with uninitialised weights, to load others into.
 
     Not on the meta device, where torch's initialisers load its compiler, which takes two seconds.
     """
-    with Uninitialised():
+    with SkipInit():
         return new_network(config)
 
 
@@ -388,8 +395,8 @@ def new_network(config: NetworkConfig) -> FlowNetwork:
         return FlowNetwork(config).float()
 
 
-class Uninitialised(TorchFunctionMode):
-    """Leaves parameters as they are allocated: drawing them takes longer than loading others."""
+class SkipInit(TorchFunctionMode):
+    """Skips initialisers: drawing parameters takes longer than loading others."""
 
     def __torch_function__(
         self,
@@ -399,37 +406,37 @@ class Uninitialised(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         named = kwargs or {}
-        # Some initialisers arrive here themselves, others only as the methods that they call.
+        # Some initialisers are intercepted themselves, others only through the methods they call.
         initialises = getattr(func, "__module__", None) == torch.nn.init.__name__
         if initialises or func in (Tensor.normal_, Tensor.uniform_):
             return args[0] if args else named["tensor"]
         return func(*args, **named)
 
 
-def check_same_tensors(found: StateDict, wanted: StateDict) -> None:
+def check_same_tensors(actual: StateDict, expected: StateDict) -> None:
     """Refuse tensors that are not exactly the expected ones, and name those that differ."""
-    odd = [n for n, v in found.items() if v.is_sparse or v.is_complex() or v.is_quantized]
-    if odd:
-        raise WeightsError(f"its tensors are not plain numbers: {shorten(odd)}")
-    common = sorted(found.keys() & wanted.keys())
+    unusual = [n for n, v in actual.items() if v.is_sparse or v.is_complex() or v.is_quantized]
+    if unusual:
+        raise WeightsError(f"its tensors are not plain numbers: {shorten(unusual)}")
+    common = sorted(actual.keys() & expected.keys())
     misshapen = [
-        f"{name} is {shape_text(found[name].shape)} instead of {shape_text(wanted[name].shape)}"
+        f"{name} is {shape_text(actual[name].shape)} instead of {shape_text(expected[name].shape)}"
         for name in common
-        if found[name].shape != wanted[name].shape
+        if actual[name].shape != expected[name].shape
     ]
     misshapen += [
-        f"{name} holds {found[name].dtype}"
+        f"{name} holds {actual[name].dtype}"
         for name in common
-        if wanted[name].is_floating_point() and not found[name].is_floating_point()
+        if expected[name].is_floating_point() and not actual[name].is_floating_point()
     ]
     complaints = {
-        "missing": sorted(wanted.keys() - found.keys()),
-        "unexpected": sorted(found.keys() - wanted.keys()),
+        "missing": sorted(expected.keys() - actual.keys()),
+        "unexpected": sorted(actual.keys() - expected.keys()),
         "of another shape or type:": misshapen,
     }
     if any(complaints.values()):
-        said = "; ".join(f"{what} {shorten(names)}" for what, names in complaints.items() if names)
-        raise WeightsError(f"its tensors do not fit this network: {said}")
+        text = "; ".join(f"{what} {shorten(names)}" for what, names in complaints.items() if names)
+        raise WeightsError(f"its tensors do not fit this network: {text}")
 
 
 def shorten(names: list[str]) -> str:
@@ -453,7 +460,7 @@ def looks_like_safetensors(path: Path) -> bool:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming_file(path: Path) -> Iterator[None]:
     """Prefix errors with the name of the file."""
     try:
         yield
@@ -487,14 +494,16 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
     if name in shipped:
-        found = load_checkpoint(shipped[name])
+        checkpoint = load_checkpoint(shipped[name])
         if name in TRUNKS:
-            found = fit_to(found, MODELS[name])
-        with naming(shipped[name]):
-            check_model(found.config, config)
-        return replace(fit_to(found, config), card=shipped_card(found.card, shipped[name], name))
+            checkpoint = fit_to(checkpoint, MODELS[name])
+        with naming_file(shipped[name]):
+            check_model(checkpoint.config, config)
+        return replace(
+            fit_to(checkpoint, config), card=shipped_card(checkpoint.card, shipped[name], name)
+        )
     path = Path(name)
-    with naming(path):  # a name may be too long for the file system
+    with naming_file(path):  # a name may be too long for the file system
         is_file = path.suffix or path.name != name or path.exists()
     if weights is not None and is_file:
         # An empty name is not the working folder.
@@ -504,9 +513,9 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         raise WeightsError(
             f"there are no weights and no file called {name!r}; {suggest(name, shipped)}"
         )
-    there_are = f"there are {', '.join(shipped)}" if shipped else "none ship with gmaflow yet"
+    available = f"there are {', '.join(shipped)}" if shipped else "none ship with gmaflow yet"
     raise WeightsError(
-        f"no trained weights for {name}: {there_are}; use a file of weights (.safetensors, or a "
+        f"no trained weights for {name}: {available}; use a file of weights (.safetensors, or a "
         "published .pth)"
     )
 
@@ -514,7 +523,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
 def shipped_card(card: ModelCard, file: Path, name: str) -> ModelCard:
     """Return the card of one of the networks of a file that ships."""
     is_part = name != file.stem
-    own = {
+    figures = {
         key.partition("/")[2]: value
         for key, value in card.figures.items()
         if key.startswith(f"{name}/")
@@ -522,7 +531,7 @@ def shipped_card(card: ModelCard, file: Path, name: str) -> ModelCard:
     return replace(
         card,
         title=f"{name}, trained together with {file.stem}" if is_part else card.title,
-        figures=own or card.figures,
+        figures=figures or card.figures,
         iters=card.iters or SHIPPED_ITERS,
         warm_start=False,
     )
@@ -545,5 +554,5 @@ def name_weights(weights: str) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    with naming(path):  # a name may be too long for the file system
+    with naming_file(path):  # a name may be too long for the file system
         return path.is_dir()

@@ -179,7 +179,7 @@ def _load_folder(folder: Path) -> Checkpoint:
 
 
 def _repository_name(name: str | Path) -> str:
-    """Return a name that the Hub could have; explain all others."""
+    """Return a valid repository name, or explain why it is not one."""
     text = str(name)
     if Path(text).is_file():
         raise WeightsError(f"{text} is a file; load it with FlowEstimator({text!r})")
@@ -206,7 +206,7 @@ def _import_hub() -> ModuleType:
 def _explain_hub_errors(
     repository: str, revision: str | None, *, write: bool = False
 ) -> Iterator[None]:
-    """Turn what huggingface_hub raises into one sentence each."""
+    """Turn each error of huggingface_hub into one sentence."""
     from huggingface_hub import errors
 
     # The base of its HTTP errors is the one of the HTTP library that it uses, which is also the
@@ -246,10 +246,10 @@ def _explain_status(err: Exception, *, write: bool) -> str:
 
 
 def _licence_id(card: ModelCard) -> str:
-    """Return a licence as the Hub spells it, where it is one that weights of ours have."""
-    known = {"bsd-3-clause", "mit", "apache-2.0", "wtfpl", "cc-by-nc-sa-4.0", "unknown"}
+    """Return a licence as the Hub spells it, or `other`."""
+    hub_licences = {"bsd-3-clause", "mit", "apache-2.0", "wtfpl", "cc-by-nc-sa-4.0", "unknown"}
     text = card.licence.strip().lower()
-    return text if text in known else "other"
+    return text if text in hub_licences else "other"
 
 
 def _one_line(text: str) -> str:

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gmaflow.errors import WeightsError
 from gmaflow.model import MAX_OFFSET, NetworkConfig
-from gmaflow.model.config import MOST_HEADS
+from gmaflow.model.config import MAX_HEADS
 from gmaflow.weights.checkpoint import StateDict, check_same_tensors, empty_state
 
 HEAD_CHANNELS = 128
-MOST_WRAPPERS = 3
+MAX_WRAPPERS = 3
 WRAPPERS = ("state_dict", "model", "model_state_dict", "net", "network", "weights")
 
 # Ours -> theirs, tried in this order, each at the start of the name.
@@ -56,15 +56,15 @@ def from_published(theirs: StateDict, config: NetworkConfig) -> dict[str, Tensor
     """Rename and rearrange the authors' tensors into ours."""
     skeleton = empty_state(config)
     expected = to_published(skeleton, config)
-    found = {name: value for name, value in theirs.items() if not carries_nothing(name)}
-    wanted = {name: value for name, value in expected.items() if not carries_nothing(name)}
-    check_same_tensors(found, wanted)
+    required = {name: value for name, value in theirs.items() if not is_optional(name)}
+    expected_required = {name: value for name, value in expected.items() if not is_optional(name)}
+    check_same_tensors(required, expected_required)
 
     ours = {}
     for name, value in skeleton.items():
         if name.startswith(RECURRENT):
             continue
-        # Missing counters (see `carries_nothing`) start at zero.
+        # Missing counters (see `is_optional`) start at zero.
         ours[name] = theirs.get(published_name(name), torch.zeros_like(value, device="cpu"))
     for number, suffix in enumerate(pass_suffixes(config)):
         ours |= join_pass(theirs, config, number=number, suffix=suffix)
@@ -98,16 +98,16 @@ def to_published(ours: StateDict, config: NetworkConfig) -> dict[str, Tensor]:
     return theirs
 
 
-def recognise(theirs: StateDict, model: NetworkConfig | None = None) -> NetworkConfig:
+def infer_config(theirs: StateDict, model: NetworkConfig | None = None) -> NetworkConfig:
     """Infer the network from the names and shapes of the authors' tensors.
 
     Networks that compare appearance, offset or both hold the same tensors; `model` says which one
     it is, appearance by default.
     """
     if "fnet.conv1.weight" not in theirs or "cnet.conv1.weight" not in theirs:
-        some = ", ".join(sorted(theirs)[:3]) or "none"
+        examples = ", ".join(sorted(theirs)[:3]) or "none"
         raise WeightsError(
-            f"these are not the tensors of a RAFT or GMA network (they begin with: {some}); "
+            f"these are not the tensors of a RAFT or GMA network (they begin with: {examples}); "
             "use a checkpoint of raft, raft-small or gma"
         )
     # By any of these tensors, so that the error names the one that a file lacks.
@@ -121,7 +121,7 @@ def recognise(theirs: StateDict, model: NetworkConfig | None = None) -> NetworkC
         to_query_key = theirs.get("att.to_qk.weight", torch.empty(0))
         heads = to_query_key.shape[:1].numel() // (2 * HEAD_CHANNELS)
         config = NetworkConfig(
-            num_heads=min(max(heads, 1), MOST_HEADS),
+            num_heads=min(max(heads, 1), MAX_HEADS),
             learned_alpha="update_block.aggregator.gamma" in theirs,
             combination="concatenate" if both else "replace",
         )
@@ -136,8 +136,8 @@ def recognise(theirs: StateDict, model: NetworkConfig | None = None) -> NetworkC
 
 
 def unwrap(content: object) -> dict[str, Tensor]:
-    """Find the tensors in a file of the authors: bare or in a dict, with `module.` or without."""
-    for _ in range(MOST_WRAPPERS):  # a file may contain itself
+    """Return the tensors of the authors' file: bare or in a dict, with or without `module.`."""
+    for _ in range(MAX_WRAPPERS):  # a file may contain itself
         inner = [content[k] for k in WRAPPERS if isinstance(content, dict) and k in content]
         content = next((each for each in inner if isinstance(each, dict)), content)
     if not isinstance(content, dict):
@@ -156,14 +156,14 @@ def unwrap(content: object) -> dict[str, Tensor]:
 
 
 def family(config: NetworkConfig) -> str:
-    """Return which of the authors' three kinds of network it is."""
+    """Return which of the authors' three networks it is."""
     if config.aggregates:
         return "gma"
     return "raft-small" if config.small else "raft"
 
 
-def carries_nothing(their_name: str) -> bool:
-    """Tell whether a tensor is a counter or an index table, which a file may lack."""
+def is_optional(their_name: str) -> bool:
+    """Return whether a tensor is a counter or an index table, which a file may lack."""
     return their_name.endswith(("num_batches_tracked", "rel_ind"))
 
 
@@ -189,19 +189,19 @@ def join_pass(
 ) -> dict[str, Tensor]:
     """Convert the authors' three convolutions into one recurrent pass."""
     hidden, context = config.hidden_channels, config.context_channels
-    seen, prepared, bias = {}, {}, {}
+    recurrent, context_weight, bias = {}, {}, {}
     for gate in "zrq":
         weight = theirs[f"update_block.gru.conv{gate}{suffix}.weight"]
         # Their input channels are (state, context, motion).
-        state, prepared[gate], motion = weight.split(
+        state, context_weight[gate], motion = weight.split(
             [hidden, context, weight.shape[1] - hidden - context], dim=1
         )
-        seen[gate] = torch.cat([state, motion], dim=1)
+        recurrent[gate] = torch.cat([state, motion], dim=1)
         bias[gate] = theirs[f"update_block.gru.conv{gate}{suffix}.bias"]
     return {
-        f"{RECURRENT}{number}.gates.weight": torch.cat([seen["z"], seen["r"]]),
-        f"{RECURRENT}{number}.candidate.weight": seen["q"],
-        f"{RECURRENT}{number}.context.weight": torch.cat([prepared[gate] for gate in "zrq"]),
+        f"{RECURRENT}{number}.gates.weight": torch.cat([recurrent["z"], recurrent["r"]]),
+        f"{RECURRENT}{number}.candidate.weight": recurrent["q"],
+        f"{RECURRENT}{number}.context.weight": torch.cat([context_weight[gate] for gate in "zrq"]),
         f"{RECURRENT}{number}.context.bias": torch.cat([bias[gate] for gate in "zrq"]),
     }
 
@@ -213,12 +213,12 @@ def split_pass(
     hidden = config.hidden_channels
     theirs = {}
     gates = ours[f"{RECURRENT}{number}.gates.weight"].chunk(2)
-    seen = (*gates, ours[f"{RECURRENT}{number}.candidate.weight"])
-    prepared = ours[f"{RECURRENT}{number}.context.weight"].chunk(3)
+    recurrent = (*gates, ours[f"{RECURRENT}{number}.candidate.weight"])
+    context_weight = ours[f"{RECURRENT}{number}.context.weight"].chunk(3)
     bias = ours[f"{RECURRENT}{number}.context.bias"].chunk(3)
     for index, gate in enumerate("zrq"):
-        state, motion = seen[index][:, :hidden], seen[index][:, hidden:]
-        weight = torch.cat([state, prepared[index], motion], dim=1)
+        state, motion = recurrent[index][:, :hidden], recurrent[index][:, hidden:]
+        weight = torch.cat([state, context_weight[index], motion], dim=1)
         theirs[f"update_block.gru.conv{gate}{suffix}.weight"] = weight
         theirs[f"update_block.gru.conv{gate}{suffix}.bias"] = bias[index]
     return theirs

@@ -6,15 +6,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gmaflow.inference.fast.convolution import Narrow, Winograd, is_worth_it, polynomial, transforms
+from gmaflow.inference.fast.convolution import (
+    Narrow,
+    Winograd,
+    polynomial,
+    transforms,
+    winograd_is_faster,
+)
 
 
 @pytest.mark.parametrize("taps", [1, 3, 5])
 def test_the_transforms_convolve_exactly(taps: int) -> None:
-    found = transforms(taps)
-    values = torch.randn(len(found.input), dtype=torch.float64)
+    actual = transforms(taps)
+    values = torch.randn(len(actual.input), dtype=torch.float64)
     kernel = torch.randn(taps, dtype=torch.float64)
-    outputs = found.out @ ((found.kernel @ kernel) * (found.input @ values))
+    outputs = actual.out @ ((actual.kernel @ kernel) * (actual.input @ values))
     expected = F.conv1d(values[None, None], kernel[None, None])[0, 0]
     torch.testing.assert_close(outputs, expected)
 
@@ -40,10 +46,10 @@ def test_it_is_a_convolution(
     expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=padding)
     convolve = Winograd(weight)
     for _ in range(2):
-        found = convolve(x, bias, relu=with_bias)
-        assert found.is_contiguous()
-        wanted = expected.relu() if with_bias else expected
-        torch.testing.assert_close(found, wanted.permute(0, 2, 3, 1), atol=1e-4, rtol=1e-4)
+        actual = convolve(x, bias, relu=with_bias)
+        assert actual.is_contiguous()
+        expected_relu = expected.relu() if with_bias else expected
+        torch.testing.assert_close(actual, expected_relu.permute(0, 2, 3, 1), atol=1e-4, rtol=1e-4)
         convolve.products.packed.clear()  # as on a CPU without oneDNN
 
 
@@ -52,13 +58,13 @@ def test_a_narrow_convolution_is_a_convolution(relu: bool) -> None:
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 7, 9, 24), torch.randn(2, 24, 3, 5) / 10, torch.randn(2)
     expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=(1, 2)).permute(0, 2, 3, 1)
-    found = Narrow(weight)(x, bias, relu=relu)
-    torch.testing.assert_close(found, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
+    actual = Narrow(weight)(x, bias, relu=relu)
+    torch.testing.assert_close(actual, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
 
 
-def test_where_it_is_worth_it() -> None:
+def test_winograd_is_used_where_it_is_faster() -> None:
     wide, narrow = torch.zeros(256, 384, 1, 5), torch.zeros(64, 64, 3, 3)
-    assert is_worth_it(wide, (1, 1))
-    assert not is_worth_it(wide, (2, 2))
-    assert not is_worth_it(narrow, (1, 1))
-    assert not is_worth_it(torch.zeros(256, 384, 7, 7), (1, 1))
+    assert winograd_is_faster(wide, (1, 1))
+    assert not winograd_is_faster(wide, (2, 2))
+    assert not winograd_is_faster(narrow, (1, 1))
+    assert not winograd_is_faster(torch.zeros(256, 384, 7, 7), (1, 1))

@@ -41,15 +41,15 @@ def with_statistics(network: FlowNetwork) -> FlowNetwork:
 
 @pytest.mark.parametrize("model", [*MODELS, *VARIANTS], ids=str)
 @pytest.mark.parametrize("plan", [MemoryPlan(), STREAMED], ids=["stored", "streamed"])
-def test_it_gives_what_the_network_gives(
+def test_the_fast_network_agrees_with_the_network(
     model: str | NetworkConfig, plan: MemoryPlan, make_network: Make
 ) -> None:
     network = with_statistics(make_network(model))
     images = random_images(2, 56, 72)
     expected = network(*images, iters=3)
-    found = FastNetwork(network)(*images, iters=3, plan=plan)
-    torch.testing.assert_close(found.flow, expected.flow, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(found.low, expected.low, atol=1e-4, rtol=1e-5)
+    actual = FastNetwork(network)(*images, iters=3, plan=plan)
+    torch.testing.assert_close(actual.flow, expected.flow, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(actual.low, expected.low, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (16, 136), (72, 24)])
@@ -58,11 +58,11 @@ def test_odd_sizes_and_warm_starts(height: int, width: int, make_network: Make) 
     images = random_images(1, height, width)
     start = torch.randn(1, 2, height // 8, width // 8)
     expected = network(*images, iters=2, flow_init=start).flow
-    found = FastNetwork(network)(*images, iters=2, flow_init=start).flow
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    actual = FastNetwork(network)(*images, iters=2, flow_init=start).flow
+    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_frames_that_are_encoded_already_serve_as_well(make_network: Make) -> None:
+def test_encoded_frames_give_the_same_flow(make_network: Make) -> None:
     fast = FastNetwork(make_network("gma"))
     image1, image2 = random_images(1, 40, 48)
     whole = fast(image1, image2, iters=2).flow
@@ -71,11 +71,11 @@ def test_frames_that_are_encoded_already_serve_as_well(make_network: Make) -> No
         assert torch.equal(fast.match(first, second.features, iters=2).flow, whole)
 
 
-def test_only_large_images_give_memory_back(
+def test_only_large_images_release_freed_memory(
     make_network: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr(fast_network, "give_back_freed", lambda: given_back.append(1))
+    monkeypatch.setattr(fast_network, "release_freed_memory", lambda: given_back.append(1))
     fast, images = FastNetwork(make_network("gma")), random_images(1, 40, 48)
     fast(*images, iters=1)
     assert not given_back

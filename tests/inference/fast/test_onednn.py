@@ -27,9 +27,9 @@ def test_a_packed_convolution_is_a_convolution(side: int, step: int, relu: bool)
     x, weight, bias = torch.randn(2, 10, 13, 24), torch.randn(17, 24, *kernel) / 10, torch.randn(17)
     padding = (kernel[0] // 2, kernel[1] // 2)
     expected = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, stride, padding).permute(0, 2, 3, 1)
-    found = PackedConvolution(weight, stride=stride, padding=padding)(x, bias, relu=relu)
-    assert found.is_contiguous()
-    torch.testing.assert_close(found, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
+    actual = PackedConvolution(weight, stride=stride, padding=padding)(x, bias, relu=relu)
+    assert actual.is_contiguous()
+    torch.testing.assert_close(actual, expected.relu() if relu else expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("outputs", [40, 300])
@@ -39,8 +39,8 @@ def test_grouped_products_are_products(outputs: int) -> None:
     expected = torch.einsum("pni,nio->pno", rows, matrices)
     products = GroupedProducts(matrices)
     for _ in range(2):
-        found = torch.cat(list(products(rows)), dim=2)
-        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+        actual = torch.cat(list(products(rows)), dim=2)
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-5)
         products.packed.clear()
 
 
@@ -49,11 +49,11 @@ def test_grouped_products_are_products(outputs: int) -> None:
 def test_a_product(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     rows, others = torch.randn(30, 50).to(dtype), torch.randn(50, 8).to(dtype)
-    found = PackedProduct(others.T, rows=len(rows))(rows)
-    assert found.dtype == dtype
+    actual = PackedProduct(others.T, rows=len(rows))(rows)
+    assert actual.dtype == dtype
     expected = rows.double() @ others.double()
     tolerance = 1e-5 if dtype == torch.float32 else 0.02
-    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(actual.double(), expected, atol=tolerance, rtol=tolerance)
 
 
 @needs_operators
@@ -73,6 +73,6 @@ def test_several_heads_take_as_long_as_one_each() -> None:
             attention.aggregate(values)
         return time.process_time() - start
 
-    alone = both[:, :1].contiguous()
-    one.aggregate(alone)
-    assert seconds(two, both) < 50 * seconds(one, alone)
+    first_head = both[:, :1].contiguous()
+    one.aggregate(first_head)
+    assert seconds(two, both) < 50 * seconds(one, first_head)

@@ -1,4 +1,4 @@
-"""Steps that are not torch's own: sums without lost digits, attention and the lookup on a CPU."""
+"""Steps that do not use torch's own functions: exact sums, attention and the lookup on a CPU."""
 
 import pytest
 import torch
@@ -10,9 +10,9 @@ from gmaflow.inference.fast.operations import (
     CachedLookup,
     MixedOperations,
     Operations,
-    measure,
+    channel_statistics,
+    fast_tanh_,
     normalize,
-    squash,
 )
 from gmaflow.model.correlation import correlate
 
@@ -26,7 +26,7 @@ def features(rows: int) -> torch.Tensor:
 def test_statistics_of_many_rows_lose_no_digits() -> None:
     rows = features(100 * SUMMED_ROWS + 17)
     exact = rows.double()
-    mean, variance = measure(rows)
+    mean, variance = channel_statistics(rows)
     torch.testing.assert_close(mean.double(), exact.mean(dim=0), rtol=2e-6, atol=0)
     torch.testing.assert_close(
         variance.double(), exact.var(dim=0, correction=0), rtol=2e-6, atol=1e-9
@@ -53,20 +53,20 @@ def test_stored_attention_is_a_softmax_of_products(
     expected = (queries.double() @ keys.double().mT).softmax(dim=-1)
     monkeypatch.setitem(operations.SOFTMAX_BYTES, "cpu", 30 * 4 * 7)  # seven rows at once
     attention = steps.attend(queries, keys, store=True)
-    some = torch.tensor([29, 0, 6, 7, 13])
-    found = attention.rows(some)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.double(), expected[:, :, some], rtol=0, atol=tolerance)
+    rows = torch.tensor([29, 0, 6, 7, 13])
+    actual = attention.rows(rows)
+    assert actual.dtype == dtype
+    torch.testing.assert_close(actual.double(), expected[:, :, rows], rtol=0, atol=tolerance)
     values = torch.randn(2, 30, 3, 5).transpose(1, 2).to(dtype)
     means = attention.aggregate(values).double()
     torch.testing.assert_close(means, expected @ values.double(), rtol=0, atol=10 * tolerance)
 
 
 @pytest.mark.parametrize("largest", [0.1, 1.0, 30.0])
-def test_squash_is_tanh(largest: float) -> None:
+def test_fast_tanh_is_tanh(largest: float) -> None:
     x = torch.linspace(-largest, largest, 1001)
     expected = x.double().tanh()
-    squash(x)
+    fast_tanh_(x)
     torch.testing.assert_close(x.double(), expected, rtol=0, atol=2e-7)
 
 
@@ -75,16 +75,16 @@ def test_squash_is_tanh(largest: float) -> None:
 def test_the_cached_lookup_gives_the_networks_correlations(
     height: int, width: int, radius: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "PIXELS", 10)
+    monkeypatch.setattr(operations, "LOOKUP_PIXELS", 10)
     torch.manual_seed(height)
     first, second = torch.randn(2, 2, height, width, 6)
     coords = 4 + 8 * torch.randn(2, 2, height, width)
     coords[0, 0, 0, 0], coords[1, 1, 0, 1] = 1e9, -1e9
     options = {"num_levels": 4, "radius": radius}
-    found = CachedLookup(first, second, **options)(coords)
+    actual = CachedLookup(first, second, **options)(coords)
     channels_first = (features.permute(0, 3, 1, 2) for features in (first, second))
     plain = correlate(*channels_first, **options, store=True)  # type: ignore[arg-type]
-    torch.testing.assert_close(found, plain.lookup(coords).permute(0, 2, 3, 1))
+    torch.testing.assert_close(actual, plain.lookup(coords).permute(0, 2, 3, 1))
 
 
 def test_lookups_at_nan_give_nan() -> None:

@@ -35,6 +35,6 @@ def test_the_default_back_end_gives_the_published_flow(
     with torch.inference_mode():
         expected = PublishedNetwork(checkpoint.build())(*images, iters=12).flow
     estimator = FlowEstimator(checkpoint, iters=12, device="cpu", precision="fp32")
-    found = estimator.batch(*images).flow
+    actual = estimator.batch(*images).flow
     assert expected.abs().max() > 3
-    assert (found - expected).abs().max() < TOLERANCE
+    assert (actual - expected).abs().max() < TOLERANCE

@@ -85,7 +85,7 @@ def test_half_precision_changes_little(model: str, pair: Pair, material: Path) -
 @pytest.mark.slow
 @needs_a_gpu
 @pytest.mark.parametrize("model", ["gma", "raft-small"])
-def test_half_precision_is_as_right(model: str, material: Path) -> None:
+def test_half_precision_is_as_accurate(model: str, material: Path) -> None:
     judged = [judge(model, pair, material) for pair in PAIRS]
     ratio = geometric_mean(pair.half / pair.whole for pair in judged)
     assert abs(ratio - 1) < MOST_WORSE

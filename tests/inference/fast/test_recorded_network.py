@@ -1,4 +1,4 @@
-"""Recorded calls: the same flow, whatever is recorded in between and whoever asks."""
+"""Recorded calls give the same flow, from any thread and whatever is recorded in between."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gmaflow.inference.engine import make_runner
 from gmaflow.inference.fast import FastNetwork
-from gmaflow.inference.fast.recorded_network import MOST_RECORDINGS, RecordedNetwork
+from gmaflow.inference.fast.recorded_network import MAX_RECORDINGS, RecordedNetwork
 from gmaflow.model import FlowNetwork, MatchOptions, MemoryPlan, NetworkConfig, Prediction
 from gmaflow.runtime.cuda_graphs import Replay, Run, Tensors
 from tests.conftest import random_images
@@ -45,10 +45,10 @@ def runner(make_network: Make) -> RecordedNetwork:
 
 
 @needs_gpu
-def test_recordings_do_not_spoil_each_other(runner: RecordedNetwork) -> None:
+def test_recordings_do_not_overwrite_each_other(runner: RecordedNetwork) -> None:
     expected = {size: run(runner, size) for size in SIZES}
     for _ in range(3):
-        for size in SIZES[:MOST_RECORDINGS]:
+        for size in SIZES[:MAX_RECORDINGS]:
             torch.testing.assert_close(run(runner, size), expected[size], atol=1e-3, rtol=1e-3)
 
 
@@ -68,13 +68,13 @@ def test_threads_and_streams_may_share_it(runner: RecordedNetwork) -> None:
 
     def on_own_stream(seed: int) -> Tensor:
         with torch.inference_mode(), torch.cuda.stream(torch.cuda.Stream()):
-            found = run(runner, SIZES[0], seed=seed)
+            actual = run(runner, SIZES[0], seed=seed)
             torch.cuda.current_stream().synchronize()
-            return found
+            return actual
 
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(on_own_stream, range(8)))
-    for one, other in zip(found, expected, strict=True):
+        actual = list(threads.map(on_own_stream, range(8)))
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
 
 
@@ -88,8 +88,8 @@ def test_half_precision_is_close(model: str, stored: bool, make_network: Make) -
     expected = network(*images, iters=4).flow
     half = make_runner(network, torch.float16, "fast")
     for _ in range(3):
-        found = half(*images, iters=4, flow_init=None, plan=plan).flow
-        assert (found - expected).norm(dim=1).mean() < 0.02 * expected.norm(dim=1).mean() + 0.02
+        actual = half(*images, iters=4, flow_init=None, plan=plan).flow
+        assert (actual - expected).norm(dim=1).mean() < 0.02 * expected.norm(dim=1).mean() + 0.02
 
 
 @needs_gpu
@@ -109,14 +109,14 @@ def test_segments_stop_where_the_network_stops(make_network: Make) -> None:
     expected = network(*images, iters=12, settled=settled)
     runner = make_runner(network, torch.float32, "fast")
     for _ in range(4):
-        found = runner(*images, iters=12, settled=settled)
-        assert found.iterations == expected.iterations
-        torch.testing.assert_close(found.flow, expected.flow, atol=1e-2, rtol=1e-2)
+        actual = runner(*images, iters=12, settled=settled)
+        assert actual.iterations == expected.iterations
+        torch.testing.assert_close(actual.flow, expected.flow, atol=1e-2, rtol=1e-2)
 
 
 @needs_gpu
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_only_who_reads_the_ends_waits(make_network: Make) -> None:
+def test_only_reading_minmax_synchronizes(make_network: Make) -> None:
     runner = make_runner(make_network("gma").cuda(), torch.float16, "fast")
     images = [image.cuda() for image in random_images(1, 64, 96)]
     for _ in range(2):
@@ -126,13 +126,13 @@ def test_only_who_reads_the_ends_waits(make_network: Make) -> None:
         found = runner(*images, iters=2)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert found.ends is not None
-    ends = torch.stack([x for part in (found.flow, *images) for x in torch.aminmax(part)])
-    assert torch.equal(found.ends, ends)
+    assert found.minmax is not None
+    minmax = torch.stack([x for part in (found.flow, *images) for x in torch.aminmax(part)])
+    assert torch.equal(found.minmax, minmax)
 
 
 class Tape:
-    """Records as a GPU does, but runs again to replay; can refuse, as drivers do."""
+    """A recorder that replays by running again; can fail, as drivers do."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.fails = fails
@@ -145,9 +145,9 @@ class Tape:
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-        def replay(*given: Tensor) -> Tensors:
+        def replay(*tensors: Tensor) -> Tensors:
             self.replayed += 1
-            return tuple(run(*given))
+            return tuple(run(*tensors))
 
         self.held.add(replay)
         return replay
@@ -169,7 +169,7 @@ def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork
     assert tape.tried == 1
 
 
-def test_what_cannot_be_recorded_runs_as_it_is(network: FastNetwork) -> None:
+def test_a_call_that_cannot_be_recorded_runs_directly(network: FastNetwork) -> None:
     tape = Tape(fails=True)
     recorded = RecordedNetwork(network, tape.record)
     images = random_images(1, 32, 40)
@@ -189,12 +189,12 @@ def test_an_initial_flow_is_read_anew_in_every_replay(network: FastNetwork) -> N
     for shift in range(4):
         guess = torch.full((1, 2, 4, 5), float(shift))
         expected = network.match(first, second.features, iters=2, flow_init=guess)
-        found = recorded.match(first, second.features, iters=2, flow_init=guess)
-        assert torch.equal(found.flow, expected.flow)
+        actual = recorded.match(first, second.features, iters=2, flow_init=guess)
+        assert torch.equal(actual.flow, expected.flow)
     assert tape.replayed == 3
 
 
-def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork) -> None:
+def test_a_watched_call_is_not_recorded(network: FastNetwork) -> None:
     tape = Tape()
     recorded = RecordedNetwork(network, tape.record)
     seen: list[int] = []
@@ -203,11 +203,11 @@ def test_what_nobody_may_record_is_seen_by_whoever_watches(network: FastNetwork)
     assert (seen, tape.tried) == ([1, 2] * 3, 0)
 
 
-def test_the_least_used_is_forgotten(network: FastNetwork) -> None:
+def test_the_least_recently_used_recording_is_dropped(network: FastNetwork) -> None:
     tape = Tape()
     recorded = RecordedNetwork(network, tape.record)
     images = random_images(1, 32, 40)
-    for iters in range(1, MOST_RECORDINGS + 2):
+    for iters in range(1, MAX_RECORDINGS + 2):
         recorded(*images, iters=iters)
     recorded(*images, iters=1)
     assert tape.tried == 0
@@ -222,7 +222,7 @@ def test_an_error_of_the_call_itself_is_not_hidden(network: FastNetwork) -> None
             recorded(*random_images(1, 33, 40), iters=1)
 
 
-def test_whoever_watches_may_ask_for_another_pair(network: FastNetwork) -> None:
+def test_a_watcher_may_estimate_another_pair(network: FastNetwork) -> None:
     recorded = RecordedNetwork(network, Tape().record)
     images = random_images(1, 32, 40)
     found: list[Tensor] = []
@@ -230,21 +230,21 @@ def test_whoever_watches_may_ask_for_another_pair(network: FastNetwork) -> None:
     def watch(_number: int, *_state: Tensor) -> None:
         found.append(recorded(*images, iters=1).flow)
 
-    # On a thread that may be left behind: should it wait for itself, this test would wait too.
-    asking = Thread(
+    # On a thread that can be abandoned: a deadlock would block the test.
+    thread = Thread(
         target=torch.inference_mode()(lambda: recorded(*images, iters=2, on_iteration=watch)),
         daemon=True,
     )
-    asking.start()
-    asking.join(timeout=60)
-    assert not asking.is_alive()
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
     for flow in found:
         assert torch.equal(flow, network(*images, iters=1).flow)
     assert len(found) == 2
 
 
 class Crowded(FastNetwork):
-    """A network that has no memory for more than one pair beside recordings."""
+    """A network without memory for more than one pair in addition to recordings."""
 
     tape = Tape()
     error: RuntimeError
@@ -259,7 +259,7 @@ class Crowded(FastNetwork):
     "error",
     [torch.OutOfMemoryError("recordings have it"), RuntimeError("Triton Error: out of memory")],
 )
-def test_recordings_give_way_to_a_call_that_needs_their_memory(
+def test_recordings_are_dropped_if_a_call_runs_out_of_memory(
     make_network: Make, error: RuntimeError
 ) -> None:
     network = Crowded(make_network("raft-small"))

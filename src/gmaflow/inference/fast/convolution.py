@@ -1,4 +1,4 @@
-"""Convolutions for inference: norms folded in, weights in the working type, fast ways on a CPU.
+"""Convolutions for inference: folded norms, weights in the compute dtype, fast algorithms on a CPU.
 
 Winograd's algorithm needs fewer multiplications. A kernel of r taps gives m outputs from
 n = m + r - 1 inputs, by m * r multiplications. Seen as polynomials, inputs and kernel can be
@@ -6,9 +6,9 @@ evaluated at n points, multiplied there (n multiplications), and the outputs int
 `out @ ((kernel @ taps) * (input @ values))`. All channels share the evaluations; the
 multiplications become n matrix products. In two dimensions this is done along both.
 
-Where torch has them, oneDNN's operators are called that torch calls only in compiled programs:
-products, which torch leaves to MKL, up to half as fast on CPUs of other makers; and packed weights,
-which are not reordered in each call.
+Where available, oneDNN's operators are called directly, which torch does only in compiled programs:
+for products, which torch leaves to MKL (down to half the speed on CPUs of other vendors), and for
+packed weights, which are not reordered in each call.
 
 See A. Lavin, S. Gray: Fast Algorithms for Convolutional Neural Networks, CVPR 2016.
 
@@ -29,22 +29,22 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 LANES = 8
-"""Tensor cores want channels in multiples of this, in half precision."""
+"""Tensor cores need channels in multiples of this, in half precision."""
 
 OUTPUTS = 4
 """Outputs of a tile along an axis: more need fewer multiplications, and lose more digits."""
 
 TILES = 64
-"""Tiles that each thread works on at once: what its caches hold."""
+"""Tiles that each thread processes at once, to fit in its caches."""
 
 POINTS = (*map(Fraction, (0, 1, -1, 2, -2)), Fraction(1, 2), Fraction(-1, 2))
 """Where polynomials are evaluated, besides infinity; small numbers round least."""
 
-NARROW = 4
+NARROW_CHANNELS = 4
 """Up to this many output channels, a product and sums of neighbours are faster."""
 
-WORTH = {(3, 3): 128 * 128, (1, 5): 128 * 384, (5, 1): 128 * 384}
-"""Kernels for which Winograd was measured to be faster, and from which product of channels on."""
+WINOGRAD_MIN_CHANNELS = {(3, 3): 128 * 128, (1, 5): 128 * 384, (5, 1): 128 * 384}
+"""Kernels for which Winograd was measured to be faster, and the fewest in * out channels."""
 EIGHT = 8
 """Channels of images that kernels convolve, and the most taps of a row."""
 TAP_CHANNELS = 64
@@ -54,14 +54,14 @@ SHARES = 32
 ONEDNN_MACHINES = ("x86_64", "amd64")
 ONEDNN_TYPES = (torch.float32, torch.bfloat16)
 TYPICAL_SIZE = (64, 128)
-"""Height and width that weights are packed for. Other sizes work as well, perhaps more slowly."""
+"""Height and width that weights are packed for. Other sizes work too, perhaps more slowly."""
 GROUP_CHANNELS = 128
 """Output channels of a group. With more, a packed weight suits few sizes only."""
 
 
 @dataclass(frozen=True)
-class Working:
-    """The device and the type that a network computes in."""
+class ComputeSpec:
+    """The device and dtype that a network computes in."""
 
     device: torch.device
     dtype: torch.dtype
@@ -72,19 +72,19 @@ class Working:
         return -(-count // LANES) * LANES if padded else count
 
     @property
-    def exact(self) -> "Working":
-        """The same in float32 on a CPU: for what would lose too many digits in bfloat16."""
+    def exact(self) -> "ComputeSpec":
+        """The same, but float32 on a CPU: for layers that need more digits than bfloat16 has."""
         return PLAIN_CPU if self.device.type == "cpu" else self
 
 
-PLAIN_CPU = Working(torch.device("cpu"), torch.float32)
+PLAIN_CPU = ComputeSpec(torch.device("cpu"), torch.float32)
 
 
-def is_worth_it(weight: Float[Tensor, "o i ky kx"], stride: tuple[int, int]) -> bool:
-    """Tell whether Winograd is faster for a convolution."""
+def winograd_is_faster(weight: Float[Tensor, "o i ky kx"], stride: tuple[int, int]) -> bool:
+    """Return whether Winograd is faster for a convolution."""
     outputs, inputs, *kernel = weight.shape
-    least = WORTH.get((kernel[0], kernel[1]))
-    return stride == (1, 1) and least is not None and outputs * inputs >= least
+    min_channels = WINOGRAD_MIN_CHANNELS.get((kernel[0], kernel[1]))
+    return stride == (1, 1) and min_channels is not None and outputs * inputs >= min_channels
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Winograd:
         self.padding = (kernel[0] // 2, kernel[1] // 2)
         down, across = (transforms(taps) for taps in kernel)
         self.tile = (len(down.out), len(across.out))
-        self.seen = (len(down.input), len(across.input))
+        self.input_tile = (len(down.input), len(across.input))
         self.input = (down.input.float(), across.input.float())
         self.out = (down.out.float(), across.out.float())
         kernels = torch.einsum(
@@ -165,44 +165,44 @@ class Winograd:
         for image, target in zip(x, out, strict=True):
             for first in range(0, rows, step):
                 last = min(first + step, rows)
-                some = target[first * self.tile[0] : last * self.tile[0]]
+                out_rows = target[first * self.tile[0] : last * self.tile[0]]
                 self._fill(strip, image, first)
-                self._convolve(strip, last - first, columns, some)
+                self._convolve(strip, last - first, columns, out_rows)
                 if bias is not None:
-                    some += bias
+                    out_rows += bias
                 if relu:
-                    some.relu_()
+                    out_rows.relu_()
         return out
 
     def _convolve(
         self, strip: Float[Tensor, "r s i"], rows: int, columns: int, out: Float[Tensor, "h w o"]
     ) -> None:
-        """Convolve some rows of tiles. What it makes is free before the next rows."""
+        """Convolve some rows of tiles. Its tensors are freed before the next rows."""
         values = self._values(strip, rows, columns)
         begin = 0
         for products in self.products(values.flatten(0, 1).flatten(1, 2)):
             end = begin + products.shape[-1]
-            found = self._outputs(products).unflatten(0, values.shape[:2])
-            put_tiles(found[:, :columns], out[..., begin:end])
+            tiles = self._outputs(products).unflatten(0, values.shape[:2])
+            put_tiles(tiles[:, :columns], out[..., begin:end])
             begin = end
 
     def _strip(self, like: Float[Tensor, "b h w i"], rows: int, columns: int) -> Tensor:
         """Return zeros for the inputs of some rows of tiles.
 
         Each row has room for one tile more, so that all tiles of all rows are equally far apart,
-        and because the last one sees that far: a tile sees at most twice its own width.
+        and because the last one reads that far: the input of a tile is at most twice its width.
         """
-        (high, wide), (seen, _) = self.tile, self.seen
-        height, width = (rows - 1) * high + seen, columns * wide
+        (high, wide), (input_high, _) = self.tile, self.input_tile
+        height, width = (rows - 1) * high + input_high, columns * wide
         if wide == 1:
             return like.new_zeros(height, width, like.shape[-1])
-        beyond = like.new_zeros(height + 1, width + wide, like.shape[-1])  # read by the last tile
-        return beyond[:height]
+        padded = like.new_zeros(height + 1, width + wide, like.shape[-1])  # read by the last tile
+        return padded[:height]
 
     def _fill(
         self, strip: Float[Tensor, "r s i"], image: Float[Tensor, "h w i"], first: int
     ) -> None:
-        """Copy what the tiles from row `first` on see; outside of the map there is zero."""
+        """Copy the inputs of the tiles from row `first` on; zero outside the map."""
         top = first * self.tile[0] - self.padding[0]
         begin, end = max(top, 0), min(top + len(strip), len(image))
         left, width = self.padding[1], image.shape[1]
@@ -217,7 +217,7 @@ class Winograd:
 
         Without the second step, each row has one extra tile, which the caller drops.
         """
-        (down, across), (high, wide) = self.input, self.seen
+        (down, across), (high, wide) = self.input, self.input_tile
         if wide > 1:
             _, column, _ = strip.stride()
             height = (rows - 1) * self.tile[0] + high
@@ -231,16 +231,16 @@ class Winograd:
             strip = evaluated.flatten(2)
         row, column, _ = strip.stride()
         values = strip.new_empty(rows, columns, high, strip.shape[-1])
-        every = down.expand(columns, -1, -1)
+        per_tile = down.expand(columns, -1, -1)
         shape, steps = values.shape[1:], (column, row, 1)
         for i in range(rows):
             tiles = strip.as_strided(shape, steps, i * self.tile[0] * row)
-            torch.bmm(every, tiles, out=values[i])
+            torch.bmm(per_tile, tiles, out=values[i])
         return values.unflatten(3, (wide, -1))
 
     def _outputs(self, products: Float[Tensor, "t n o"]) -> Float[Tensor, "t y x o"]:
         """Interpolate the outputs of tiles."""
-        (down, across), (high, wide) = self.out, self.seen
+        (down, across), (high, wide) = self.out, self.input_tile
         if high > 1:
             products = products.unflatten(1, (high, wide)).flatten(2)
             products = torch.bmm(down.expand(len(products), -1, -1), products)
@@ -251,7 +251,7 @@ class Winograd:
 
 
 def put_tiles(tiles: Float[Tensor, "r c y x o"], out: Float[Tensor, "h w o"]) -> None:
-    """Write tiles side by side; what is beyond the map is dropped."""
+    """Write tiles side by side, cropped to the map."""
     rows, columns, high, wide, _ = tiles.shape
     ordered = tiles.permute(0, 2, 1, 3, 4)
     height, width, _ = out.shape
@@ -264,7 +264,7 @@ def put_tiles(tiles: Float[Tensor, "r c y x o"], out: Float[Tensor, "h w o"]) ->
 class Narrow:
     """A convolution to a few channels that keeps the size of channels-last maps.
 
-    A product gives what each pixel contributes to each neighbour; then neighbours are summed.
+    A matrix product computes each pixel's contribution to each neighbour; then they are summed.
     """
 
     def __init__(self, weight: Float[Tensor, "o i ky kx"]) -> None:
@@ -289,7 +289,7 @@ class Narrow:
 
 @cache
 def has_onednn() -> bool:
-    """Tell whether this torch has the operators: on x86, unless it was built without oneDNN."""
+    """Return whether torch has oneDNN's operators: on x86, unless built without oneDNN."""
     if (
         platform.machine().lower() not in ONEDNN_MACHINES
         or not torch.backends.mkldnn.is_available()
@@ -305,9 +305,9 @@ def has_onednn() -> bool:
 
 
 class PackedProduct:
-    """Products of so many rows with a transposed matrix, by oneDNN where it can.
+    """Products of `rows` rows with a transposed matrix, by oneDNN if possible.
 
-    oneDNN copies the matrix to the order that suits it best.
+    oneDNN copies the matrix to the layout that suits it best.
     """
 
     def __init__(self, matrix: Float[Tensor, "q i"], *, rows: int) -> None:
@@ -348,12 +348,12 @@ class PackedConvolution:
             x.permute(0, 3, 1, 2), self.weight, bias, *self.layout, "none", [], ""
         )
         out = out.permute(0, 2, 3, 1).contiguous()
-        # Not by oneDNN, whose ReLU turns NaN into 0 and would hide damaged weights.
+        # Not oneDNN's ReLU, which turns NaN into 0 and would hide damaged weights.
         return out.relu_() if relu else out
 
 
 class GroupedProducts:
-    """Products with several matrices, each for its own part of every row."""
+    """Products with several matrices, each applied to its own part of every row."""
 
     def __init__(self, matrices: Float[Tensor, "n i o"]) -> None:
         self.matrices = matrices
@@ -366,30 +366,30 @@ class GroupedProducts:
             ]
 
     def __call__(self, rows: Float[Tensor, "p n i"]) -> Iterator[Float[Tensor, "p n _"]]:
-        """Yield some columns of all products at a time."""
+        """Yield all products, a few columns at a time."""
         if not self.packed:
             yield (rows.transpose(0, 1) @ self.matrices).transpose(0, 1)
         for packed in self.packed:
             yield packed(rows.flatten(1)[None, None])[0, 0].unflatten(1, (len(self.matrices), -1))
 
 
-def faster_way(
+def faster_convolution(
     weight: Float[Tensor, "o i ky kx"],
     stride: tuple[int, int],
     padding: tuple[int, int],
-    working: Working,
+    spec: ComputeSpec,
 ) -> Winograd | Narrow | PackedConvolution | None:
-    """Return a faster way than torch's to convolve on a CPU, if there is one."""
-    if working.device.type != "cpu":
+    """Return a convolution that is faster than torch's on a CPU, if there is one."""
+    if spec.device.type != "cpu":
         return None
-    if working == PLAIN_CPU and is_worth_it(weight, stride):
+    if spec == PLAIN_CPU and winograd_is_faster(weight, stride):
         return Winograd(weight)
     plain = stride == (1, 1) and weight.shape[2] * weight.shape[3] > 1
-    if working == PLAIN_CPU and plain and len(weight) <= NARROW:
-        return Narrow(weight.to(working.dtype))
-    if working.dtype not in ONEDNN_TYPES or not has_onednn():
+    if spec == PLAIN_CPU and plain and len(weight) <= NARROW_CHANNELS:
+        return Narrow(weight.to(spec.dtype))
+    if spec.dtype not in ONEDNN_TYPES or not has_onednn():
         return None
-    return PackedConvolution(weight.to(working.dtype), stride=stride, padding=padding)
+    return PackedConvolution(weight.to(spec.dtype), stride=stride, padding=padding)
 
 
 def _matrix(rows: list[list[Fraction]]) -> Float64[Tensor, "_ _"]:
@@ -406,13 +406,13 @@ class Convolution:
     stride: tuple[int, int]
     padding: tuple[int, int]
     faster: Winograd | Narrow | PackedConvolution | None = None
-    """The same convolution in a way that is faster on this device, if there is one."""
+    """A faster implementation on this device, if there is one."""
 
     @classmethod
     def of(
         cls,
         layer: nn.Conv2d,
-        working: Working,
+        spec: ComputeSpec,
         *,
         norm: nn.Module | None = None,
         pad_output: bool = False,
@@ -420,8 +420,8 @@ class Convolution:
         """Convert a layer, and a batch norm after it.
 
         Args:
-            layer: The layer; its input channels are padded with zeros to suit the working type.
-            working: Where and in which type it will run.
+            layer: The layer; its input channels are padded with zeros to suit the compute dtype.
+            spec: The device and dtype that it will run in.
             norm: The norm that follows; only a batch norm is folded in.
             pad_output: Pad the output channels too.
         """
@@ -432,20 +432,20 @@ class Convolution:
         if isinstance(norm, nn.BatchNorm2d):
             weight, bias = fold(weight, bias, norm)
         outputs, inputs = weight.shape[:2]
-        more_inputs = working.channels(inputs) - inputs
-        more_outputs = working.channels(outputs) - outputs if pad_output else 0
-        weight = F.pad(weight, (0, 0, 0, 0, 0, more_inputs, 0, more_outputs))
-        bias = F.pad(bias, (0, more_outputs))
+        extra_inputs = spec.channels(inputs) - inputs
+        extra_outputs = spec.channels(outputs) - outputs if pad_output else 0
+        weight = F.pad(weight, (0, 0, 0, 0, 0, extra_inputs, 0, extra_outputs))
+        bias = F.pad(bias, (0, extra_outputs))
         has_bias = layer.bias is not None or isinstance(norm, nn.BatchNorm2d)
         # An instance norm removes any constant that is added before it.
-        wanted = has_bias and not isinstance(norm, nn.InstanceNorm2d)
+        needs_bias = has_bias and not isinstance(norm, nn.InstanceNorm2d)
         stride, padding = _pair(layer.stride), _pair(layer.padding)
         return cls(
-            weight.to(working.device, working.dtype).contiguous(memory_format=torch.channels_last),
-            bias.to(working.device, working.dtype) if wanted else None,
+            weight.to(spec.device, spec.dtype).contiguous(memory_format=torch.channels_last),
+            bias.to(spec.device, spec.dtype) if needs_bias else None,
             stride,
             padding,
-            faster_way(weight, stride, padding, working),
+            faster_convolution(weight, stride, padding, spec),
         )
 
     @property
@@ -493,10 +493,10 @@ def fold(
     """Return one convolution equal to a convolution and its batch norm in evaluation mode."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    spread = (norm.running_var.double() + norm.eps).sqrt()
-    gain = norm.weight.detach().double() / spread
-    bias = (bias - norm.running_mean.double()) * gain + norm.bias.detach().double()
-    return weight * gain[:, None, None, None], bias
+    std = (norm.running_var.double() + norm.eps).sqrt()
+    scale = norm.weight.detach().double() / std
+    bias = (bias - norm.running_mean.double()) * scale + norm.bias.detach().double()
+    return weight * scale[:, None, None, None], bias
 
 
 def _pair(sides: object) -> tuple[int, int]:

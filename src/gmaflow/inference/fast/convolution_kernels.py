@@ -1,8 +1,8 @@
-"""Convolutions with what follows them, as Triton kernels. Imported only where Triton is installed.
+"""Triton kernels of convolutions fused with what follows. Imported only where Triton is installed.
 
 One program computes some outputs of some pixels of one map: a matrix product whose first factor is
-read straight from the map, tap by tap (an implicit product). Sums are float32 and never leave the
-chip: bias, ReLU, gates and so on are applied to them before they are rounded and written.
+read directly from the map, tap by tap (implicit GEMM). Sums are float32 and stay in registers:
+bias, ReLU, gates and so on are applied to them before they are rounded and written.
 
 Maps are channels-last, and may be slices of the channels of wider maps. Weights are rows of a
 matrix, one for each tap and input channel; see `Convolution.taps`.
@@ -22,12 +22,12 @@ from gmaflow.runtime.kernels import kernel
 SIZES = ["height", "width"]
 """Kernels are not compiled again for other sizes of maps."""
 PIXELS = 64
-"""Pixels of one program that sums shares."""
+"""Pixels of one program that sums contributions."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program computes, and how."""
+    """The tile that one program computes, and its launch options."""
 
     pixels: int
     outputs: int
@@ -54,23 +54,29 @@ def _sums(
     """Return the convolution of a map at some pixels (flat), for some outputs, in float32."""
     blocks: tl.constexpr = (INPUTS + CHANNELS - 1) // CHANNELS
     y, x = row // width - KY // 2, row % width - KX // 2
-    there = row < height * width
+    valid = row < height * width
     channel = tl.arange(0, CHANNELS)
     corner = source + (y * width + x).to(tl.int64) * source_step
     total = tl.zeros((row.shape[0], lane.shape[0]), tl.float32)
     for step in range(KY * KX * blocks):
         tap, first = step // blocks, step % blocks * CHANNELS
         down, right = tap // KX, tap % KX
-        near_y, near_x = y + down, x + right
-        inside = there & (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
-        at = corner + (down * width + right) * source_step + first
-        wanted = inside[:, None]
+        neighbour_y, neighbour_x = y + down, x + right
+        inside = (
+            valid
+            & (neighbour_y >= 0)
+            & (neighbour_y < height)
+            & (neighbour_x >= 0)
+            & (neighbour_x < width)
+        )
+        pointers = corner + (down * width + right) * source_step + first
+        mask = inside[:, None]
         if INPUTS % CHANNELS:
-            wanted = wanted & (first + channel < INPUTS)[None, :]
-        seen = tl.load(at[:, None] + channel[None, :], mask=wanted, other=0.0)
+            mask = mask & (first + channel < INPUTS)[None, :]
+        values = tl.load(pointers[:, None] + channel[None, :], mask=mask, other=0.0)
         taps = weight + (step * CHANNELS + channel)[:, None] * outputs + lane[None, :]
         taps = tl.load(taps, mask=(lane < outputs)[None, :], other=0.0)
-        total = tl.dot(seen, taps, total, input_precision=PRECISION)
+        total = tl.dot(values, taps, total, input_precision=PRECISION)
     return total
 
 
@@ -89,26 +95,26 @@ def _convolve_image(
     row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     y, x = row // width * STRIDE - KY // 2, row % width * STRIDE - KX // 2
-    there = (row < height * width)[:, None]
-    known = (lane < outputs)[None, :]
+    valid = (row < height * width)[:, None]
+    output_mask = (lane < outputs)[None, :]
     place = tl.arange(0, EIGHT * EIGHT)
-    near_x = x[:, None] + (place // EIGHT)[None, :]
-    there_x = there & (near_x >= 0) & (near_x < in_width)
+    neighbour_x = x[:, None] + (place // EIGHT)[None, :]
+    valid_x = valid & (neighbour_x >= 0) & (neighbour_x < in_width)
     corner = source + (item * in_height * in_width + y * in_width + x) * EIGHT
     total = tl.zeros((PIXELS, OUTPUTS), tl.float32)
     for down in range(KY):
-        inside = there_x & ((y + down >= 0) & (y + down < in_height))[:, None]
-        at = (corner + down * in_width * EIGHT)[:, None] + place[None, :]
-        seen = tl.load(at, mask=inside, other=0.0)
+        inside = valid_x & ((y + down >= 0) & (y + down < in_height))[:, None]
+        pointers = (corner + down * in_width * EIGHT)[:, None] + place[None, :]
+        values = tl.load(pointers, mask=inside, other=0.0)
         taps = weight + (down * EIGHT * EIGHT + place)[:, None] * outputs + lane[None, :]
-        taps = tl.load(taps, mask=known, other=0.0)
-        total = tl.dot(seen, taps, total, input_precision=PRECISION)
+        taps = tl.load(taps, mask=output_mask, other=0.0)
+        total = tl.dot(values, taps, total, input_precision=PRECISION)
     if bias is not None:
         total += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
     if RELU:
         total = _relu(total)
-    at = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
-    tl.store(at, total.to(out.dtype.element_ty), mask=there & known)
+    pointers = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
+    tl.store(pointers, total.to(out.dtype.element_ty), mask=valid & output_mask)
 
 
 @kernel
@@ -124,19 +130,19 @@ def _convolve_pairs(
     lane = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     place = tl.arange(0, TAPS)
     tap = place // 2
-    near_y = (row // width)[:, None] + (tap // KX - KY // 2)[None, :]
-    near_x = (row % width)[:, None] + (tap % KX - KX // 2)[None, :]
-    wanted = (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
-    wanted = wanted & (row < height * width)[:, None] & (tap < KY * KX)[None, :]
-    near = item * height * width + near_y * width + near_x
-    seen = tl.load(source + near * source_step + (place % 2)[None, :], mask=wanted, other=0.0)
-    known = (lane < outputs)[None, :]
-    taps = tl.load(weight + place[:, None] * outputs + lane[None, :], mask=known, other=0.0)
-    value = tl.dot(seen, taps, input_precision=PRECISION)
+    neighbour_y = (row // width)[:, None] + (tap // KX - KY // 2)[None, :]
+    neighbour_x = (row % width)[:, None] + (tap % KX - KX // 2)[None, :]
+    mask = (neighbour_y >= 0) & (neighbour_y < height) & (neighbour_x >= 0) & (neighbour_x < width)
+    mask = mask & (row < height * width)[:, None] & (tap < KY * KX)[None, :]
+    neighbour = item * height * width + neighbour_y * width + neighbour_x
+    values = tl.load(source + neighbour * source_step + (place % 2)[None, :], mask=mask, other=0.0)
+    output_mask = (lane < outputs)[None, :]
+    taps = tl.load(weight + place[:, None] * outputs + lane[None, :], mask=output_mask, other=0.0)
+    value = tl.dot(values, taps, input_precision=PRECISION)
     value += tl.load(bias + lane, mask=lane < outputs, other=0.0).to(tl.float32)[None, :]
-    at = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
+    pointers = out + (item * height * width + row)[:, None] * outputs + lane[None, :]
     value = _relu(value).to(out.dtype.element_ty)
-    tl.store(at, value, mask=(row < height * width)[:, None] & known)
+    tl.store(pointers, value, mask=(row < height * width)[:, None] & output_mask)
 
 
 @kernel
@@ -162,11 +168,11 @@ def _convolve_share(
     column = tl.arange(0, SHARES)
     taps = mixing + lane[:, None] * SHARES + column[None, :]
     taps = tl.load(taps, mask=(lane < outputs)[:, None], other=0.0)
-    found = tl.dot(value, taps, input_precision=PRECISION)
+    contribution = tl.dot(value, taps, input_precision=PRECISION)
     pixels = tl.num_programs(2).to(tl.int64) * height * width
-    at = part * pixels + item * height * width + row
-    wanted = (row < height * width)[:, None]
-    tl.store(shares + at[:, None] * SHARES + column[None, :], found, mask=wanted)
+    index = part * pixels + item * height * width + row
+    mask = (row < height * width)[:, None]
+    tl.store(shares + index[:, None] * SHARES + column[None, :], contribution, mask=mask)
 
 
 @kernel
@@ -175,34 +181,40 @@ def _advance(
     shares, bias, flow, coords, flow_input, first, second, height, width, input_step, target_step,
     PARTS: tl.constexpr, SHARES: tl.constexpr, PIXELS: tl.constexpr,
 ):  # fmt: skip
-    """Sum the shares of the neighbours, add them to the flow, and write it where it is read."""
+    """Sum the shares of the neighbours, add them to the flow, and write it to its targets."""
     item = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     count = height * width
     y, x = row // width, row % width
-    wanted = row < count
-    at = item * count + row
+    mask = row < count
+    index = item * count + row
     for axis in tl.static_range(2):
-        value = tl.load(flow + 2 * at + axis, mask=wanted, other=0.0)
+        value = tl.load(flow + 2 * index + axis, mask=mask, other=0.0)
         value += tl.load(bias + axis).to(tl.float32)
         for tap in tl.static_range(9):
-            near_y, near_x = y + tap // 3 - 1, x + tap % 3 - 1
-            inside = wanted & (near_y >= 0) & (near_y < height) & (near_x >= 0) & (near_x < width)
-            near = item * count + near_y * width + near_x
+            neighbour_y, neighbour_x = y + tap // 3 - 1, x + tap % 3 - 1
+            inside = (
+                mask
+                & (neighbour_y >= 0)
+                & (neighbour_y < height)
+                & (neighbour_x >= 0)
+                & (neighbour_x < width)
+            )
+            neighbour = item * count + neighbour_y * width + neighbour_x
             for part in tl.static_range(PARTS):
-                place = part * tl.num_programs(1) * count + near
+                place = part * tl.num_programs(1) * count + neighbour
                 value += tl.load(shares + place * SHARES + 2 * tap + axis, mask=inside, other=0.0)
-        tl.store(flow + 2 * at + axis, value, mask=wanted)
+        tl.store(flow + 2 * index + axis, value, mask=mask)
         place = x if axis == 0 else y
-        tl.store(coords + (item * 2 + axis) * count + row, place.to(tl.float32) + value, wanted)
-        short = value.to(first.dtype.element_ty)
-        tl.store(flow_input + at * input_step + axis, short, mask=wanted)
-        tl.store(first + at * target_step + axis, short, mask=wanted)
-        tl.store(second + at * target_step + axis, short, mask=wanted)
+        tl.store(coords + (item * 2 + axis) * count + row, place.to(tl.float32) + value, mask)
+        rounded = value.to(first.dtype.element_ty)
+        tl.store(flow_input + index * input_step + axis, rounded, mask=mask)
+        tl.store(first + index * target_step + axis, rounded, mask=mask)
+        tl.store(second + index * target_step + axis, rounded, mask=mask)
 
 
 def _common(x: Tensor, kernel: tuple[int, int], tile: Tile) -> dict[str, object]:
-    """Return what all convolutions are compiled for."""
+    """Return the options that all convolutions share."""
     return {
         "KY": kernel[0],
         "KX": kernel[1],
@@ -227,7 +239,7 @@ def convolve_image(
     stride: int,
     relu: bool,
 ) -> Float[Tensor, "b v u o"]:
-    """Return a convolution of a map of eight channels, with bias and ReLU where asked for."""
+    """Return a convolution of a map of eight channels, optionally with bias and ReLU."""
     batch, in_height, in_width, _ = x.shape
     height, width = (-(-side // stride) for side in (in_height, in_width))
     outputs = rows.shape[1]
@@ -265,7 +277,7 @@ def share(
     *,
     kernel: tuple[int, int],
 ) -> Float[Tensor, "parts b h w _"]:
-    """Return what each pixel contributes to its neighbours by a second convolution."""
+    """Return each pixel's contributions to its neighbours in a second convolution."""
     batch, height, width, _ = x.shape
     outputs = taps.shape[1]
     parts = triton.cdiv(outputs, HEAD_TILE.outputs)

@@ -15,26 +15,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.inference.fast.fast_network import FastNetwork, Refining
+from gmaflow.inference.fast.fast_network import FastNetwork, RefinementState
 from gmaflow.model import EncodedFrame, MatchOptions, Prediction
-from gmaflow.model.settling import EVERY, LEAST, Refined, refine_until_settled
+from gmaflow.model.settling import CHECK_EVERY, MIN_ITERS, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
 from gmaflow.runtime.device import cudnn_benchmark, is_out_of_memory
-from gmaflow.runtime.kernels import rehearsing
+from gmaflow.runtime.kernels import compiling_ahead
 
 log = logging.getLogger(__name__)
 
-MOST_RECORDINGS = 6
-"""How many kinds of call are kept; the least recently used is dropped."""
+MAX_RECORDINGS = 6
+"""How many calls are kept; the least recently used one is dropped."""
 
-Kind: TypeAlias = tuple[object, ...]
+CallKey: TypeAlias = tuple[object, ...]
 """What distinguishes calls: the shapes, iterations, the plan, and so on."""
 Recorder: TypeAlias = Callable[[Run, Tensors], Replay]
 """Records a call; raises a RuntimeError if that is impossible."""
 
 
 class NotRecorded(Enum):
-    """One kind of call that runs directly."""
+    """Why a call runs directly."""
 
     YET = auto()
     """It was called once."""
@@ -43,85 +43,86 @@ class NotRecorded(Enum):
 
 
 class SettlingCall:
-    """A call that stops where the flow has settled, which a recording cannot decide.
+    """A call that stops once the flow has settled, which a recording cannot decide.
 
     So it is recorded in three segments: up to the first check, from one check to the next, and the
     upsampling. The first makes a batch, the others change it in place.
 
-    `begin` is what comes before the first iteration. It takes `inputs` tensors; one more is the
-    initial flow.
+    `begin` is what comes before the first iteration. It takes `num_inputs` tensors; one more is
+    the initial flow.
     """
 
     def __init__(
         self,
         network: FastNetwork,
-        begin: Callable[..., Refining],
-        inputs: int,
+        begin: Callable[..., RefinementState],
+        num_inputs: int,
         options: MatchOptions,
     ) -> None:
-        self.network, self.begin, self.inputs, self.options = network, begin, inputs, options
+        self.network, self.begin, self.options = network, begin, options
+        self.num_inputs = num_inputs
         self.iters = options.get("iters", 12)
         self.settled = options.get("settled") or 0.0
 
     @property
     def fits(self) -> bool:
         """Whether the iterations are a whole number of segments."""
-        return self.iters >= LEAST and (self.iters - LEAST) % EVERY == 0
+        return self.iters >= MIN_ITERS and (self.iters - MIN_ITERS) % CHECK_EVERY == 0
 
     def __call__(self, *tensors: Tensor) -> Tensors:
-        """Run it directly; return flow, coarse flow, ends, and the iterations of each pair."""
+        """Run directly; return flow, coarse flow, minimum and maximum, and iterations."""
         batch, watch = self._begin(*tensors), self.options.get("on_iteration")
-        used = self._refine(lambda more: self.network.advance(batch, more, watch))
-        return *self._finish(batch), used
+        iterations = self._refine(lambda more: self.network.advance(batch, more, watch))
+        return *self._finish(batch), iterations
 
     def record(self, record: Recorder, inputs: Tensors) -> Replay:
-        """Record the segments; return what replays as many of them as are needed."""
-        batches: list[Refining] = []
+        """Record the segments; return a function that replays as many as are needed."""
+        batches: list[RefinementState] = []
 
         def start(*tensors: Tensor) -> Tensors:
             batches[:] = [self._begin(*tensors)]
-            return self.network.advance(batches[0], LEAST)
+            return self.network.advance(batches[0], MIN_ITERS)
 
-        def go_on() -> Tensors:
-            return self.network.advance(batches[0], EVERY)
+        def continue_refining() -> Tensors:
+            return self.network.advance(batches[0], CHECK_EVERY)
 
-        first, next_ones = record(start, inputs), record(go_on, ())
+        first, following = record(start, inputs), record(continue_refining, ())
         last = record(lambda: self._finish(batches[0]), ())
 
         def replay(*tensors: Tensor) -> Tensors:
-            left = iter([lambda: first(*tensors)])
+            segments = iter([lambda: first(*tensors)])
 
             def advance(_more: int) -> Refined:
-                next(left, next_ones)()
+                next(segments, following)()
                 return batches[0].view()
 
-            used = self._refine(advance)
-            return *last(), used
+            iterations = self._refine(advance)
+            return *last(), iterations
 
         return replay
 
-    def _begin(self, *tensors: Tensor) -> Refining:
-        given, start = tensors[: self.inputs], tensors[self.inputs :]
+    def _begin(self, *tensors: Tensor) -> RefinementState:
+        inputs, start = tensors[: self.num_inputs], tensors[self.num_inputs :]
         options = {**self.options, "flow_init": start[0] if start else None}
-        return self.begin(*given, **options)
+        return self.begin(*inputs, **options)
 
     def _refine(self, advance: Callable[[int], Refined]) -> Tensor:
         return torch.tensor(
             refine_until_settled(advance, iters=self.iters, threshold=self.settled), device="cpu"
         )
 
-    def _finish(self, batch: Refining) -> Tensors:
-        found = self.network.finish(batch)
-        assert found.ends is not None
-        return found.flow, found.low, found.ends
+    def _finish(self, batch: RefinementState) -> Tensors:
+        prediction = self.network.finish(batch)
+        assert prediction.minmax is not None
+        return prediction.flow, prediction.low, prediction.minmax
 
 
 class RecordedNetwork:
-    """Run a `FastNetwork` from recordings.
+    """Runs a `FastNetwork` from recordings.
 
-    The first call of a kind is rehearsed, which compiles its kernels while cuDNN tries its
-    algorithms, and runs directly: in a folder of images of many sizes it may be the only one. The
-    second call runs once more and is then recorded.
+    The first call with a key is a dry run that compiles its kernels while cuDNN benchmarks its
+    algorithms; then it runs directly, since in a folder of images of many sizes it may be the only
+    one. The second call runs once more and is then recorded.
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -131,9 +132,9 @@ class RecordedNetwork:
 
     def __init__(self, network: FastNetwork, record: Recorder | None = None) -> None:
         self.network = network
-        self._record = GraphPool(network.working.device).record if record is None else record
+        self._record = GraphPool(network.spec.device).record if record is None else record
         self._lock = threading.RLock()  # a watcher may estimate another pair
-        self._calls: OrderedDict[Kind, Replay | NotRecorded] = OrderedDict()
+        self._calls: OrderedDict[CallKey, Replay | NotRecorded] = OrderedDict()
 
     def __call__(
         self,
@@ -158,7 +159,7 @@ class RecordedNetwork:
             *first, features2 = tensors
             return self.network.match(EncodedFrame(*first), features2, **options)
 
-        def begin(*tensors: Tensor, **options: Unpack[MatchOptions]) -> Refining:
+        def begin(*tensors: Tensor, **options: Unpack[MatchOptions]) -> RefinementState:
             *first, features2 = tensors
             return self.network.begin_match(EncodedFrame(*first), features2, **options)
 
@@ -168,7 +169,7 @@ class RecordedNetwork:
         self,
         what: str,
         estimate: Callable[..., Prediction],
-        begin: Callable[..., Refining],
+        begin: Callable[..., RefinementState],
         inputs: Tensors,
         options: MatchOptions,
     ) -> Prediction:
@@ -178,10 +179,10 @@ class RecordedNetwork:
         initial = () if flow_init is None else (flow_init,)
 
         def run(*tensors: Tensor) -> Tensors:
-            given, start = tensors[: len(inputs)], tensors[len(inputs) :]
-            found = estimate(*given, **settings, flow_init=start[0] if start else None)
-            assert found.ends is not None
-            return found.flow, found.low, found.ends
+            images, start = tensors[: len(inputs)], tensors[len(inputs) :]
+            prediction = estimate(*images, **settings, flow_init=start[0] if start else None)
+            assert prediction.minmax is not None
+            return prediction.flow, prediction.low, prediction.minmax
 
         # A watcher is called each time, which cannot be recorded.
         direct = options.get("on_iteration") is not None
@@ -189,43 +190,43 @@ class RecordedNetwork:
         if options.get("settled") is not None:
             call = SettlingCall(self.network, begin, len(inputs), options)
             direct = direct or not call.fits
-        kind = None if direct else (what, *sorted(settings.items()))
-        flow, low, ends, *used = self._call(call, (*inputs, *initial), kind)
-        iterations = tuple(used[0].tolist()) if used else ()
-        return Prediction([flow], low, iterations=iterations, ends=ends)
+        key = None if direct else (what, *sorted(settings.items()))
+        flow, low, minmax, *iterations_used = self._call(call, (*inputs, *initial), key)
+        iterations = tuple(iterations_used[0].tolist()) if iterations_used else ()
+        return Prediction([flow], low, iterations=iterations, minmax=minmax)
 
-    def _call(self, run: Run, inputs: Tensors, what: Kind | None) -> Tensors:
-        """Run a function of tensors: directly (if `what` is None), or recorded."""
-        # cuDNN tries its algorithms for each new size and keeps the fastest. In a call without this
-        # it would guess, and torch would keep the guess.
+    def _call(self, run: Run, inputs: Tensors, key: CallKey | None) -> Tensors:
+        """Run a function of tensors: directly (if `key` is None), or recorded."""
+        # cuDNN benchmarks its algorithms for each new size. Without that it would guess, and torch
+        # would cache the guess.
         with self._lock, cudnn_benchmark():
             try:
-                return tuple(run(*inputs)) if what is None else self._call_known(run, inputs, what)
+                return tuple(run(*inputs)) if key is None else self._call_recorded(run, inputs, key)
             except RuntimeError as err:
                 if not self._calls or not is_out_of_memory(err):
                     raise
                 log.info("out of memory: recordings are dropped, and the call runs directly")
                 self._calls.clear()
-            # Outside of the handler, where the memory of the failed call is free.
+            # Outside the handler, where the memory of the failed call has been freed.
             torch.cuda.empty_cache()
             return tuple(run(*inputs))
 
-    def _call_known(self, run: Run, inputs: Tensors, what: Kind) -> Tensors:
-        kind: Kind = (*what, *(x.shape for x in inputs))
-        known = self._calls.get(kind)
-        if known is None:
-            self._remember(kind, NotRecorded.YET)
+    def _call_recorded(self, run: Run, inputs: Tensors, call: CallKey) -> Tensors:
+        key: CallKey = (*call, *(x.shape for x in inputs))
+        recording = self._calls.get(key)
+        if recording is None:
+            self._store(key, NotRecorded.YET)
             if inputs[0].is_cuda:
-                with rehearsing():
+                with compiling_ahead():
                     run(*inputs)
             return tuple(run(*inputs))
-        if known is NotRecorded.YET:
-            known = self._recorded(run, inputs)
-        self._remember(kind, known)
-        return tuple(run(*inputs)) if isinstance(known, NotRecorded) else known(*inputs)
+        if recording is NotRecorded.YET:
+            recording = self._recorded(run, inputs)
+        self._store(key, recording)
+        return tuple(run(*inputs)) if isinstance(recording, NotRecorded) else recording(*inputs)
 
     def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
-        run(*inputs)  # on each thread cuDNN tries its algorithms anew, which cannot be recorded
+        run(*inputs)  # cuDNN benchmarks again on each thread, which cannot be recorded
         try:
             if isinstance(run, SettlingCall):
                 return run.record(self._record, inputs)
@@ -234,8 +235,8 @@ class RecordedNetwork:
             log.info("a call could not be recorded and runs directly: %s", err)
             return NotRecorded.EVER
 
-    def _remember(self, kind: Kind, known: Replay | NotRecorded) -> None:
-        self._calls[kind] = known
-        self._calls.move_to_end(kind)
-        while len(self._calls) > MOST_RECORDINGS:
+    def _store(self, key: CallKey, recording: Replay | NotRecorded) -> None:
+        self._calls[key] = recording
+        self._calls.move_to_end(key)
+        while len(self._calls) > MAX_RECORDINGS:
             self._calls.popitem(last=False)

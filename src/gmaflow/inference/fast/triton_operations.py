@@ -9,11 +9,11 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 import triton
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.inference.fast import convolution_kernels, map_kernels
-from gmaflow.inference.fast.convolution import LANES, Convolution, Working
+from gmaflow.inference.fast.convolution import LANES, ComputeSpec, Convolution
 from gmaflow.inference.fast.operations import (
     EPSILON,
     Heads,
@@ -25,19 +25,15 @@ from gmaflow.inference.fast.operations import (
 )
 from gmaflow.model import correlation_kernels, upsample_kernels
 from gmaflow.model.aggregation import (
-    EIGHT_BIT_CELLS,
     AttentionWeights,
     StoredAttention,
     StreamedAttention,
 )
 from gmaflow.model.correlation import pyramid_rows
 from gmaflow.model.upsample import SHARPNESS
-from gmaflow.runtime.device import has_float8
 
 FLASH_CHANNELS = 256
 """The largest heads that flash attention accepts."""
-SCORE_BYTES = 32 * 2**20
-"""Scores of attention that are computed at once, if the matrix is stored in 8 bits."""
 
 
 class TritonOperations(Operations):
@@ -46,8 +42,8 @@ class TritonOperations(Operations):
     def convolve(self, x: Map, layer: Convolution, *, relu: bool = False) -> Map:
         if not relu:
             return raw_convolution(x, layer, layer.bias)
-        if (found := convolve_image(x, layer, layer.bias, relu=True)) is not None:
-            return found
+        if (convolved := convolve_image(x, layer, layer.bias, relu=True)) is not None:
+            return convolved
         if x.is_cuda:  # cuDNN adds bias and ReLU itself
             out: Tensor = torch.cudnn_convolution_relu(
                 x.permute(0, 3, 1, 2),
@@ -67,9 +63,9 @@ class TritonOperations(Operations):
         out = raw_convolution(x, layer, None)
         map_kernels.bias_relu(out, _bias(layer), targets, keep=keep)
 
-    def convolve_join(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
+    def convolve_residual(self, x: Map, layer: Convolution, shortcut: Map) -> Map:
         out = raw_convolution(x, layer, None)
-        map_kernels.join(out, _bias(layer), shortcut)
+        map_kernels.add_shortcut(out, _bias(layer), shortcut)
         return out
 
     def convolve_advance(
@@ -81,18 +77,18 @@ class TritonOperations(Operations):
         flow_input: Map,
         targets: Targets,
     ) -> None:
-        decide, change = layers
+        head_hidden, head_out = layers
         if not _on_tensor_cores(hidden):
             super().convolve_advance(hidden, layers, flow, coords, flow_input, targets)
             return
         shares = convolution_kernels.share(
             hidden,
-            decide.taps,
-            _bias(decide),
-            change.shares,
-            kernel=decide.kernel,
+            head_hidden.taps,
+            _bias(head_hidden),
+            head_out.shares,
+            kernel=head_hidden.kernel,
         )
-        convolution_kernels.advance(shares, _bias(change), flow, coords, flow_input, targets)
+        convolution_kernels.advance(shares, _bias(head_out), flow, coords, flow_input, targets)
 
     def convolve_flow(self, flow_input: Map, layer: Convolution) -> Map:
         if not _on_tensor_cores(flow_input):
@@ -104,15 +100,15 @@ class TritonOperations(Operations):
             kernel=layer.kernel,
         )
 
-    def take_in(self, images: Sequence[Float[Tensor, "b 3 H W"]], working: Working) -> Map:
+    def prepare_images(self, images: Sequence[Float[Tensor, "b 3 H W"]], spec: ComputeSpec) -> Map:
         batch, _, height, width = images[0].shape
-        channels = triton.next_power_of_2(working.channels(3))
+        channels = triton.next_power_of_2(spec.channels(3))
         out = torch.empty(
             len(images) * batch, height, width, channels,
-            dtype=working.dtype, device=images[0].device,
+            dtype=spec.dtype, device=images[0].device,
         )  # fmt: skip
-        map_kernels.take_in(images, out)
-        return out[..., : working.channels(3)]
+        map_kernels.prepare_images(images, out)
+        return out[..., : spec.channels(3)]
 
     def convolve_norm(
         self, x: Map, layer: Convolution, *, relu: bool, shortcut: Map | None = None
@@ -124,7 +120,7 @@ class TritonOperations(Operations):
         return out
 
     gate = staticmethod(map_kernels.gate)
-    renew = staticmethod(map_kernels.renew)
+    update_state = staticmethod(map_kernels.update_state)
     add_into = staticmethod(map_kernels.add)
     advance = staticmethod(map_kernels.advance)
 
@@ -138,8 +134,8 @@ class TritonOperations(Operations):
         rows1 = features1.to(dtype).flatten(1, 2)
         scale = channels**-0.5
         rows2 = pyramid_rows(features2.to(dtype).permute(0, 3, 1, 2), num_levels=num_levels)
-        working = Working(features1.device, features1.dtype)
-        count = working.channels(num_levels * (2 * radius + 1) ** 2)
+        spec = ComputeSpec(features1.device, features1.dtype)
+        count = spec.channels(num_levels * (2 * radius + 1) ** 2)
         out = features1.new_zeros(batch, height, width, count)
         if not store:
             look_up = partial(correlation_kernels.stream_lookup, rows1, rows2.contiguous())
@@ -153,14 +149,11 @@ class TritonOperations(Operations):
         return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
     def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
-        half = queries.dtype != torch.float32
-        if store and half and has_float8(queries.device) and queries.shape[2] >= EIGHT_BIT_CELLS:
-            return EightBitAttention.of(queries, keys)
         if store:
             scores = queries @ keys.transpose(2, 3)
             map_kernels.softmax(scores)
             return StoredAttention(scores)
-        if half and queries.shape[-1] <= FLASH_CHANNELS:
+        if queries.dtype != torch.float32 and queries.shape[-1] <= FLASH_CHANNELS:
             return FlashAttention(queries.contiguous(), keys.contiguous())
         return StreamedAttention(queries, keys)
 
@@ -175,70 +168,13 @@ class FlashAttention(StreamedAttention):
         return F.scaled_dot_product_attention(self.queries, self.keys, values, scale=1.0)
 
 
-class EightBitAttention:
-    """A stored attention matrix in 8 bits, for large frames.
-
-    Every iteration reads the whole matrix, at the memory's bandwidth: half the bytes take half the
-    time. Each row of the weights, and each channel of the values, has its own scale; products are
-    summed in float32. The flow changes by some ten-thousandths of a pixel.
-    """
-
-    def __init__(
-        self, weights: Float[Tensor, "i p q"], scale: Float32[Tensor, "i p"], num_heads: int
-    ) -> None:
-        self.weights = weights
-        """Of all heads of all pairs; columns beyond the pixels are 0, since tensor cores want
-        multiples of 16."""
-        self.scale = scale
-        self.num_heads = num_heads
-
-    @classmethod
-    def of(cls, queries: Heads, keys: Heads) -> "EightBitAttention":
-        """Make the matrix a few rows at a time, so that scores stay in the cache."""
-        batch, heads, pixels, _ = queries.shape
-        size = batch * heads, pixels, padded(pixels)
-        weights = torch.empty(size, dtype=torch.float8_e4m3fn, device=queries.device)
-        scale = torch.empty(size[:2], dtype=torch.float32, device=queries.device)
-        rows = max(1, SCORE_BYTES // (pixels * queries.element_size()))
-        each_head = zip(queries.flatten(0, 1), keys.flatten(0, 1), weights, scale, strict=True)
-        for asking, asked, found, found_scale in each_head:
-            parts = zip(*(x.split(rows) for x in (asking, found, found_scale)), strict=True)
-            for some, part, part_scale in parts:
-                map_kernels.softmax_in_8_bits(some @ asked.mT, part, part_scale)
-        return cls(weights, scale, heads)
-
-    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
-        pixels = self.weights.shape[1]
-        found = self.weights[:, queries, :pixels].float() * self.scale[:, queries, None]
-        return found.unflatten(0, (-1, self.num_heads))
-
-    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
-        rows = values.flatten(0, 1).mT.contiguous()  # tensor cores want pixels side by side
-        items, channels, pixels = rows.shape
-        size = items, padded(channels), self.weights.shape[2]
-        short = torch.empty(size, dtype=self.weights.dtype, device=values.device)
-        channel_scale = map_kernels.shorten(rows, short)
-        one = torch.ones((), device=values.device)
-        sums = torch.empty(items, pixels, size[1], device=values.device)
-        for weights, seen, part in zip(self.weights, short, sums, strict=True):
-            torch._scaled_mm(weights, seen.mT, one, one, out_dtype=torch.float32, out=part)
-        out = rows.new_empty(items, pixels, channels)
-        map_kernels.rescale(sums, self.scale, channel_scale, out)
-        return out.unflatten(0, (-1, self.num_heads))
-
-
-def padded(count: int) -> int:
-    """Return the next multiple of 16."""
-    return -(-count // 16) * 16
-
-
 def _bias(layer: Convolution) -> Tensor:
     assert layer.bias is not None
     return layer.bias
 
 
 def convolve_image(x: Map, layer: Convolution, bias: Tensor | None, *, relu: bool) -> Map | None:
-    """Return the first convolution of an encoder, if it is one that our kernel computes."""
+    """Return the first convolution of an encoder, if the kernel supports it."""
     down, right = layer.stride
     if layer.is_pointwise or down != right or not _on_tensor_cores(x) or layer.rows is None:
         return None
@@ -248,5 +184,5 @@ def convolve_image(x: Map, layer: Convolution, bias: Tensor | None, *, relu: boo
 
 
 def _on_tensor_cores(x: Tensor) -> bool:
-    """Tell whether our convolutions are faster than cuDNN's: not on a GPU in float32."""
+    """Return whether these convolutions are faster than cuDNN's: not on a GPU in float32."""
     return not (x.is_cuda and x.dtype == torch.float32)
