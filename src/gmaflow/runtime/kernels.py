@@ -41,8 +41,7 @@ class Kernel:
         self, grid: tuple[int, ...], args: tuple[object, ...], options: dict[str, object]
     ) -> None:
         compiled = self.jit.warmup(*args, grid=grid, **options)
-        # Accessing the launcher loads the kernel. Until 3.6 Triton also calls a C compiler for it,
-        # which takes as long as the kernel.
+        # Accessing the launcher loads the kernel. Triton 3.6 also calls a C compiler for it.
         getattr(compiled, "run", None)
 
 
