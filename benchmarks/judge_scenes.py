@@ -4,10 +4,12 @@ PYTHONPATH=src python benchmarks/judge_scenes.py gma-affine runs/chunk/large.saf
     --textures FOLDER
 
 Each network is a name or a file, perhaps with `:T` for the mean `first + T (file - first)`, whose
-continuation is the file's, and `@N` for N iterations. `--without` judges them without the
-continuation, as gma. Scenes are rendered and estimated in batches on a GPU, 1,000 in about a minute
-for eleven networks on an H200. Differences are in percent, with 95 % intervals by paired bootstrap
-over the scenes. `gmaflow compare` does the same for two networks pair by pair, with a report.
+continuation is the file's, `@N` for N iterations, and `~` at the end to leave the continuation out,
+as gma does. `--output` saves the sums of each scene; a file of sums instead of networks prints the
+tables again, `--first K` against the network number K. Scenes are rendered and estimated in batches
+on a GPU, 1,000 in about a minute for eleven networks on an H200. Differences are in percent, with
+95 % intervals by paired bootstrap over the scenes. `gmaflow compare` does the same for two networks
+pair by pair, with a report.
 """
 
 import argparse
@@ -31,8 +33,9 @@ DRAWS = 2000
 
 
 def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> FlowEstimator:
-    """Return the estimator of `NAME[:T][@N]`."""
-    text, _, iters = text.partition("@")
+    """Return the estimator of `NAME[:T][@N][~]`."""
+    without = text.endswith("~")
+    text, _, iters = text.removesuffix("~").partition("@")
     name, _, share = text.partition(":")
     checkpoint = find_checkpoint(name)
     if share:
@@ -40,7 +43,7 @@ def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> F
         continuation = {key: value for key, value in own.items() if key.startswith("continuation.")}
         mixed = {key: first.tensors[key].float().lerp(own[key], float(share)) for key in own}
         checkpoint = replace(checkpoint, tensors=mixed | continuation)
-    if options.without:
+    if without:
         tensors = {k: v for k, v in checkpoint.tensors.items() if not k.startswith("continuation.")}
         checkpoint = replace(
             checkpoint, config=replace(checkpoint.config, continuation="none"), tensors=tensors
@@ -74,18 +77,9 @@ def format_change(new: np.ndarray, old: np.ndarray, draws: np.ndarray) -> str:
     return f"{100 * (new.sum() / old.sum() - 1):.1f} ({low:.1f}, {high:.1f})"
 
 
-def main() -> None:
-    """Render, estimate, and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="+")
-    parser.add_argument("--textures", type=Path)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--size", type=int, nargs=2, default=(368, 768))
-    parser.add_argument("--without", action="store_true", help="without the continuation")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    options = parser.parse_args()
-    first = find_checkpoint(options.networks[0].partition("@")[0])
+def judge(options: argparse.Namespace) -> np.ndarray:
+    """Return sums by scene and network, `[scene, network, region, 4]`."""
+    first = find_checkpoint(options.networks[0].removesuffix("~").partition("@")[0])
     networks = {text: open_network(text, first, options) for text in options.networks}
     bank = TextureBank.load(options.textures, split="held-out") if options.textures else None
     sums: list[np.ndarray] = []
@@ -96,17 +90,43 @@ def main() -> None:
             regions = regions_of(scenes)
             each = [sums_of(network, scenes, regions) for network in networks.values()]
             sums.append(np.stack(each, axis=1))
-    table = np.concatenate(sums)  # [scene, network, region, 4]
+    return np.concatenate(sums)
+
+
+def print_tables(names: list[str], table: np.ndarray, first: int) -> None:
+    """Print mean errors, and differences from the first network."""
     draws = np.random.default_rng(0).integers(len(table), size=(DRAWS, len(table)))
     print(f"{len(table)} scenes\n\n| | {' | '.join(REGIONS)} |\n|{'---|' * (len(REGIONS) + 1)}")
-    for place, text in enumerate(networks):
+    for place, text in enumerate(names):
         pixels, errors = table[:, place, :, 0].sum(0), table[:, place, :, 1].sum(0)
         means = " | ".join(f"{error:.3f}" for error in errors / np.maximum(pixels, 1))
         print(f"| {text}, px | {means} |")
-        for number, measure in enumerate(MEASURES, 1) if place else ():
-            new, old = table[:, place, :, number], table[:, 0, :, number]
+        for number, measure in enumerate(MEASURES, 1) if place != first else ():
+            new, old = table[:, place, :, number], table[:, first, :, number]
             cells = (format_change(new[:, r], old[:, r], draws) for r in range(len(REGIONS)))
             print(f"| {text}, {measure} | {' | '.join(cells)} |")
+
+
+def main() -> None:
+    """Judge, or read what was judged, and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="+")
+    parser.add_argument("--textures", type=Path)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, nargs=2, default=(368, 768))
+    parser.add_argument("--first", type=int, default=0, help="number of the one to compare with")
+    parser.add_argument("--output", type=Path, help="an .npz for the sums")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    if options.networks[0].endswith(".npz"):
+        saved = np.load(options.networks[0])
+        names, table = saved["names"].tolist(), saved["sums"]
+    else:
+        names, table = options.networks, judge(options)
+    if options.output:
+        np.savez(options.output, names=np.array(names), sums=table)
+    print_tables(names, table, options.first)
 
 
 if __name__ == "__main__":

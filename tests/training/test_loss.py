@@ -33,6 +33,17 @@ def test_the_loss_by_hand() -> None:
     assert loss.item() == pytest.approx(0.8 * (3 + 1) / 4 + 1 / 4)
 
 
+@pytest.mark.parametrize(("error", "gradient"), [(0.01, 1.0), (16.0, 0.5), (-48.0, -0.25)])
+def test_large_errors_of_a_robust_loss_have_small_gradients(error: float, gradient: float) -> None:
+    truth = torch.ones(1, 2, 1, 1)
+    guess = (truth + error).requires_grad_()
+    loss = sequence_loss([guess], truth, torch.ones(1, 1, 1), gamma=0.8, robust=16.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(16 * math.log1p(abs(error) / 16), rel=1e-4)
+    assert guess.grad is not None
+    assert (2 * guess.grad).flatten().tolist() == pytest.approx([gradient] * 2, rel=1e-3)
+
+
 def test_what_does_not_count_may_hold_anything() -> None:
     truth = torch.tensor([[[[1.0, float("nan")]], [[2.0, float("inf")]]]])
     guess = torch.zeros(1, 2, 1, 2, requires_grad=True)

@@ -4,6 +4,7 @@ The string under a field is its documentation, in `--help` and in `gmaflow train
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -142,6 +143,9 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
+    robust: float = 0.0
+    """Let the loss grow only logarithmically for errors beyond about this many pixels, so that
+    pixels that cannot be matched count less; 0: off, the L1 loss as published."""
     exposure: float = 0.0
     """Scenes: share of the pairs whose frames are both made darker or brighter, by a gamma from 0.4
     to 2.5; 0: off."""
@@ -317,6 +321,7 @@ class TrainConfig:
             "gamma": (0 < self.gamma <= 1, "more than 0 and at most 1"),
             "clip": (self.clip > 0, "more than 0"),
             "occluded_from": (0 <= self.occluded_from < 1, "at least 0 and less than 1"),
+            "robust": (0 <= self.robust < math.inf, "0 or a number of pixels"),
             "exposure": (0 <= self.exposure <= 1, "at least 0 and at most 1"),
             "erase": (0 <= self.erase <= 1, "at least 0 and at most 1"),
             "disturbed": (0 <= self.disturbed <= 1, "at least 0 and at most 1"),

@@ -56,8 +56,9 @@ def sequence_loss(
     weights: Float[Tensor, "b h w"],
     *,
     gamma: float,
+    robust: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """Return the sum over iterations of gamma^(iterations to come) times the mean L1 error.
+    """Return the sum over iterations of gamma^(iterations to come) times the mean error.
 
     As published, the mean is over all pixels and both channels, including pixels of weight 0.
     """
@@ -66,7 +67,7 @@ def sequence_loss(
     truth = torch.where(weights > 0, truth, 0.0)
     loss = truth.new_zeros(())
     for remaining, flow in enumerate(reversed(flows)):
-        loss = loss + gamma**remaining * weighted_error(flow, truth, weights)
+        loss = loss + gamma**remaining * weighted_error(flow, truth, weights, robust)
     return loss
 
 
@@ -74,9 +75,16 @@ def weighted_error(
     flow: Float[Tensor, "b 2 h w"],
     truth: Float[Tensor, "b 2 h w"],
     weights: Float[Tensor, "b 1 h w"],
+    robust: float = 0.0,
 ) -> Float[Tensor, ""]:
-    """Return the mean L1 error of one iteration's flow."""
-    return (weights * (flow - truth).abs()).mean()
+    """Return the mean L1 error of one iteration's flow.
+
+    With `robust` = r an error e counts r log(1 + e / r): its gradient is 1 at 0 and a half at r.
+    """
+    error = (flow - truth).abs()
+    if robust:
+        error = robust * torch.log1p(error / robust)
+    return (weights * error).mean()
 
 
 def continuation_loss(

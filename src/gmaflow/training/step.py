@@ -159,7 +159,13 @@ class TrainStep:
         """Accumulate the gradient of a part; return its share of the loss, and its errors."""
         prediction = self.predict(part, iters, ahead)
         weights = loss_weights(part.flow, part.valid, part.occluded, self.occluded_weight)
-        loss = sequence_loss(prediction.flows, part.flow, weights, gamma=self.config.gamma)
+        loss = sequence_loss(
+            prediction.flows,
+            part.flow,
+            weights,
+            gamma=self.config.gamma,
+            robust=self.config.robust,
+        )
         if prediction.continuations:
             loss = loss + CONTINUATION_WEIGHT * continuation_loss(
                 prediction.continuations,
