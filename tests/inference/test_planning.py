@@ -202,6 +202,21 @@ def test_the_estimate_for_a_gpu_agrees_with_measurements(
     assert 0.97 * peak * GB <= need <= 1.15 * peak * GB
 
 
+def test_float8_attention_takes_half_the_memory() -> None:
+    short = replace(ON_A_GPU, float8=True)
+
+    def difference(height: int, width: int, plan: MemoryPlan = STORED, **changes: bool) -> float:
+        pair = (replace(each, **changes) for each in (ON_A_GPU, short))  # type: ignore[arg-type]
+        need = [bytes_needed(c, plan, batch=1, height=height, width=width) for c in pair]
+        return need[0] - need[1]
+
+    cells = 136 * 240
+    assert difference(1088, 1920) == pytest.approx(cells**2)
+    assert difference(440, 1024) == 0  # small matrices stay as they are
+    assert difference(1088, 1920, STREAMED) == 0
+    assert difference(1088, 1920, half=False) == difference(1088, 1920, fast=False) == 0
+
+
 @pytest.mark.parametrize(("budget", "expected"), [(1.5, STREAMED), (6.0, STORED), (80.0, STORED)])
 def test_full_hd_on_a_gpu(budget: float, expected: MemoryPlan) -> None:
     plan = plan_work(ON_A_GPU, batch=1, height=1088, width=1920, budget=budget * GB)

@@ -52,6 +52,7 @@ from gmaflow.model.settling import MAX_ITERS, SETTLED_THRESHOLD
 from gmaflow.runtime.device import (
     computing,
     has_bfloat16,
+    has_float8,
     has_kernels,
     memory_budget,
 )
@@ -312,6 +313,7 @@ class Engine:
             half=self.dtype != torch.float32,
             fast=not isinstance(self.runner, FlowNetwork),
             device=self.device.type,
+            float8=has_float8(self.device),
         )
         budget = memory_budget(self.device, self.max_memory)
         plan = plan_work(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gmaflow.errors import FlowError, counted
 from gmaflow.inference.tiles import MIN_TILE, tile_sizes
 from gmaflow.model import STRIDE, MemoryPlan, NetworkConfig
-from gmaflow.model.aggregation import STREAM_BYTES
+from gmaflow.model.aggregation import FLOAT8_MIN_CELLS, STREAM_BYTES
 from gmaflow.runtime.device import memory_text
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,8 @@ class Computation:
     """The fast back end."""
     device: str = "cpu"
     """The type of the device."""
+    float8: bool = False
+    """The device multiplies in float8."""
 
     @property
     def footprint(self) -> Footprint:
@@ -99,6 +101,11 @@ class Computation:
         if self.fast and self.half and self.config.attention == "content" and self.device == "cuda":
             return 0.0  # one kernel, without intermediates
         return float(STREAM_BYTES["cpu" if self.device == "cpu" else "other"])
+
+    def attention_bytes(self, cells: float) -> float:
+        """Bytes of a stored attention matrix among `cells` cells of the 1/8 grid."""
+        float8 = self.fast and self.half and self.float8 and cells >= FLOAT8_MIN_CELLS
+        return cells**2 * (1.0 if float8 else 2.0 if self.half else 4.0)
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,8 @@ def bytes_needed(
     footprint, config = computation.footprint, computation.config
     scale = 0.5 if computation.half else 1.0
     pixels = computation.pixel_scale * batch * height * width
-    matrix = scale * 4.0 * (height * width / STRIDE**2) ** 2
+    cells = height * width / STRIDE**2
+    matrix = scale * 4.0 * cells**2
     held = footprint.holding * pixels
     refining = footprint.refining * pixels
     if plan.store_correlation:
@@ -153,7 +161,7 @@ def bytes_needed(
     else:
         refining += footprint.streaming * pixels
     if config.aggregates:
-        attention = batch * config.num_heads * matrix
+        attention = batch * config.num_heads * computation.attention_bytes(cells)
         if not plan.store_attention:
             # Scores, their softmax, and earlier blocks that are not freed yet.
             refining += 3 * min(attention, computation.attention_piece)

@@ -26,6 +26,10 @@ STREAM_BYTES = {"cpu": 16 * 2**20, "other": 256 * 2**20}
 """Largest block of the attention matrix that streaming computes at once. A CPU is fastest if the
 block fits in its caches (16 MiB take 0.6 of the time of 256), a GPU if the block keeps it busy."""
 
+FLOAT8_MIN_CELLS = 2**14
+"""From this many pixels on, the fast back end stores attention in float8 if the GPU supports it.
+For smaller matrices, converting the values takes as long as float8 saves."""
+
 
 @runtime_checkable
 class AttentionWeights(Protocol):

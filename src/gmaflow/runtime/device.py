@@ -151,6 +151,14 @@ def has_kernels(device: torch.device) -> bool:
 
 
 @cache
+def has_float8(device: torch.device) -> bool:
+    """Return whether kernels can use float8: on NVIDIA GPUs from Ada and Hopper on."""
+    if not has_kernels(device) or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+@cache
 def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 

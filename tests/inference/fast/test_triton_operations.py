@@ -1,9 +1,11 @@
 """Each step by kernels against the plain step, and the whole network by kernels."""
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -243,6 +245,59 @@ def test_attention(kernels: "TritonOperations", pixels: int) -> None:
         close(kernels.attend(queries, keys, store=store).aggregate(values), expected)
     flash = kernels.attend(queries.half(), keys.half(), store=False).aggregate(values.half())
     torch.testing.assert_close(flash.float(), expected, atol=0.05, rtol=0.05)
+
+
+@pytest.fixture
+def right_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fix Triton's interpreter, which rounds 1.95 to 1 in float8: it drops the carry."""
+    from triton.runtime import interpreter
+
+    theirs = interpreter._convert_float
+
+    def convert(data: np.ndarray, source: object, target: object, mode: object) -> np.ndarray:
+        if data.dtype == np.float32 and target == interpreter.tl.float8e4nv:
+            short = torch.from_numpy(data).to(torch.float8_e4m3fn)
+            return short.view(torch.uint8).numpy()
+        found: np.ndarray = theirs(data, source, target, mode)
+        return found
+
+    monkeypatch.setattr(interpreter, "_convert_float", convert)
+
+
+@pytest.mark.usefixtures("right_rounding")
+@pytest.mark.parametrize(("pixels", "channels"), [(5, 8), (40, 24), (64, 16)])
+def test_attention_in_float8(
+    kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch, pixels: int, channels: int
+) -> None:
+    """Each weight and each value is rounded by at most a sixteenth."""
+    from gmaflow.inference.fast import map_kernels
+
+    module = importlib.import_module(type(kernels).__module__)
+    monkeypatch.setattr(module, "SCORE_BYTES", 3 * 2 * pixels)  # three rows at a time
+    monkeypatch.setattr(map_kernels, "WIDE_LANES", 16)
+    queries, keys = randn(2, 2, 2, pixels, 8).half()
+    values = randn(2, 2, pixels, channels, seed=1).half()
+    values[..., 0], values[..., 1] = 0, 1
+    values[..., 2] *= 1000
+    weights = (queries.float() @ keys.float().mT).softmax(dim=-1)
+    actual = module.Float8Attention.of(queries, keys)
+    rows = actual.rows(torch.arange(0, pixels, 2, device=DEVICE))
+    torch.testing.assert_close(rows, weights[:, :, ::2], atol=2e-3, rtol=1 / 16)
+    torch.testing.assert_close(rows.sum(dim=-1), torch.ones_like(rows[..., 0]))
+    mixed = actual.aggregate(values)
+    assert mixed.dtype == torch.float16
+    largest = values.float().abs().amax(dim=2, keepdim=True)
+    expected = weights @ values.float()
+    assert ((mixed.float() - expected).abs() <= 0.07 * largest).all()
+    assert (mixed[..., 0] == 0).all()
+    torch.testing.assert_close(mixed[..., 1], torch.ones_like(mixed[..., 1]))
+    # On average the rounding of many terms cancels.
+    error = (mixed.float() - expected)[..., 2:] / largest[..., 2:]
+    assert error.square().mean().sqrt() < 0.015
+    values[0, 0, 3, 4] = torch.nan
+    mixed = actual.aggregate(values)
+    assert mixed[0, 0, :, 4].isnan().all(), "NaN reveals overflow"
+    assert mixed.isnan().sum() == pixels
 
 
 def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,10 @@ WIDE_LANES = 8192
 """Columns that eight warps hold."""
 MAX_SINGLE_PASS = 32768
 """Longer rows are read twice, WIDE_LANES columns at a time."""
+FLOAT8_MAX = 448.0
+"""The largest float8 (e4m3) number."""
+FLOAT8_WEIGHT = 256.0
+"""The largest weight of a row is scaled to this in float8."""
 
 
 @triton.jit
@@ -288,6 +292,78 @@ def _softmax_of_long_rows(scores, columns, LANES: tl.constexpr):
         tl.store(row + first + lane, weight.to(scores.dtype.element_ty), mask=mask)
 
 
+@kernel
+@triton.jit
+def _softmax_float8(
+    scores, weights, scale, columns, padded, FLOAT8_WEIGHT: tl.constexpr, LANES: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    source, target = scores + row * columns, weights + row * padded
+    lane = tl.arange(0, LANES)
+    highest = tl.full([LANES], -float("inf"), tl.float32)
+    for first in range(0, columns, LANES):
+        mask = first + lane < columns
+        part = tl.load(source + first + lane, mask=mask, other=-float("inf")).to(tl.float32)
+        highest = tl.maximum(highest, part)
+    top = tl.max(highest, 0)
+    total = tl.zeros([LANES], tl.float32)
+    for first in range(0, padded, LANES):
+        mask = first + lane < columns
+        part = tl.load(source + first + lane, mask=mask, other=-float("inf")).to(tl.float32)
+        rounded = (FLOAT8_WEIGHT * tl.exp(part - top)).to(weights.dtype.element_ty)
+        tl.store(target + first + lane, rounded, mask=first + lane < padded)
+        total += rounded.to(tl.float32)  # the rounded values, so that the weights of a row sum to 1
+    tl.store(scale + row, 1 / tl.sum(total, 0))
+
+
+@kernel
+@triton.jit
+def _quantize(
+    values,
+    quantized,
+    scale,
+    pixels,
+    channels,
+    padded,
+    FLOAT8_MAX: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    channel, item = tl.program_id(0), tl.program_id(1)
+    row = item.to(tl.int64) * channels + channel
+    source = values + row * pixels
+    target = quantized + (item.to(tl.int64) * tl.num_programs(0) + channel) * padded
+    end = tl.where(channel < channels, pixels, 0)
+    lane = tl.arange(0, LANES)
+    highest = tl.zeros([LANES], tl.float32)
+    for first in range(0, end, LANES):
+        value = tl.load(source + first + lane, mask=first + lane < end, other=0.0).to(tl.float32)
+        highest = tl.maximum(highest, tl.abs(value))
+    peak = tl.max(highest, 0)
+    factor = FLOAT8_MAX / tl.where(peak == 0, 1.0, peak)
+    for first in range(0, padded, LANES):
+        value = tl.load(source + first + lane, mask=first + lane < end, other=0.0).to(tl.float32)
+        value = (value * factor).to(quantized.dtype.element_ty)
+        tl.store(target + first + lane, value, mask=first + lane < padded)
+    tl.store(scale + row, peak / FLOAT8_MAX, mask=channel < channels)
+
+
+@kernel
+@triton.jit
+def _dequantize(
+    sums, row_scale, channel_scale, out, pixels, channels, sums_channels,
+    ROWS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    lane = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
+    mask = (row < pixels) & (lane < channels)
+    row += item * pixels
+    value = tl.load(sums + row * sums_channels + lane, mask=mask, other=0.0)
+    value *= tl.load(row_scale + row, mask=row < (item + 1) * pixels, other=0.0)
+    value *= tl.load(channel_scale + item * channels + lane, mask=lane < channels, other=0.0)
+    tl.store(out + row * channels + lane, value.to(out.dtype.element_ty), mask=mask)
+
+
 def _grid(rows: int, channels: int) -> tuple[int, int]:
     return triton.cdiv(rows, ROWS), triton.cdiv(channels, LANES)
 
@@ -408,3 +484,46 @@ def softmax(scores: Tensor) -> None:
         _softmax[(rows,)](scores, columns, LANES=lanes, num_warps=16 if lanes > WIDE_LANES else 8)
     else:
         _softmax_of_long_rows[(rows,)](scores, columns, LANES=WIDE_LANES, num_warps=8)
+
+
+def softmax_float8(scores: Tensor, weights: Tensor, scale: Tensor) -> None:
+    """Write the softmax of the rows of `scores` `[r, c]` to `weights * scale[:, None]`.
+
+    `weights` are float8 and may have more columns than `scores`; those are 0.
+    """
+    rows, columns = scores.shape
+    _softmax_float8[(rows,)](
+        scores, weights, scale, columns, weights.shape[1],
+        FLOAT8_WEIGHT=FLOAT8_WEIGHT, LANES=WIDE_LANES, num_warps=8,
+    )  # fmt: skip
+
+
+def quantize(values: Tensor, quantized: Tensor) -> Tensor:
+    """Write `values` `[i, c, p]` to `quantized` in float8; return the scale of each row, `[i, c]`.
+
+    `quantized` `[i, d, q]` may be larger than `values`; the rest is 0.
+    """
+    items, channels, pixels = values.shape
+    _, padded_channels, padded = quantized.shape
+    scale = torch.empty(items, channels, device=values.device, dtype=torch.float32)
+    _quantize[(padded_channels, items)](
+        values,
+        quantized,
+        scale,
+        pixels,
+        channels,
+        padded,
+        FLOAT8_MAX=FLOAT8_MAX,
+        LANES=WIDE_LANES,
+        num_warps=8,
+    )
+    return scale
+
+
+def dequantize(sums: Tensor, row_scale: Tensor, channel_scale: Tensor, out: Tensor) -> None:
+    """Write `sums` `[i, p, d]`, scaled by row and by channel, to `out` `[i, p, c]`."""
+    items, pixels, channels = out.shape
+    _dequantize[(*_grid(pixels, channels), items)](
+        sums, row_scale, channel_scale, out, pixels, channels, sums.shape[-1],
+        ROWS=ROWS, LANES=LANES,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 import triton
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from gmaflow.inference.fast import convolution_kernels, map_kernels
@@ -25,15 +25,19 @@ from gmaflow.inference.fast.operations import (
 )
 from gmaflow.model import correlation_kernels, upsample_kernels
 from gmaflow.model.aggregation import (
+    FLOAT8_MIN_CELLS,
     AttentionWeights,
     StoredAttention,
     StreamedAttention,
 )
 from gmaflow.model.correlation import pyramid_rows
 from gmaflow.model.upsample import SHARPNESS
+from gmaflow.runtime.device import has_float8
 
 FLASH_CHANNELS = 256
 """The largest heads that flash attention accepts."""
+SCORE_BYTES = 32 * 2**20
+"""Attention scores that are computed at once, if the matrix is stored in float8."""
 
 
 class TritonOperations(Operations):
@@ -149,11 +153,14 @@ class TritonOperations(Operations):
         return partial(look_up, radius=radius, num_levels=num_levels, out=out)
 
     def attend(self, queries: Heads, keys: Heads, *, store: bool) -> AttentionWeights:
+        half = queries.dtype != torch.float32
+        if store and half and has_float8(queries.device) and queries.shape[2] >= FLOAT8_MIN_CELLS:
+            return Float8Attention.of(queries, keys)
         if store:
             scores = queries @ keys.transpose(2, 3)
             map_kernels.softmax(scores)
             return StoredAttention(scores)
-        if queries.dtype != torch.float32 and queries.shape[-1] <= FLASH_CHANNELS:
+        if half and queries.shape[-1] <= FLASH_CHANNELS:
             return FlashAttention(queries.contiguous(), keys.contiguous())
         return StreamedAttention(queries, keys)
 
@@ -166,6 +173,67 @@ class FlashAttention(StreamedAttention):
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
         return F.scaled_dot_product_attention(self.queries, self.keys, values, scale=1.0)
+
+
+class Float8Attention:
+    """A stored attention matrix in float8, for large frames.
+
+    Every iteration reads the whole matrix, at the memory's bandwidth: half the bytes take half the
+    time. Each row of the weights, and each channel of the values, has its own scale; products are
+    summed in float32. The flow changes by some ten-thousandths of a pixel.
+    """
+
+    def __init__(
+        self, weights: Float[Tensor, "i p q"], scale: Float32[Tensor, "i p"], num_heads: int
+    ) -> None:
+        self.weights = weights
+        """For all heads of all pairs; padded with zero columns, since tensor cores need multiples
+        of 16."""
+        self.scale = scale
+        self.num_heads = num_heads
+
+    @classmethod
+    def of(cls, queries: Heads, keys: Heads) -> "Float8Attention":
+        """Make the matrix a few rows at a time, so that scores stay in the cache."""
+        batch, heads, pixels, _ = queries.shape
+        size = batch * heads, pixels, padded(pixels)
+        weights = torch.empty(size, dtype=torch.float8_e4m3fn, device=queries.device)
+        scale = torch.empty(size[:2], dtype=torch.float32, device=queries.device)
+        rows = max(1, SCORE_BYTES // (pixels * queries.element_size()))
+        each_head = zip(queries.flatten(0, 1), keys.flatten(0, 1), weights, scale, strict=True)
+        for head_queries, head_keys, head_weights, head_scale in each_head:
+            chunks = zip(
+                *(x.split(rows) for x in (head_queries, head_weights, head_scale)), strict=True
+            )
+            for query_chunk, weight_chunk, scale_chunk in chunks:
+                map_kernels.softmax_float8(query_chunk @ head_keys.mT, weight_chunk, scale_chunk)
+        return cls(weights, scale, heads)
+
+    def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
+        pixels = self.weights.shape[1]
+        weights = self.weights[:, queries, :pixels].float() * self.scale[:, queries, None]
+        return weights.unflatten(0, (-1, self.num_heads))
+
+    def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
+        rows = values.flatten(0, 1).mT.contiguous()  # tensor cores need contiguous pixels
+        items, channels, pixels = rows.shape
+        size = items, padded(channels), self.weights.shape[2]
+        quantized = torch.empty(size, dtype=self.weights.dtype, device=values.device)
+        channel_scale = map_kernels.quantize(rows, quantized)
+        one = torch.ones((), device=values.device)
+        sums = torch.empty(items, pixels, size[1], device=values.device)
+        for weights, head_values, head_sums in zip(self.weights, quantized, sums, strict=True):
+            torch._scaled_mm(
+                weights, head_values.mT, one, one, out_dtype=torch.float32, out=head_sums
+            )
+        out = rows.new_empty(items, pixels, channels)
+        map_kernels.dequantize(sums, self.scale, channel_scale, out)
+        return out.unflatten(0, (-1, self.num_heads))
+
+
+def padded(count: int) -> int:
+    """Return the next multiple of 16."""
+    return -(-count // 16) * 16
 
 
 def _bias(layer: Convolution) -> Tensor:
