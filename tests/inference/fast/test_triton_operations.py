@@ -290,7 +290,10 @@ def test_attention_in_float8(
     expected = weights @ values.float()
     assert ((mixed.float() - expected).abs() <= 0.07 * largest).all()
     assert (mixed[..., 0] == 0).all()
-    torch.testing.assert_close(mixed[..., 1], torch.ones_like(mixed[..., 1]))
+    # The weights sum to 1, but Hopper's tensor cores round partial sums of 8-bit products to about
+    # 14 bits: 0.002 here.
+    ones = torch.ones_like(mixed[..., 1])
+    torch.testing.assert_close(mixed[..., 1], ones, atol=4e-3, rtol=0.0)
     # On average the rounding of many terms cancels.
     error = (mixed.float() - expected)[..., 2:] / largest[..., 2:]
     assert error.square().mean().sqrt() < 0.015

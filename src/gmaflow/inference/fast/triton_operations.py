@@ -179,8 +179,9 @@ class Float8Attention:
     """A stored attention matrix in float8, for large frames.
 
     Every iteration reads the whole matrix, at the memory's bandwidth: half the bytes take half the
-    time. Each row of the weights, and each channel of the values, has its own scale; products are
-    summed in float32. The flow changes by some ten-thousandths of a pixel.
+    time. Each row of the weights, and each channel of the values, has its own scale. The tensor
+    cores of an H200 sum the products to about 14 bits. The flow changes by some ten-thousandths of
+    a pixel.
     """
 
     def __init__(
