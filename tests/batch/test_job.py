@@ -23,6 +23,7 @@ from gmaflow.batch import (
     local_engine,
     run_batch,
 )
+from gmaflow.batch.clip_lists import FailureLog
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
 
@@ -315,3 +316,13 @@ def test_progress_adds_up(config: BatchConfig, clips: Path, memory: str) -> None
     assert [left for left, _ in seen] == list(range(9, -1, -1))
     assert seen[0][1] is None
     assert seen[-1][1] is not None
+
+
+def test_a_failure_after_a_row_that_a_crash_cut_off_is_listed(tmp_path: Path, memory: str) -> None:
+    for url in (str(tmp_path), memory):
+        destination = Destination(url)
+        destination.write("failures.jsonl", b'{"id": "a", "source": "a.mp4", "rea')
+        log = FailureLog(destination, "failures.jsonl")
+        log.add(ClipResult(Clip("b", "b.mp4"), error="damaged"))
+        log.close(lambda _key: False)
+        assert [row["id"] for row in failures(url)] == ["b"]

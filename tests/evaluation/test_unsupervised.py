@@ -1,4 +1,5 @@
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -86,3 +87,10 @@ def test_without_visible_pixels_the_figures_are_undefined() -> None:
     found = check_pair(picture(), picture(1), both(constant(0, 0), constant(0, 0), hidden))
     assert math.isnan(found.photometric)
     assert found.occluded == 100
+
+
+def test_a_pair_that_is_ignored_altogether_has_no_figures() -> None:
+    everything = np.ones(SIZE, bool)
+    flows = both(constant(0, 0), constant(0, 0))
+    found = check_pair(picture(), picture(), flows, ignore=everything)
+    assert all(math.isnan(value) for value in asdict(found).values())

@@ -23,6 +23,9 @@ def test_pixels_of_one_cell_attend_alike() -> None:
     )
     assert corner.equal(inside)
     assert not corner.equal(next_door)
+    # A pixel reaches half a pixel to either side of its centre.
+    assert next_door.equal(attention.cells([(16.0 - left - 0.4, 8.0 - top)]))
+    assert corner.equal(attention.cells([(8.0 - left - 0.4, 8.0 - top)]))
 
 
 @pytest.mark.parametrize("points", [[(3.0, 4.0)], [(3.0, 4.0), (40.0, 30.0)]])

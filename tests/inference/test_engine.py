@@ -1,13 +1,15 @@
 """Both back ends give the same flow, overflow falls back to float32, and watchers are called."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from gmaflow.errors import FlowError, ImageError
-from gmaflow.inference import FlowEstimator, Refinement, engine
+from gmaflow.inference import FlowEstimator, Padding, Refinement, engine
 from gmaflow.inference.engine import Backend, as_backend, make_runner
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.planning import TILING_BYTES, Computation, bytes_needed, candidates
@@ -172,6 +174,13 @@ def test_a_plan_is_kept_until_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -
     assert len(asked) == 2
 
 
+def test_a_plan_for_half_precision_is_not_used_in_float32() -> None:
+    half = FlowEstimator(checkpoint(), iters=1, device="cpu", precision="fp16")._engine
+    half.plans[(1, 3, 32, 40), None] = half.plan_for((1, 3, 32, 40), Padding(0, 0, 0, 0))
+    assert half._in_float32(None).plans == {}
+    assert half.plans
+
+
 def no_memory(*_: object, **__: object) -> None:
     raise torch.OutOfMemoryError("none left")
 
@@ -270,6 +279,14 @@ def test_an_exception_of_a_watcher_stops_the_estimate() -> None:
     with pytest.raises(InterruptedError):
         make_estimator(iters=9)(*arrays(34, 45), watch=watch)
     assert numbers == [1, 2]
+
+
+@pytest.mark.parametrize("backend", ["fast", "reference"])
+def test_iters_may_be_a_numpy_integer(backend: Backend) -> None:
+    iters: Any = np.int64(2)
+    estimator = FlowEstimator(checkpoint(), iters=iters, device="cpu", backend=backend)
+    assert estimator(*arrays(32, 40)).iterations == 2
+    assert json.loads(json.dumps(estimator.settings.as_json()))["iters"] == 2
 
 
 def test_with_iters_does_not_change_the_estimator() -> None:

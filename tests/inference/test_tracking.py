@@ -348,3 +348,10 @@ def test_bad_input_is_refused_with_one_sentence(estimator: FlowEstimator) -> Non
 )
 def test_points_of_small_frames_do_not_crowd(size: tuple[int, int], spacing: int) -> None:
     assert default_spacing(*size) == spacing
+
+
+def test_tracks_are_not_collected_with_frames_missing(estimator: FlowEstimator) -> None:
+    frames = list(estimator.track(moving(4, size=SIZE), [(9, 9)], reference=1))
+    for some in (frames[:1], frames[2:], [*frames, frames[0]], []):
+        with pytest.raises(FlowError, match="every frame"):
+            Tracks.collect(some)

@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -210,6 +211,15 @@ def test_validation_that_fails_loses_nothing(
     with pytest.raises(FlowError, match=sentence):
         train(tiny_config(validate_every=3), options(tmp_path / "run"))
     assert Checkpoints(tmp_path / "run" / "checkpoints").newest().step == 3
+
+
+def test_a_validation_that_is_not_finite_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = iter([math.nan, 5.0])
+    monkeypatch.setattr(Validation, "errors", lambda *_: {"scenes:mix": {"epe": next(errors)}})
+    assert train(tiny_config(validate_every=3), options(tmp_path / "run")).best == 5
+    assert (tmp_path / "run" / "best.safetensors").exists()
 
 
 def test_a_disk_too_full_for_the_best_weights_does_not_end_a_run(

@@ -245,11 +245,19 @@ def test_a_broken_checkpoint_costs_one_interval(
     assert steps == sorted(set(steps))
 
 
-def small_checkpoint(folder: Path) -> Path:
+def test_a_broken_checkpoint_does_not_count_as_one_to_keep(tmp_path: Path) -> None:
+    for step in (1, 2, 4):
+        small_checkpoint(tmp_path, step, keep=3)
+    (tmp_path / "step-00000004.pt").write_bytes(b"broken")
+    small_checkpoint(tmp_path, 3, keep=2)
+    assert [int(path.stem[-8:]) for path in Checkpoints(tmp_path).paths()] == [2, 3, 4]
+
+
+def small_checkpoint(folder: Path, step: int = 7, keep: int = 1) -> Path:
     """Write a checkpoint of a few tensors."""
     tensors = {"weight": torch.arange(9.0), "bias": torch.ones(3)}
-    state = TrainState(config=CONFIG, step=7, tensors=tensors, random={"cpu": torch.zeros(5)})
-    return Checkpoints(folder).save(state, keep=1)
+    state = TrainState(config=CONFIG, step=step, tensors=tensors, random={"cpu": torch.zeros(5)})
+    return Checkpoints(folder).save(state, keep=keep)
 
 
 def test_one_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:

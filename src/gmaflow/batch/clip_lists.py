@@ -142,6 +142,8 @@ class FailureLog:
                 path.write_bytes(self._destination.read(self._name) or b"")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("a", encoding="utf-8")
+            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+                self._file.write("\n")  # or a row that a crash cut off would spoil the next
         return self._file
 
 

@@ -208,6 +208,7 @@ class WorkerPool:
     def _replace(self, worker: WorkerProcess) -> Iterator[ClipResult]:
         """Start a new process in place of one that died; try its clips again, each by itself."""
         worker.process.join()
+        worker.connection.close()
         if not worker.started:
             self._failed_starts += 1
             if self._failed_starts == MAX_TRIES:

@@ -177,7 +177,7 @@ def as_json(comparison: Comparison) -> dict[str, object]:
         "data": comparison.data.title,
         "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
         "notes": comparison.notes,
-        "intervals": "95 %, paired bootstrap over pairs, 2000 resamples",
+        "intervals": f"{_PERCENT:g} %, paired bootstrap over pairs, {RESAMPLES} resamples",
         "lines": [
             {
                 "pass": line.group,

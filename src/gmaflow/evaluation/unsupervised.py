@@ -85,15 +85,15 @@ def check_pair(
     y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
     returned = flow + viz.sample_bilinear(both.backward.array, x, y)
     rest = resting_pixels(image1, image2) & valid
-    resting = rest.sum() / valid.sum()
+    resting = _mean(rest, valid)
     return SelfCheck(
         photometric=_mean(_difference(image1, viz.sample_bilinear(image2, x, y)), visible),
         photometric_unmoved=_mean(_difference(image1, image2), visible),
         inconsistency=_median(
             np.hypot(returned[..., 0], returned[..., 1]), valid & ~both.occluded_out
         ),
-        occluded=100 * float(both.occluded[valid].mean()),
-        resting=100 * float(resting),
+        occluded=100 * _mean(both.occluded, valid),
+        resting=100 * resting,
         drift=_mean(np.hypot(flow[..., 0], flow[..., 1]), rest & (resting > _TOO_FEW)),
     )
 

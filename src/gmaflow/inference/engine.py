@@ -365,7 +365,8 @@ class Engine:
         if self.dtype == torch.float32:
             raise FlowError("these weights give flow that is not finite; are they damaged?")
         log.warning("%s overflowed on this pair; computing it in float32", self.dtype)
-        return replace(self, runner=self.network, dtype=torch.float32)
+        # Without the plans: they are for less memory than float32 takes.
+        return replace(self, runner=self.network, dtype=torch.float32, plans={})
 
 
 ITERS_LIMIT = 1_000_000
@@ -389,7 +390,7 @@ def check_iters(iters: Iterations) -> tuple[int, float | None]:
         raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more (12 is usual), or auto")
     if iters > ITERS_LIMIT:
         raise FlowError(f"iters is {iters}; use at most {ITERS_LIMIT} (12 is usual)")
-    return iters, None
+    return int(iters), None  # a numpy integer is neither JSON nor what the network takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,8 +434,8 @@ class FrameAttention:
         """
         columns = (self.padding.left + self.width + self.padding.right) // STRIDE
         flat = [
-            int(y + self.padding.top) // STRIDE * columns + int(x + self.padding.left) // STRIDE
-            for x, y in as_points(points, self.height, self.width)
+            (y + self.padding.top) // STRIDE * columns + (x + self.padding.left) // STRIDE
+            for x, y in np.rint(as_points(points, self.height, self.width)).astype(int).tolist()
         ]
         with computing(self.device, (1, 3, self.height, self.width)):
             rows = self.weights.rows(torch.tensor(flat, dtype=torch.long, device=self.device))

@@ -146,9 +146,7 @@ class Flow:
             raise FlowError(
                 "the truth has the opposite direction; use the truth for this direction"
             )
-        valid = np.isfinite(truth.array).all(axis=2)
-        if truth.valid is not None:
-            valid &= truth.valid
+        valid = known_pixels(truth)
         if not valid.any():
             raise FlowError("the truth has no valid pixels; use another")
         error = np.linalg.norm(self.array - truth.array, axis=2)
@@ -167,9 +165,7 @@ class Flow:
 
     def statistics(self) -> FlowStatistics:
         """Return statistics of the flow."""
-        valid = np.isfinite(self.array).all(axis=2)
-        if self.valid is not None:
-            valid &= self.valid
+        valid = known_pixels(self)
         vectors = self.array[valid].astype(np.float64)
         if len(vectors) == 0:
             vectors = np.zeros((1, 2))
@@ -185,6 +181,12 @@ class Flow:
             mean_y=float(vectors[:, 1].mean()),
             valid_share=float(valid.mean()),
         )
+
+
+def known_pixels(flow: Flow) -> Bool[np.ndarray, "h w"]:
+    """Return where a flow is valid and finite."""
+    finite: np.ndarray = np.isfinite(flow.array).all(axis=2)
+    return finite if flow.valid is None else finite & flow.valid
 
 
 def check_mask(name: str, mask: object) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt32
 
 from gmaflow.errors import FlowError
-from gmaflow.inference.flow import BidirectionalFlow, Flow
+from gmaflow.inference.flow import BidirectionalFlow, Flow, known_pixels
 
 STILL = 0.5
 """Pixels that move less than this, in pixels, are still."""
@@ -99,9 +99,8 @@ class MotionScorer:
             return
         camera = flow.camera(ignore=ignore)
         forward = flow.forward if isinstance(flow, BidirectionalFlow) else flow
-        valid = np.isfinite(forward.array).all(axis=2)
-        for excluded in (ignore, None if forward.valid is None else ~forward.valid):
-            valid = valid if excluded is None else valid & ~excluded
+        valid = known_pixels(forward)
+        valid = valid if ignore is None else valid & ~ignore
         length, camera_length, residual_length = (
             np.hypot(vectors[valid, 0], vectors[valid, 1])
             for vectors in (forward.array, camera.motion, camera.residual)

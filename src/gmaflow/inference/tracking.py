@@ -191,6 +191,7 @@ class Tracker:
         if not well_found and source is not last and self._steps + 1 <= self._step_share * age:
             estimate = self._estimator.match(last.frame, frame, both_ways=False, watch=self._watch)
             step = estimate.flow.float()
+            self.in_tiles |= estimate.in_tiles
             self.flows += 1
             self._steps += 1
         starts = (_chunks(points) for points in (source.points, last.points))

@@ -77,8 +77,18 @@ class Tracks:
 
     @classmethod
     def collect(cls, frames: Iterable[TrackedFrame]) -> "Tracks":
-        """Collect tracked frames, in any order; points of dense tracks are in row-major order."""
+        """Collect tracked frames, in any order; points of dense tracks are in row-major order.
+
+        Raises:
+            FlowError: There are none, or a frame is missing.
+        """
         ordered = sorted(frames, key=lambda frame: frame.number)
+        numbers = [frame.number for frame in ordered]
+        if not numbers or numbers != list(range(len(numbers))):
+            raise FlowError(
+                f"tracks need every frame from 0 on, once; got {numbers[:8]}; collect all frames "
+                "of a track"
+            )
         positions, visible, confidence = (
             np.stack([getattr(frame, name) for frame in ordered])
             for name in ("positions", "visible", "confidence")

@@ -108,7 +108,7 @@ class Continuation(nn.Module):
     def weigh(
         self, context: Float[Tensor, "b c h w"], hidden: Float[Tensor, "b d h w"]
     ) -> Float[Tensor, "b 1 p p"]:
-        """Return A as a matrix."""
+        """Return A as a matrix; a method of its own, since training compiles it."""
         queries, keys = self.queries_and_keys(context, hidden)
         all_pixels = torch.arange(queries.shape[2], device=context.device)
         return StreamedAttention(queries, keys, self.distances(context)).rows(all_pixels)

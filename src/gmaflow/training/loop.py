@@ -1,5 +1,6 @@
 """The training loop."""
 
+import math
 import os
 import signal
 import socket
@@ -153,7 +154,8 @@ def validate(run: TrainingRun, validation: Validation, step: int, reporter: Repo
     for name, errors in errors_by_set.items():
         reporter.log(step, errors, name=name)
     error = next(iter(errors_by_set.values())).get("epe")
-    if error is not None and (run.best is None or error < run.best):
+    # Not NaN: no later error would be lower.
+    if error is not None and math.isfinite(error) and (run.best is None or error < run.best):
         run.best = error
         if reporter.record:
             run.folder.save_best(state_of(run, step))

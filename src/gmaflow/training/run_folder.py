@@ -84,7 +84,10 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("step-*.pt") if _NAME.fullmatch(path.name))
 
     def save(self, state: TrainState, *, keep: int) -> Path:
-        """Write a checkpoint, then delete all but the newest ones."""
+        """Write a checkpoint, then delete all but this and the `keep - 1` before it.
+
+        Later ones could not be read, or the run would have continued from them.
+        """
         path = self.folder / f"step-{state.step:08d}.pt"
         content = {
             "version": VERSION,
@@ -98,7 +101,7 @@ class Checkpoints:
         with atomic_write(path) as file:
             torch.save(content, file)
             append_checksum(file)
-        for old in self.paths()[:-keep]:
+        for old in [other for other in self.paths() if other <= path][:-keep]:
             old.unlink()
         return path
 
