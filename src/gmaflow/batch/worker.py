@@ -293,7 +293,7 @@ class ClipFrames:
     def _scale(self, shape: tuple[int, ...]) -> float:
         if self.config.side is None:
             return self.config.scale
-        return self.config.side / min(shape[:2])
+        return min(1.0, self.config.side / min(shape[:2]))
 
 
 def check_names(paths: list[Path]) -> None:
