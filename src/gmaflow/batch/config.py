@@ -54,7 +54,7 @@ class BatchConfig(DeviceOptions):
     size."""
     warm_start: bool = False
     """Start each pair from the flow of the previous pair."""
-    ignore_cuts: bool = False
+    no_cuts: bool = False
     """Also estimate flow across cuts."""
 
     engine: str = "local"
