@@ -246,8 +246,22 @@ def test_the_settings_of_earlier_jobs_are_known(
     run(config, clips / "00", memory)
     assert json.loads(contents(memory)["batch.json"]).keys() == {
         *("batch", "model", "weights", "iters", "write", "format", "bound", "max_length"),
-        *("precision", "backend", "every", "scale", "side", "warm_start", "ignore_cuts"),
+        *("precision", "backend", "every", "scale", "side", "warm_start", "no_cuts"),
     }
+
+
+@pytest.mark.parametrize("no_cuts", [False, True])
+def test_jobs_that_recorded_cuts_by_their_earlier_name_continue(
+    no_cuts: bool, config: BatchConfig, clips: Path, memory: str
+) -> None:
+    config = replace(config, no_cuts=no_cuts)
+    run(config, clips / "00", memory)
+    record = json.loads(contents(memory)["batch.json"])
+    record["ignore_cuts"] = record.pop("no_cuts")
+    Destination(memory).write("batch.json", json.dumps(record).encode())
+    assert run(config, clips / "00", memory).finished_before == 1
+    with pytest.raises(OutputError, match=f"started with{'' if no_cuts else 'out'} --no-cuts"):
+        run(replace(config, no_cuts=not no_cuts), clips / "00", memory)
 
 
 def test_auto_does_not_mix_precisions(config: BatchConfig, clips: Path, memory: str) -> None:

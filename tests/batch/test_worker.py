@@ -163,15 +163,22 @@ def test_videos_pairs_cuts_gaps_and_sizes(worker: ClipWorker, clips: Path, tmp_p
     first, second = (str(clips / "00" / f"frame{n}.png") for n in (0, 2))
     pair = Clip("pair", first, second)
     assert worker.run(pair).pairs == 1
-    with_options(worker, every=2, side=64)
+    with_options(worker, every=2, scale=2.0)
     assert worker.run(Clip("00", str(clips / "00"))).pairs == 1
     assert read_flow(tmp_path / "out" / "00" / "frame0.flo").shape == (64, 80, 2)
     assert worker.run(Clip("v2", video)).pairs == 2
-    for source, height in ((clips / "00", 32), (video, 48)):
-        footage = worker_module.ClipFrames(
-            Clip("x", str(source)), replace(worker.config, side=24, every=1)
-        )
-        assert {frame.scale for frame in footage} == {24 / height}
+
+
+@pytest.mark.parametrize(
+    ("side", "scales"), [(24, (24 / 32, 24 / 48)), (40, (1, 40 / 48)), (64, (1, 1))]
+)
+def test_a_side_shrinks_frames_and_never_enlarges_them(
+    side: int, scales: tuple[float, float], config: BatchConfig, clips: Path, tmp_path: Path
+) -> None:
+    video = write_clip(tmp_path / "v.mp4", moving(2))
+    for source, scale in zip((clips / "00", video), scales, strict=True):
+        footage = worker_module.ClipFrames(Clip("x", str(source)), replace(config, side=side))
+        assert {frame.scale for frame in footage} == {scale}
 
 
 def test_only_videos_have_a_start_and_an_end(worker: ClipWorker, clips: Path) -> None:

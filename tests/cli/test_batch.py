@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gmaflow.batch import BatchProgress, Clip, ClipProgress, ClipResult
+from gmaflow.batch import BatchConfig, BatchProgress, Clip, ClipProgress, ClipResult
 from gmaflow.cli import batch_progress
 from gmaflow.cli.batch_progress import draw, line_of, show_batch
 from tests.cli.conftest import Run, write_frames
@@ -31,7 +31,7 @@ def test_it_reports_results_and_failures(
 ) -> None:
     pytest.importorskip("fsspec")
     args = ("batch", frames, "-o", f"memory://cli-{tmp_path.name}")
-    options = ("--weights", weights["raft-small"], "--iters", "1", "--ignore-cuts")
+    options = ("--weights", weights["raft-small"], "--iters", "1", "--no-cuts")
     first = run(*args, *options)
     assert first.code == 1
     assert "1 clip, 2 pairs" in first.out
@@ -48,6 +48,25 @@ def test_it_reports_results_and_failures(
     ]
     assert events[0]["id"] == "short"
     assert "has 1 frame" in events[0]["error"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--no-cuts", "no_cuts=true", "--ignore-cuts", "--ignore_cuts", "ignore-cuts=true"],
+)
+def test_cuts_have_one_name_and_an_earlier_one(
+    run: Run, option: str, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def note(config: BatchConfig, *args: object, **options: object) -> BatchProgress:
+        seen.append(config.no_cuts)
+        return some_progress()
+
+    monkeypatch.setattr("gmaflow.batch.run_batch", note)
+    run("batch", option, frames, "-o", tmp_path / "out")
+    run("batch", frames, "-o", tmp_path / "out")
+    assert seen == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +104,7 @@ def test_it_runs_without_tyro_by_settings(
             *(
                 f"weights={weights['raft-small']}",
                 "max_length=3.5",
-                "ignore_cuts=true",
+                "no_cuts=true",
                 "json=true",
             ),
         ],

@@ -50,10 +50,11 @@ class BatchConfig(DeviceOptions):
     scale: float = 1.0
     """Factor by which frames are resized first; below 1 makes them smaller."""
     side: int | None = None
-    """Resize frames first so that their shorter side has this many pixels."""
+    """Shrink frames first so that their shorter side has this many pixels; smaller frames keep their
+    size."""
     warm_start: bool = False
     """Start each pair from the flow of the previous pair."""
-    ignore_cuts: bool = False
+    no_cuts: bool = False
     """Also estimate flow across cuts."""
 
     engine: str = "local"

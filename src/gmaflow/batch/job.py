@@ -367,6 +367,8 @@ def claim(
     before = parse_record(text, required="batch")
     if before is None:
         raise OutputError(f"{destination.path_of(RECORD)} is damaged; choose another destination")
+    if "ignore_cuts" in before:  # its name in an earlier version
+        before["no_cuts"] = before.pop("ignore_cuts")
     if before.get("precision") == config.precision == "auto":  # of an earlier version
         settings["precision"] = "auto"
     earlier, precision = before.get("precision"), settings["precision"]

@@ -201,7 +201,7 @@ class ClipWorker:
     def _pairs(
         self, footage: "ClipFrames", estimator: FlowEstimator
     ) -> "Generator[PairEstimate[TimedFrame]]":
-        threshold = None if self.config.ignore_cuts else CUT_THRESHOLD
+        threshold = None if self.config.no_cuts else CUT_THRESHOLD
         both = self.config.both_ways
         if self.config.warm_start or estimator.device.type != "cuda" or both:
             yield from estimate_pairs(
@@ -293,7 +293,7 @@ class ClipFrames:
     def _scale(self, shape: tuple[int, ...]) -> float:
         if self.config.side is None:
             return self.config.scale
-        return self.config.side / min(shape[:2])
+        return min(1.0, self.config.side / min(shape[:2]))
 
 
 def check_names(paths: list[Path]) -> None:

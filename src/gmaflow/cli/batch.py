@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from contextlib import redirect_stdout, suppress
@@ -20,6 +21,9 @@ from gmaflow.errors import NOT_WHOLE, OutputError, counted, print_stderr, printa
 
 if TYPE_CHECKING:
     from gmaflow.batch import BatchProgress
+
+_EARLIER_NAME = re.compile(r"(?<=^--)ignore[-_]cuts$|^ignore[-_]cuts(?==)")
+"""`--no-cuts` was `--ignore-cuts`, which still works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ class BatchOptions:
 
 def main(args: list[str]) -> None:
     """Run the verb."""
+    args = [_EARLIER_NAME.sub("no-cuts", arg) for arg in args]
     options = read_options(BatchOptions(), args, verb="batch")
     if not options.output:
         raise OutputError("there is no destination; give one with -o, such as -o flow")

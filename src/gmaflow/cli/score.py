@@ -62,8 +62,9 @@ class ScoreOptions:
     """Write the rows to a .csv or .jsonl file; by default they are printed."""
     estimator: Estimator = field(default_factory=EstimatorOptions)
     side: Annotated[int | None, tyro.conf.arg(metavar="PX")] = None
-    """Shrink frames first so that the shorter side has this many pixels; lengths are in pixels of
-    the small frames. Makes videos of different sizes comparable, and is much faster."""
+    """Shrink frames first so that the shorter side has this many pixels; smaller frames keep their
+    size. Lengths are in pixels of the small frames. Makes videos of different sizes comparable, and
+    is much faster."""
     footage: Footage = field(default_factory=FootageOptions)
     ignore: Ignore = None
     """Pixels that do not count, white in a mask: an image for all frames, or a folder or video with
