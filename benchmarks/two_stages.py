@@ -33,7 +33,7 @@ WARM_UP = 200
 SAVE_EVERY = 60.0
 COMMON = {
     "init": "gma-affine", "batch": "16", "both_ways": "true", "ema": "0.998",
-    "weight_decay": "1e-5", "disturbed": "0.25", "robust": "16", "validate_every": "0",
+    "weight_decay": "1e-5", "disturbed": "0.15", "validate_every": "0",
 }  # fmt: skip
 STAGES = {
     "small": ("scenes-pretrain", 12, {
