@@ -50,8 +50,8 @@ class BatchConfig(DeviceOptions):
     scale: float = 1.0
     """Factor by which frames are resized first; below 1 makes them smaller."""
     side: int | None = None
-    """Shrink frames first so that their shorter side has this many pixels; smaller frames keep their
-    size."""
+    """Shrink frames first so that their shorter side has this many pixels; smaller frames stay as
+    they are."""
     warm_start: bool = False
     """Start each pair from the flow of the previous pair."""
     no_cuts: bool = False
