@@ -18,12 +18,14 @@ from gmaflow.scenes.photometric_effects import (
     motion_blur,
 )
 from gmaflow.scenes.projection import Surface, find_surface, pixel_grid
+from gmaflow.scenes.render_steps import reflect
+from gmaflow.scenes.scene_layout import BACKGROUND_LAYERS
 from gmaflow.scenes.scene_params import Scenes, draw_scenes
 
 SIZE = (48, 60)
 EFFECTS = (
-    "shadow_strength", "fog", "fog_colour", "focus", "aperture", "lens_blur", "shutter", "noise",
-    "compression",
+    "reflectance", "shadow_strength", "fog", "fog_colour", "focus", "aperture", "lens_blur",
+    "shutter", "noise", "compression",
 )  # fmt: skip
 
 
@@ -58,12 +60,41 @@ def test_effects_of_no_strength_change_no_bit(
     pixels = pixel_grid(*SIZE, torch.device("cpu"))
     surface = backdrop(scenes)
     flow = torch.full((2, 2, *SIZE), 9.0)
+    assert torch.equal(reflect(scenes, bank, pixels, surface, image), image)
     assert torch.equal(cast_shadow(scenes, bank.outlines, pixels, image), image)
     assert torch.equal(defocus(scenes, surface, image), image)
     assert torch.equal(motion_blur(scenes, pixels, flow, surface.layer, image), image)
     assert torch.equal(add_noise(scenes, image), image)
     assert torch.equal(compress(scenes, image), image)
     torch.testing.assert_close(dim_by_fog(scenes, surface, image), image)
+
+
+def test_reflections_move_by_themselves(scenes: Scenes, bank: TextureBank, image: Tensor) -> None:
+    pixels = pixel_grid(*SIZE, torch.device("cpu"))
+    mirror = with_all(scenes, reflectance=1.0)
+    here, there = mirror.reflection_map[:, 0].clone(), mirror.reflection_map[:, 0].clone()
+    # In the second frame the picture has moved by 5 px to the right and 3 px down.
+    there[:, 2] -= 5 * here[:, 0] + 3 * here[:, 1]
+    there[:, 5] -= 5 * here[:, 3] + 3 * here[:, 4]
+    mirror = replace(mirror, reflection_map=torch.stack([here, there], dim=1))
+    shown = reflect(mirror, bank, pixels, backdrop(mirror), image)
+    moved = reflect(mirror.reversed(), bank, pixels, backdrop(mirror.reversed()), image)
+    assert shown.std() > 0.01  # the frame shows the picture, not its own surface
+    assert not torch.allclose(shown, image, atol=0.05)
+    torch.testing.assert_close(moved[..., 3:, 5:], shown[..., :-3, :-5], atol=1e-3, rtol=0)
+
+
+def test_glossy_objects_differ_from_matt_ones_only_in_colour(bank: TextureBank) -> None:
+    matt, glossy = (
+        draw_scenes(kind, 5, np.arange(12), SIZE, bank) for kind in ("fast-drive", "glossy-drive")
+    )
+    colour = {"reflectance", "texture_share"}
+    same = {name for name in matt if np.array_equal(matt[name], glossy[name])}
+    assert set(matt) - same == colour
+    assert matt["reflectance"].max() == 0
+    objects = glossy["reflectance"][:, BACKGROUND_LAYERS:]
+    assert 0.4 < (objects > 0).mean() < 0.8
+    assert glossy["reflectance"][:, :BACKGROUND_LAYERS].max() == 0
 
 
 def test_motion_blur_follows_the_motion(scenes: Scenes) -> None:

@@ -139,6 +139,37 @@ def draw_paint(traits: Traits[Array], rng: StatelessRandom, own_picture: Array) 
     return {"paint": colour, "texture_share": share}
 
 
+def draw_gloss(
+    traits: Traits[Array], rng: StatelessRandom, size: tuple[int, int], bank: TextureBank
+) -> tuple[Array, dict[str, Array]]:
+    """Draw which objects are glossy: how much paint covers their texture, and what they reflect.
+
+    A reflection is a picture that hangs in front of the camera and moves by itself. The surface
+    only decides where it shows.
+    """
+    glossy = rng.chance(traits.gloss[:, None], LAYERS)
+    glossy[:, :BACKGROUND_LAYERS] = False
+    coat = np.where(glossy & rng.chance(0.7, LAYERS), rng.between(0.85, 1.0, LAYERS), 0.0)
+    # Curved surfaces show the world small, and squeezed in one direction.
+    across, down = np.moveaxis(rng.log_between(1.0, 4.0, 2, LAYERS) / bank.size, 1, 0)
+    tilt = 0.2 * rng.normal(LAYERS)
+    a, b, d, e = (
+        across * np.cos(tilt), across * np.sin(tilt), -down * np.sin(tilt), down * np.cos(tilt)
+    )  # fmt: skip
+    c, f = np.moveaxis(rng.uniform(2, LAYERS), 1, 0)
+    way = rng.log_between(0.002, 0.1, LAYERS) * size[0]
+    heading = rng.between(0.0, 2 * np.pi, LAYERS)
+    x, y = way * np.cos(heading), way * np.sin(heading)
+    first = np.stack([a, b, c, d, e, f], axis=1)
+    second = np.stack([a, b, c - a * x - b * y, d, e, f - d * x - e * y], axis=1)
+    textures = bank.textures
+    return coat, {
+        "reflectance": np.where(glossy, rng.between(0.1, 0.6, LAYERS), 0.0),
+        "reflection": _pick(rng, textures["photo"], textures["pattern"], LAYERS),
+        "reflection_map": np.stack([first, second], axis=1),
+    }
+
+
 def draw_bends(traits: Traits[Array], rng: StatelessRandom, still: Array) -> tuple[Array, Array]:
     """Draw bends: waves `[b, 2, 3, l]` and their amplitudes in each frame `[b, 2, 2, 2, l]`."""
     waves, pushes = [], []

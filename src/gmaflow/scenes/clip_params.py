@@ -23,7 +23,7 @@ from gmaflow.scenes.texture_bank import TextureBank
 _OTHER_NUMBERS = 0x636C6970
 """Makes the random numbers of clips others than those of pairs."""
 _BLENDED = (
-    "push", "gain", "highlight", "to_shadow",
+    "push", "reflection_map", "gain", "highlight", "to_shadow",
     "brightness", "contrast", "saturation", "colour_balance", "slope",
 )  # fmt: skip
 """Parameters that go back and forth between their values in both frames of the pair."""

@@ -151,9 +151,26 @@ def compose(
     return behind + (front - behind) * visible.cover[:, None]
 
 
+def reflect(
+    scenes: Scenes, bank: TextureBank, pixels: HomogeneousPoints, surface: Surface, image: Image
+) -> Image:
+    """Mix in what glossy layers reflect, which does not move with them."""
+    layer = surface.layer
+    a, b, c, d, e, f = of_pixels(scenes.reflection_map[:, 0], layer).unbind(1)
+    u = a * pixels.x + (b * pixels.y + c)
+    v = d * pixels.x + (e * pixels.y + f)
+    span = torch.maximum(a * a + d * d, b * b + e * e).sqrt()
+    level = torch.log2((span * bank.size).clamp(1, bank.size)).round().int()
+    texture = of_pixels(scenes.reflection, layer).int()
+    reflection = _read_level(bank, texture, torch.ones_like(texture), (u, v), level)
+    return _between(image, reflection, of_pixels(scenes.reflectance, layer)[:, None])
+
+
 def illuminate(shot: Shot, plan: RenderPlan, image: Image) -> Image:
-    """Effects of light: shading, shadows, fog."""
+    """Effects of light: reflections, shading, shadows, fog."""
     scenes, bank, pixels, surface, _ = shot
+    if plan.reflections:
+        image = reflect(scenes, bank, pixels, surface, image)
     image = shade(scenes, surface, image)
     if plan.shadow:
         image = cast_shadow(scenes, bank.outlines, pixels, image)

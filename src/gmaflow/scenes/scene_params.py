@@ -27,6 +27,7 @@ from gmaflow.scenes.appearance_params import (
     LAYERS,
     draw_air,
     draw_bends,
+    draw_gloss,
     draw_light,
     draw_paint,
     draw_shadow,
@@ -50,8 +51,8 @@ from gmaflow.scenes.texture_bank import TextureBank
 Shapes = tuple[tuple[int, ...], ...]
 
 _PER_FRAME = (
-    "to_canvas", "to_frame", "across", "push", "gain", "highlight", "to_shadow",
-    "brightness", "contrast", "saturation", "colour_balance", "slope",
+    "to_canvas", "to_frame", "across", "push", "reflection_map", "gain", "highlight",
+    "to_shadow", "brightness", "contrast", "saturation", "colour_balance", "slope",
 )  # fmt: skip
 
 
@@ -84,6 +85,9 @@ class Scenes:
     texture_map: Float[Tensor, "b 6 l"]  # canvas to texture coordinates in 0..1 (2 x 3)
     paint: Float[Tensor, "b rgb=3 l"]  # a plain colour
     texture_share: Float[Tensor, "b l"]  # how much of the texture shows through the paint
+    reflectance: Float[Tensor, "b l"]  # share of the reflected light
+    reflection: Float[Tensor, "b l"]  # the texture that is reflected
+    reflection_map: Float[Tensor, "b frame=2 6 l"]  # pixel to texture coordinates (2 x 3)
 
     # Light on the layers.
     gain: Float[Tensor, "b frame=2 l"]
@@ -190,6 +194,7 @@ def draw_motion(
     soft = rng.chance(traits.soft[:, None], LAYERS)
     edge_width = np.where(soft, rng.between(2.0, 6.0, LAYERS), 1.0)
     nearest = np.where(setting.kind == OPEN, 2.0, 5.0)
+    coat, reflections = draw_gloss(traits, rng.branch(2), size, bank)
     # The entries below draw random numbers too: another order would change the scenes.
     appearance = {
         "wave": wave,
@@ -205,8 +210,10 @@ def draw_motion(
         **draw_shadow(traits, rng, size, bank),
         **draw_light(traits, rng),
         **draw_air(traits, rng, size, (nearest, setting.far)),
+        **reflections,
         "number": rng.index(65536, 2),
     }
+    appearance["texture_share"] *= np.where(own_picture, 1.0, 1.0 - coat)
     limb = np.pad(objects.limb, ((0, 0), (BACKGROUND_LAYERS, 0)))
     return appearance, Motion(sheets, limb, setting.camera, setting.kind)
 
@@ -242,6 +249,7 @@ class RenderPlan:
     """
 
     layers: tuple[int, ...] = tuple(range(LAYERS))
+    reflections: bool = True
     shadow: bool = True
     fog: bool = True
     defocus: bool = True
@@ -259,6 +267,7 @@ class RenderPlan:
 
         return cls(
             layers=tuple(layer for layer in range(LAYERS) if present[layer]),
+            reflections=used("reflectance"),
             shadow=used("shadow_strength"),
             fog=used("fog"),
             defocus=used("aperture", "lens_blur"),

@@ -60,6 +60,7 @@ class Traits(Generic[Value]):
     cutout: Value
     thin: Value
     plain: Value
+    gloss: Value  # probability that an object reflects its surroundings
     repeated: Value
     soft: Value
 
@@ -82,7 +83,7 @@ _CHAIRS = Traits(
     fewest=2.0, most=10.0, smallest=0.06, largest=0.32,
     object_motion=12.0, object_spread=1.2, still_object=0.05, side_on=0.0,
     roll=0.16, turn=0.1, approach=0.08, bend=0.15, strain=0.25, limb=0.05, twin=0.15,
-    cutout=0.55, thin=0.12, plain=0.08, repeated=0.08, soft=0.1,
+    cutout=0.55, thin=0.12, plain=0.08, gloss=0.0, repeated=0.08, soft=0.1,
     shadow=0.1, shine=0.1, fog=0.02, defocus=0.05, motion_blur=0.05, blur=0.1,
     noise=0.3, compression=0.2, colour_change=0.3,
 )  # fmt: skip
@@ -94,7 +95,7 @@ _THINGS = Traits(
     fewest=4.0, most=10.0, smallest=0.05, largest=0.5,
     object_motion=22.0, object_spread=1.1, still_object=0.1, side_on=0.0,
     roll=0.25, turn=0.25, approach=0.14, bend=0.15, strain=0.3, limb=0.1, twin=0.2,
-    cutout=0.3, thin=0.25, plain=0.15, repeated=0.2, soft=0.1,
+    cutout=0.3, thin=0.25, plain=0.15, gloss=0.0, repeated=0.2, soft=0.1,
     shadow=0.3, shine=0.35, fog=0.05, defocus=0.25, motion_blur=0.3, blur=0.1,
     noise=0.3, compression=0.2, colour_change=0.4,
 )  # fmt: skip
@@ -106,7 +107,7 @@ _FILM = Traits(
     fewest=1.0, most=9.0, smallest=0.06, largest=0.7,
     object_motion=5.0, object_spread=1.4, still_object=0.25, side_on=0.0,
     roll=0.12, turn=0.15, approach=0.08, bend=0.4, strain=0.35, limb=0.35, twin=0.1,
-    cutout=0.4, thin=0.2, plain=0.12, repeated=0.08, soft=0.2,
+    cutout=0.4, thin=0.2, plain=0.12, gloss=0.0, repeated=0.08, soft=0.2,
     shadow=0.5, shine=0.3, fog=0.3, defocus=0.4, motion_blur=0.6, blur=0.15,
     noise=0.3, compression=0.1, colour_change=0.25,
 )  # fmt: skip
@@ -118,7 +119,7 @@ _CHASE = Traits(
     fewest=2.0, most=7.0, smallest=0.22, largest=1.0,
     object_motion=35.0, object_spread=0.9, still_object=0.15, side_on=0.0,
     roll=0.15, turn=0.2, approach=0.12, bend=0.4, strain=0.35, limb=0.4, twin=0.1,
-    cutout=0.4, thin=0.15, plain=0.12, repeated=0.08, soft=0.25,
+    cutout=0.4, thin=0.15, plain=0.12, gloss=0.0, repeated=0.08, soft=0.25,
     shadow=0.5, shine=0.3, fog=0.45, defocus=0.45, motion_blur=0.8, blur=0.15,
     noise=0.3, compression=0.1, colour_change=0.3,
 )  # fmt: skip
@@ -151,7 +152,7 @@ _DRIVE = Traits(
     fewest=2.0, most=10.0, smallest=0.05, largest=0.4,
     object_motion=5.0, object_spread=1.2, still_object=0.65, side_on=0.0,
     roll=0.02, turn=0.08, approach=0.05, bend=0.03, strain=0.1, limb=0.03, twin=0.15,
-    cutout=0.45, thin=0.3, plain=0.2, repeated=0.15, soft=0.05,
+    cutout=0.45, thin=0.3, plain=0.2, gloss=0.0, repeated=0.15, soft=0.05,
     shadow=0.6, shine=0.4, fog=0.1, defocus=0.05, motion_blur=0.15, blur=0.2,
     noise=0.5, compression=0.15, colour_change=0.3,
 )  # fmt: skip
@@ -159,6 +160,9 @@ _DRIVE = Traits(
 # KITTI's car drives at up to 90 km/h: 2.5 m between two frames. Many cars move too. Most are seen
 # from an angle: the motion of an oncoming car differs much between its near end and its far end.
 _FAST_DRIVE = replace(_DRIVE, speed=1.25, still_object=0.45, side_on=0.6)
+
+# Cars are smooth: matching their paint and windows finds the motion of what they reflect.
+_GLOSSY_DRIVE = replace(_FAST_DRIVE, gloss=0.6)
 
 KINDS = {
     "chairs": _CHAIRS,
@@ -169,6 +173,7 @@ KINDS = {
     "deep-film": _DEEP_FILM,
     "deep-chase": _DEEP_CHASE,
     "fast-drive": _FAST_DRIVE,
+    "glossy-drive": _GLOSSY_DRIVE,
 }
 
 
@@ -204,6 +209,11 @@ _MIXES = {
         "fast-drive": 0.15,
     },
 }
+for _name in ("wide", "slow"):
+    _MIXES[f"{_name}-glossy-mix"] = {
+        "glossy-drive" if kind == "fast-drive" else kind: share
+        for kind, share in _MIXES[f"{_name}-mix"].items()
+    }
 
 
 def _of_mix(name: str, purpose: str, size: tuple[int, int]) -> PresetInfo:
@@ -224,9 +234,12 @@ PRESET_INFO = {
     "fast-drive": PresetInfo(
         "drive at about 45 km/h, up to 90, with more moving cars", (375, 1242)
     ),
+    "glossy-drive": PresetInfo("fast-drive with cars that reflect the street", (375, 1242)),
     "deep-mix": _of_mix("deep-mix", "for learning hidden motion", (368, 768)),
     "wide-mix": _of_mix("wide-mix", "for long runs", (368, 768)),
     "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),
+    "wide-glossy-mix": _of_mix("wide-glossy-mix", "wide-mix with reflections", (368, 768)),
+    "slow-glossy-mix": _of_mix("slow-glossy-mix", "slow-mix with reflections", (320, 448)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""
