@@ -182,8 +182,9 @@ def list_presets(options: ListOptions) -> None:
         }
         print(json.dumps(about, indent=2))
         return
+    width = max(map(len, PRESET_INFO)) + 2
     for name, info in PRESET_INFO.items():
-        print(f"{name:<12}{info.about}; {info.size[0]}x{info.size[1]}")
+        print(f"{name:<{width}}{info.about}; {info.size[0]}x{info.size[1]}")
 
 
 def render(options: RenderOptions) -> None:
