@@ -68,6 +68,18 @@ def test_an_unwritable_destination_gives_one_clear_error(tmp_path: Path) -> None
         Destination(str(tmp_path / "file" / "out")).check()
 
 
+def test_an_unreadable_destination_gives_one_clear_error(tmp_path: Path) -> None:
+    destination = Destination(str(tmp_path))
+    destination.write("a", b"one")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=r"folder cannot be read \(Is a directory\)"):
+        destination.read_many(["a", "folder"])
+    with pytest.raises(OutputError, match="gone was removed during the run"):
+        destination.read_many(["a", "gone"])
+    with pytest.raises(OutputError, match=r"a cannot be read \(Not a directory\)"):
+        list(destination.names("a"))
+
+
 def test_an_unknown_store_gives_one_clear_error() -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(FlowError, match=r"nowhere://x cannot be used"):

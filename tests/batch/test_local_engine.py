@@ -14,7 +14,7 @@ from gmaflow.batch import BatchConfig, ClipProgress, local_engine, run_batch
 from gmaflow.batch.destination import Destination
 from gmaflow.batch.local_engine import WorkerPool, cpu_workers, devices_of
 from gmaflow.batch.manifest import Clip, ClipList
-from gmaflow.batch.worker import ClipResult, ReportProgress
+from gmaflow.batch.worker import ClipResult, Progress
 from gmaflow.errors import FlowError
 from tests.batch.conftest import Command, bytes_of, write_clip_frames
 from tests.full_disk import largest_file
@@ -151,10 +151,10 @@ class Dying:
     def __init__(self, *_args: object, **_options: object) -> None:
         pass
 
-    def run(self, clip: Clip, report: ReportProgress) -> Any:  # noqa: ANN401
+    def run(self, clip: Clip, progress: Progress) -> Any:  # noqa: ANN401
         if clip.identifier == "bad":
             os.kill(os.getpid(), signal.SIGKILL)
-        report(ClipProgress(clip, 1, 2))
+        progress(ClipProgress(clip, 1, 2))
         return ClipResult(clip, pairs=2)
 
 

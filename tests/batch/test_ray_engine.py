@@ -4,19 +4,32 @@ import importlib.util
 import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gmaflow.batch import BatchConfig, BatchProgress, ray_engine, run_batch, worker
+from gmaflow.batch import (
+    BatchConfig,
+    BatchProgress,
+    Clip,
+    ClipResult,
+    ray_engine,
+    run_batch,
+    worker,
+)
 from gmaflow.batch.destination import Destination
-from gmaflow.batch.ray_engine import RayWorker, check_version, reason_of, worker_slots
+from gmaflow.batch.ray_engine import ActorPool, RayWorker, check_version, reason_of, worker_slots
 from gmaflow.cli import batch as batch_command
 from gmaflow.cli import main
 from gmaflow.errors import FlowError
+from gmaflow.model import MODELS
+from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint
 from tests.batch.conftest import bytes_of
 
@@ -84,6 +97,69 @@ def test_a_killed_node_costs_nothing_but_time(
     run_batch(config, inputs, reference)
     assert len(bytes_of(tmp_path / "ray")) == 5 * 3 + 2
     assert_same(tmp_path / "ray", reference)
+
+
+class Method:
+    """A method of an actor; a call returns a reference, which is a function here."""
+
+    def __init__(self, answer: Callable[..., object]) -> None:
+        self.answer = answer
+
+    def options(self, **_: object) -> "Method":
+        return self
+
+    def remote(self, *args: object) -> Callable[[], object]:
+        return partial(self.answer, *args)
+
+
+class FakeRay:
+    """Ray with one actor, which it ends once because the node is short of memory."""
+
+    def __init__(self, exceptions: ModuleType) -> None:
+        self.exceptions = exceptions
+        self.runs = self.starts = 0
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 1.0}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": self.cluster_resources()}]
+
+    def remote(self, **_: object) -> Callable[[type], Any]:
+        actor = SimpleNamespace(start=Method(self.start), run=Method(self.work))
+        return lambda _: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: actor))
+
+    def put(self, value: object) -> object:
+        return value
+
+    def wait(self, references: list[Any], **_: object) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: Callable[[], object]) -> object:
+        return reference()
+
+    def start(self, *_: object) -> str:
+        self.starts += 1
+        return __version__
+
+    def work(self, clip: Clip) -> ClipResult:
+        self.runs += 1
+        if self.runs == 1:
+            raise self.exceptions.OutOfMemoryError("the node is running low on memory")
+        return ClipResult(clip, pairs=2)
+
+
+@needs_ray
+def test_an_actor_that_is_ended_for_its_memory_is_replaced() -> None:
+    import ray.exceptions
+
+    fake = FakeRay(ray.exceptions)
+    pool = ActorPool(fake, BatchConfig(engine="ray"))
+    pool.start(Destination("memory://none"), Checkpoint(config=MODELS["raft"], tensors={}))
+    clips = [Clip("a", "a.mp4"), Clip("b", "b.mp4")]
+    results = list(pool.run(iter(clips)))
+    assert sorted((r.clip.identifier, r.pairs) for r in results) == [("a", 2), ("b", 2)]
+    assert fake.starts == 2
 
 
 class SharingWorker(RayWorker):
@@ -167,6 +243,7 @@ def test_what_ray_cannot_do_is_one_sentence_and_nothing_is_written(
         ("127.0.0.1:9", r"there is no Ray cluster at 127\.0\.0\.1:9; start one"),
         ("ray://[::1]:9", r"there is no Ray cluster at ray://\[::1\]:9; start one"),
         ("127.0.0.1:99999", "there is no Ray cluster at"),
+        ("127..0.1:9", "there is no Ray cluster at"),
         ("auto", "there is no Ray cluster on this machine; start one"),
         ("node1", "'node1' is not the address of a Ray cluster; give HOST:PORT"),
     ):

@@ -194,13 +194,13 @@ def test_it_reports_the_progress_of_a_clip(
 ) -> None:
     reports: list[ClipProgress] = []
     video = str(write_clip(tmp_path / "v.mp4", moving(4)))
-    worker.run(Clip("quick", video), reports.append)
+    worker.run(Clip("quick", video), progress=reports.append)
     assert not reports
     monkeypatch.setattr(worker_module, "REPORT_EVERY", 0.0)
     for source, pairs in ((video, 3), (str(clips / "00"), 2)):
         reports.clear()
         clip = Clip(f"{pairs}", source)
-        assert worker.run(clip, reports.append).pairs == pairs
+        assert worker.run(clip, report=reports.append).pairs == pairs  # by its former name
         expected = ClipProgress(clip, 0, pairs, node=worker.node)
         assert reports == [replace(expected, pairs=number + 1) for number in range(pairs)]
 

@@ -74,11 +74,14 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
 def test_overhead_and_the_distance_from_float32() -> None:
     messages: list[str] = []
     more = {"sizes": ("64x64,64x72",), "skip_memory": True, "overhead": True, "check": True}
-    result = bench(BenchConfig(**{**QUICK, **more}), tell=messages.append)  # type: ignore[arg-type]
+    result = bench(BenchConfig(**{**QUICK, **more}), progress=messages.append)  # type: ignore[arg-type]
     text = as_text(result)
     assert "Training memory is measured only on a CUDA device" in text
     assert "px from float32" in text
     assert "64x72: measuring time" in messages
+    once = {"sizes": ("64x64",), "skip_memory": True}
+    bench(BenchConfig(**{**QUICK, **once}), tell=messages.append)  # type: ignore[arg-type]
+    assert messages[-1] == "64x64: measuring time"  # by its former name
     measured = json.loads(as_json(result))["measured"]
     assert len(measured) == 2
     assert all(0 < one["from_float32_px"]["largest"] < 1e-3 for one in measured)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gmaflow.bench.cases import BenchConfig
-from gmaflow.bench.measuring import Measured, Tell, measure_size
+from gmaflow.bench.measuring import Measured, Progress, measure_size
 from gmaflow.errors import OutputError
 from tests.cli.conftest import Run
 
@@ -45,13 +45,13 @@ def test_an_interrupt_leaves_the_sizes_that_were_measured(
     measured = 0
 
     def interrupt(
-        config: BenchConfig, size: tuple[int, int], device: torch.device, tell: Tell
+        config: BenchConfig, size: tuple[int, int], device: torch.device, progress: Progress
     ) -> list[Measured]:
         nonlocal measured
         if measured == after:
             raise KeyboardInterrupt
         measured += 1
-        return measure_size(config, size, device, tell)
+        return measure_size(config, size, device, progress)
 
     monkeypatch.setattr("gmaflow.bench.measuring.measure_size", interrupt)
     output = tmp_path / "bench.json"

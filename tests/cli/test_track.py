@@ -234,11 +234,17 @@ def test_too_large_tracks_are_refused_and_memory_is_reported(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verb, "LARGEST", 1e4)
-    outcome = run("track", clip, "-o", tmp_path / "t.npz", "--grid", "1", *fast)
-    assert outcome.code == 2
-    assert "tracks of 3072 points through 6 frames take" in outcome.err
-    assert not any(tmp_path.iterdir())
     monkeypatch.setattr(verb, "REPORTED_BYTES", 1e6)
+    unusable = (
+        (("--grid", "1", *fast), "tracks of 3072 points through 6 frames take"),
+        (("--points", "9,9", "--weights", "none.safetensors"), "none.safetensors"),
+    )
+    for options, message in unusable:
+        outcome = run("track", clip, "-o", tmp_path / "t.npz", *options)
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert outcome.err.count("\n") == 1  # nothing about the memory of a job that is refused
+        assert not any(tmp_path.iterdir())
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
     assert outcome.code == 0
     assert (

@@ -3,6 +3,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -267,8 +268,14 @@ def stop_after(judged: Iterator[PairResult], count: int) -> None:
 
 @pytest.mark.parametrize("last_flow_is_there", [True, False])
 def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
-    tmp_path: Path, estimator: FlowEstimator, counting: Counting, last_flow_is_there: bool
+    tmp_path: Path,
+    estimator: FlowEstimator,
+    counting: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    last_flow_is_there: bool,
 ) -> None:
+    clock = SimpleNamespace(perf_counter=lambda: float(counting.calls))
+    monkeypatch.setattr(evaluating, "time", clock)
     root = write_sintel(tmp_path / "sintel", frames=5)
     whole = list(
         PairEvaluator(estimator, tmp_path / "whole").evaluate(examples_of(root), warm=True)
@@ -284,6 +291,7 @@ def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
     assert (table(rest) == table(whole)).all()
     # Four cold and three warm; without the last flow, three warm ones more to get it back.
     assert counting.calls - before == 7 + (0 if last_flow_is_there else 3)
+    assert {result.seconds for result in rest} == {1.0}  # each is timed alone
 
 
 def test_warm_differs_from_cold_but_for_the_first(

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from gmaflow.data import FlowPair
 from gmaflow.errors import DatasetError, FlowError
 from gmaflow.evaluation import examples, open_examples, render_examples
-from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples, ignoring
+from gmaflow.evaluation.examples import HELD_OUT_SEEDS, as_examples, ignoring, incomplete
 from gmaflow.io import write_image
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.renderer import SceneBatch
@@ -78,6 +79,16 @@ def test_ignored_pixels_are_not_valid(tmp_path: Path) -> None:
     write_image(tmp_path / "masks" / "2.png", masks[0])
     with pytest.raises(FlowError, match="has 3 masks for 2 frames"):
         ignoring(data, tmp_path / "masks")
+
+
+def test_ignored_pixels_do_not_compare_with_the_paper(sintel: Path, tmp_path: Path) -> None:
+    data = open_examples("sintel", sintel)
+    assert "2 of the 1041 published pairs" in incomplete(data)
+    whole = replace(data, examples=data.examples[:1] * 1041)
+    assert not incomplete(whole)
+    write_image(tmp_path / "mask.png", np.eye(*SIZE, dtype=np.uint8) * 255)
+    masked = ignoring(whole, tmp_path / "mask.png")
+    assert "without its ignored pixels, so its figures do not compare" in incomplete(masked)
 
 
 @pytest.mark.usefixtures("few_textures")

@@ -180,6 +180,12 @@ def test_all_forms_are_equivalent(tables: tuple[PaperTable, ...]) -> None:
     assert [len(table["rows"]) for table in plain["tables"]] == [len(t.rows) for t in tables]
 
 
+def test_names_of_runs_do_not_break_a_table(tables: tuple[PaperTable, ...]) -> None:
+    named = replace(tables[0], rows=(replace(tables[0].rows[0], source=r"a|b~c^{d}\e"),))
+    assert r"a\|b~c^{d}\e" in as_markdown([named], [])
+    assert r"a|b\textasciitilde{}c\textasciicircum{}\{d\}\textbackslash{}e" in as_latex([named], [])
+
+
 def test_runs_are_measured_on_what_is_there(tmp_path: Path) -> None:
     root = write_sintel(tmp_path / "sintel", frames=6)
     trials, notes = open_trials({"sintel": root}, limit=2)

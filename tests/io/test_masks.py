@@ -98,6 +98,24 @@ def test_a_mask_of_another_size_is_refused(tmp_path: Path, clip: Path) -> None:
         MaskReader(tmp_path / "mask.png").mask(0, (*SIZE, 3))
 
 
+def test_masks_of_pairs_may_differ_in_size(tmp_path: Path) -> None:
+    path = write_folder(tmp_path / "masks", [blocks()[0], blocks()[0][:20], blocks()[1]])
+    masks = MaskReader(path, count=3)
+    assert masks.mask(2, SIZE)[:, 8:16].all()
+    assert masks.mask(1, (20, SIZE[1])).sum() == 20 * 8
+    with pytest.raises(FlowError, match=r"differ in size: 48x64 and 20x64"):
+        masks.mask(0, (20, SIZE[1]))
+
+
+def test_a_damaged_mask_is_named(tmp_path: Path, clip: Path) -> None:
+    path = write_folder(tmp_path / "masks", blocks())
+    (path / "3.png").write_bytes(b"no image")
+    masks = MaskReader(path, clip=VideoReader(clip))
+    masks.mask(2, SIZE)
+    with pytest.raises(FlowError, match=r"3\.png"):
+        masks.mask(3, SIZE)
+
+
 def test_a_mask_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path / "mask.png", np.full(SIZE, 255, np.uint8))
     with pytest.raises(FlowError, match="ignores every pixel of frame 0"):

@@ -97,6 +97,21 @@ def last_changes(network: FlowNetwork) -> torch.Tensor:
     return 8 * (flows[1] - flows[0]).norm(dim=1).mean(dim=(1, 2))
 
 
+@pytest.mark.parametrize("model", ["raft-small", "gma-affine"])
+def test_settled_pairs_have_the_gradients_of_their_iterations(
+    model: str, make_network: Make
+) -> None:
+    network = make_network(model).requires_grad_(True)
+    settled = network(*images(), iters=8, settled=1e9)
+    assert settled.iterations == (MIN_ITERS, MIN_ITERS)
+    parameters = list(network.parameters())
+    expected = network(*images(), iters=MIN_ITERS).flow
+    torch.testing.assert_close(
+        torch.autograd.grad(settled.flow.sum(), parameters, allow_unused=True),
+        torch.autograd.grad(expected.sum(), parameters, allow_unused=True),
+    )
+
+
 def test_an_estimator_stops_by_itself() -> None:
     estimator = FlowEstimator(model="gma", iters="auto", device="cpu")
     assert estimator.iters == MAX_ITERS

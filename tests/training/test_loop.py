@@ -35,7 +35,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny_config(validate_every=3, validate_pairs=2, keep=2, iters_growth="0:1 0.5:2")
     done = train(config, options(folder))
     assert done.best is not None
-    assert "done after 6 steps" in done.told()
+    assert "done after 6 steps" in done.describe() == done.told()
     return folder
 
 
@@ -55,7 +55,7 @@ def test_everything_about_a_run_is_in_its_folder(run_folder: Path) -> None:
 
 def test_one_step_is_singular(tmp_path: Path) -> None:
     done = RunSummary(folder=tmp_path, steps=1, stopped="", skipped=1, last={}, best=None)
-    assert "done after 1 step: nothing left to do, 1 step skipped" in done.told()
+    assert "done after 1 step: nothing left to do, 1 step skipped" in done.describe()
     assert ", 1 step of 2 pairs at " in introduce(tiny_config(steps=1), CPU, compiling=False)
 
 
@@ -100,7 +100,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
     monkeypatch.setattr(SceneSource, "batches", batches_of(scenes))
     done = train(tiny_config(max_skipped=3), options(tmp_path / "run"))
     assert (done.steps, done.skipped) == (6, 2)
-    assert "2 steps skipped" in done.told()
+    assert "2 steps skipped" in done.describe()
     assert all(value.isfinite().all() for value in load_checkpoint(
         tmp_path / "run" / "weights.safetensors"
     ).tensors.values())  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_run_that_continues_motion_and_erases_resumes_bit_for_bit(
 def test_a_time_limit_stops_between_steps(whole: Path, tmp_path: Path) -> None:
     first = train(CONFIG, options(tmp_path / "run", stop_after=1e-6))
     assert (first.steps, first.stopped) == (1, "time limit reached")
-    assert "--resume" in first.told()
+    assert "--resume" in first.describe()
     train(CONFIG, options(tmp_path / "run", resume=True))
     assert same(last_state(tmp_path / "run").tensors, last_state(whole).tensors)
 

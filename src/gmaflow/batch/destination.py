@@ -100,14 +100,20 @@ class Destination:
             raise OutputError(f"{self.path_of(name)} cannot be read ({err.strerror})") from err
 
     def read_many(self, names: list[str]) -> list[bytes]:
-        """Return the contents of files; those of a store are fetched at the same time."""
+        """Return the contents of files that exist; a store's are fetched at the same time."""
         if not self.is_remote:
-            return [Path(self.path_of(name)).read_bytes() for name in names]
+            return [self._read_existing(name) for name in names]
         store, root = open_store(self.url)
         paths = [f"{root}/{name}" for name in names]
         with explaining(self.url, OutputError):
             contents = store.cat(paths) if len(paths) > 1 else {p: store.cat_file(p) for p in paths}
             return [contents[path] for path in paths]
+
+    def _read_existing(self, name: str) -> bytes:
+        data = self.read(name)
+        if data is None:
+            raise OutputError(f"{self.path_of(name)} was removed during the run; run it again")
+        return data
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file as a whole."""
@@ -196,6 +202,8 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
                     yield prefix + entry.name
     except FileNotFoundError:
         return
+    except OSError as err:
+        raise OutputError(f"{folder} cannot be read ({err.strerror})") from err
 
 
 # --- Finished clips -------------------------------------------------------------------------------

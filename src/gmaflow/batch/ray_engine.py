@@ -73,7 +73,7 @@ def require_cluster(config: BatchConfig, destination: Destination) -> None:
         )
     try:
         socket.create_connection((match[1], int(match[2])), timeout=CONNECT_WITHIN).close()
-    except (OSError, OverflowError) as err:
+    except (OSError, OverflowError, UnicodeError) as err:  # the last for 10..0.1
         raise no_cluster(address) from err
 
 
@@ -298,7 +298,12 @@ class ActorPool:
             a for a in self._actors if reference in a.assigned or reference in (a.starting, a.poll)
         )
         errors = self._ray.exceptions
-        lost = (errors.RayActorError, errors.RaySystemError, errors.ObjectLostError)
+        lost = (
+            errors.RayActorError,
+            errors.RaySystemError,
+            errors.ObjectLostError,
+            errors.OutOfMemoryError,  # Ray ends actors of a node that is short of memory
+        )
         if reference == actor.poll:
             actor.poll = None
             assigned = {clip.key for clip in actor.assigned.values()}
@@ -307,7 +312,7 @@ class ActorPool:
         elif reference == actor.starting:
             try:
                 check_version(self._ray.get(reference))
-            except (errors.RayActorError, errors.RayTaskError) as err:
+            except (*lost, errors.RayTaskError) as err:
                 raise FlowError(f"a worker on Ray cannot start: {reason_of(err)}") from err
             actor.starting = None
         else:

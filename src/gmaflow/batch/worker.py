@@ -91,7 +91,7 @@ class ClipProgress:
         return self.seconds / self.pairs * left if self.pairs else 0.0
 
 
-ReportProgress = Callable[[ClipProgress], None]
+Progress = Callable[[ClipProgress], None]
 
 
 class ClipWorker:
@@ -122,12 +122,24 @@ class ClipWorker:
             max_memory=memory_limit(config, torch_device),
         )
 
-    def run(self, clip: Clip, report: ReportProgress = lambda progress: None) -> ClipResult:
-        """Process a clip; `report` is called every `REPORT_EVERY` seconds with the progress."""
+    def run(
+        self,
+        clip: Clip,
+        progress: Progress = lambda _: None,
+        *,
+        report: Progress | None = None,
+    ) -> ClipResult:
+        """Process a clip.
+
+        Args:
+            clip: The clip.
+            progress: Called every `REPORT_EVERY` seconds.
+            report: The former name of `progress`.
+        """
         started = time.monotonic()
         result = ClipResult(clip, node=self.node, worker=self.name)
         try:
-            result = replace(result, pairs=self._run(clip, report))
+            result = replace(result, pairs=self._run(clip, report or progress))
         except OutputError as err:
             result = replace(result, error=str(err), fatal=True)
         except FlowError as err:
@@ -139,14 +151,14 @@ class ClipWorker:
             result = replace(result, error=f"{type(err).__name__}: {err}"[:1000])
         return replace(result, seconds=time.monotonic() - started)
 
-    def _run(self, clip: Clip, report: ReportProgress) -> int:
+    def _run(self, clip: Clip, progress: Progress) -> int:
         with self.destination.scratch() as scratch:
             local = fetch(clip, scratch)
             estimator = self.estimator
             for left in reversed(range(SMALLER_PLANS + 1)):
                 try:
                     with ClipFiles(scratch, clip.identifier) as files:
-                        return self._estimate(clip, local, files, estimator, report)
+                        return self._estimate(clip, local, files, estimator, progress)
                 except FlowError as err:
                     if not left or not ran_out_of_memory(err):
                         raise
@@ -159,7 +171,7 @@ class ClipWorker:
         local: Clip,
         files: ClipFiles,
         estimator: FlowEstimator,
-        report: ReportProgress,
+        progress: Progress,
     ) -> int:
         config = self.config
         outputs = make_outputs(
@@ -186,7 +198,7 @@ class ClipWorker:
                 if time.monotonic() - reported >= REPORT_EVERY:
                     reported = time.monotonic()
                     expected, seconds = footage.expected_pairs, reported - started
-                    report(ClipProgress(clip, pairs, expected, self.node, self.name, seconds))
+                    progress(ClipProgress(clip, pairs, expected, self.node, self.name, seconds))
         footage.check()
         height, width = size
         record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}

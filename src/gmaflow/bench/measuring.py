@@ -34,7 +34,7 @@ STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 LOADED_SIZE = 128
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,17 @@ class BenchResult:
             )
 
 
-def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResult:
+def bench(
+    config: BenchConfig,
+    *,
+    progress: Progress = lambda _text: None,
+    tell: Progress | None = None,
+) -> BenchResult:
     """Measure all cases of a config; after an interrupt, return the sizes that are complete.
 
-    `tell` is called with what is being measured.
+    `progress` is called with what is being measured; `tell` is its former name.
     """
+    progress = tell or progress
     device = pick_device(config.device)
     dtype = pick_fast_dtype(as_precision(config.precision), device)
     fast = config.backend != "reference" and can_be_fast(device, dtype)
@@ -144,9 +150,9 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
     interrupted = False
     try:
         for size in config.measured_sizes:
-            measured += measure_size(config, size, device, tell)
+            measured += measure_size(config, size, device, progress)
         if config.overhead:
-            training = measure_training(config, device, tell)
+            training = measure_training(config, device, progress)
     except KeyboardInterrupt:
         if not measured:
             raise
@@ -163,22 +169,22 @@ def bench(config: BenchConfig, *, tell: Tell = lambda _text: None) -> BenchResul
 
 
 def measure_size(
-    config: BenchConfig, size: tuple[int, int], device: torch.device, tell: Tell
+    config: BenchConfig, size: tuple[int, int], device: torch.device, progress: Progress
 ) -> list[Measured]:
     """Measure the memory of each case at one size, then the times of all in turn."""
     cases = {f"{case.model} {case.way}": case for case in config.cases(size)}
     peaks: dict[str, Peak | None] = {}
     for name, case in () if config.skip_memory else cases.items():
-        tell(f"{case.size}: measuring memory of {name}")
+        progress(f"{case.size}: measuring memory of {name}")
         try:
             peaks[name] = peak_of(case)
         except FlowError as err:  # the times are still useful
-            tell(f"not measured: {err}")
+            progress(f"not measured: {err}")
     works = {}
     for name, case in cases.items():
-        tell(f"{case.size}: loading {name}")
+        progress(f"{case.size}: loading {name}")
         works[name] = case.prepare()
-    tell(f"{size[0]}x{size[1]}: measuring time")
+    progress(f"{size[0]}x{size[1]}: measuring time")
     times = time_in_turn(
         works, device, warm_up=config.warm_up, rounds=config.rounds, seconds=config.seconds
     )
@@ -202,12 +208,12 @@ def measure_size(
 
 
 def measure_training(
-    config: BenchConfig, device: torch.device, tell: Tell
+    config: BenchConfig, device: torch.device, progress: Progress
 ) -> dict[str, Peak | None]:
     """Measure the memory of training with the paper's settings, on a GPU only."""
     peaks: dict[str, Peak | None] = dict.fromkeys(config.model_names)
     for model in peaks if device.type == "cuda" else ():
-        tell(f"training {model}: measuring memory")
+        progress(f"training {model}: measuring memory")
         case = config.case(model, TRAINING_SIZE, "training")
         peaks[model] = peak_of(replace(case, batch=TRAINING_BATCH))
     return peaks

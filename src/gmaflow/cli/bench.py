@@ -50,7 +50,7 @@ def main(args: list[str]) -> None:
     files = output_files(options.config, options.output, overwrite=options.overwrite)
     result = bench(
         options.config,
-        tell=lambda text: None if options.quiet else print_stderr(f"gmaflow: {text}"),
+        progress=lambda text: None if options.quiet else print_stderr(f"gmaflow: {text}"),
     )
     # Print first, so that a full disk loses no figures.
     print(as_json(result) if options.json else as_text(result), flush=True)

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -168,10 +168,13 @@ def run(options: TrackOptions) -> dict[str, object]:
     check_outputs(options)
     reader = options.footage.open(options.input, scale=options.scale)
     masks = None if options.ignore is None else MaskReader(options.ignore, clip=reader)
-    points = None if options.folder else choose_points(options, reader, masks)
-    check_memory(reader, points)
+    size = frame_size(reader, options.reference)
+    points = None if options.folder else choose_points(options, size, masks)
+    refuse_large_tracks(reader, points)
     estimator = options.estimator.make()
-    tracked = track_frames(options, estimator, reader, points, masks)
+    report_memory(size, points)
+    ignore = None if masks is None else partial(masks.mask, size=size, may_be_whole=True)
+    tracked = track_frames(options, estimator, reader, points, ignore)
     if options.folder:
         count, cuts = write_maps(options.folder, tracked)
         report: dict[str, object] = {"points": "every pixel", "visible": None}
@@ -217,7 +220,7 @@ def check_outputs(options: TrackOptions) -> None:
 
 
 def choose_points(
-    options: TrackOptions, reader: VideoReader, masks: MaskReader | None
+    options: TrackOptions, size: tuple[int, int], masks: MaskReader | None
 ) -> "np.ndarray":
     """Return the points to track, as chosen or on a grid outside of ignored pixels."""
     import numpy as np
@@ -228,16 +231,16 @@ def choose_points(
     if options.points or options.points_file:
         chosen = [*parse_points("--points", options.points), *read_points(options.points_file)]
         return np.array(chosen, np.float32)
-    height, width = frame_size(reader, options.reference)
+    height, width = size
     mask = np.ones((height, width), bool)
     if options.mask is not None:
         mask = read_mask(options.mask)
         check_same_size(
-            {f"the mask {options.mask}": mask, "the frames": (height, width)},
+            {f"the mask {options.mask}": mask, "the frames": size},
             remedy="give a mask of the frames' size",
         )
     if masks is not None:
-        mask &= ~masks.mask(options.reference, (height, width))
+        mask &= ~masks.mask(options.reference, size)
     spacing = options.grid or default_spacing(height, width)
     points = grid_points(height, width, spacing, mask=mask)
     if not len(points):
@@ -274,7 +277,7 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
     ]
 
 
-def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
+def frame_size(reader: VideoReader, number: int) -> tuple[int, int]:
     """The height and width of a frame as it is read.
 
     Raises:
@@ -291,16 +294,8 @@ def frame_size(reader: VideoReader, number: int = 0) -> tuple[int, int]:
     raise ImageError(reader.problem) if reader.problem else no_such_frame(number, count)
 
 
-def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
-    """Refuse tracks that are too large to collect; report the memory of large frames."""
-    height, width = frame_size(reader)
-    needed = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
-    if needed > REPORTED_BYTES:
-        what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
-        print_stderr(
-            f"gmaflow: tracking {what} keeps up to {needed / 1e9:.1f} GB, in addition to the "
-            "memory of the network (which --max-memory limits)"
-        )
+def refuse_large_tracks(reader: VideoReader, points: "np.ndarray | None") -> None:
+    """Refuse tracks that are too large to collect."""
     frames = reader.num_frames
     if points is None or frames is None:
         return
@@ -313,15 +308,26 @@ def check_memory(reader: VideoReader, points: "np.ndarray | None") -> None:
         )
 
 
+def report_memory(size: tuple[int, int], points: "np.ndarray | None") -> None:
+    """Report the memory of large frames."""
+    height, width = size
+    needed = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
+    if needed > REPORTED_BYTES:
+        what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
+        print_stderr(
+            f"gmaflow: tracking {what} keeps up to {needed / 1e9:.1f} GB, in addition to the "
+            "memory of the network (which --max-memory limits)"
+        )
+
+
 def track_frames(
     options: TrackOptions,
     estimator: "FlowEstimator",
     reader: VideoReader,
     points: "np.ndarray | None",
-    masks: MaskReader | None,
+    ignore: "Callable[[int], np.ndarray] | None",
 ) -> "Iterator[TrackedFrame]":
     """Track through the frames of the reader, and show progress."""
-    size = () if masks is None else frame_size(reader)
     with (
         progress_bar("frames", quiet=options.quiet) as show_progress,
         closing(read_ahead(reader)) as frames,
@@ -331,7 +337,7 @@ def track_frames(
             points,
             reference=options.reference,
             cut_threshold=options.footage.threshold,
-            ignore=None if masks is None else partial(masks.mask, size=size, may_be_whole=True),
+            ignore=ignore,
         )
         for done, frame in enumerate(tracked, 1):
             show_progress(done, reader.num_frames)

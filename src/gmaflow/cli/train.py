@@ -64,6 +64,6 @@ def main(args: list[str]) -> None:
         return
     done = train(options.config, options)
     if is_first_process():
-        print(done.told())
+        print(done.describe())
     if done.stopped == "interrupted":
         sys.exit(INTERRUPTED)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -192,26 +192,20 @@ def split_sequences(
         yield sequence
 
 
-def estimate_sequence(
-    estimator: FlowEstimator,
-    loads: Sequence[Callable[[], FlowSample]],
-    keys: Sequence[str],
-    *,
-    finished: Container[str],
-    last: LastFlows,
-) -> Iterator[tuple[int, Flow]]:
-    """Estimate the pairs of a sequence, each from the flow of the previous one.
+def find_done(
+    keys: Sequence[str], finished: Container[str], last: LastFlows
+) -> dict[int, Flow | None]:
+    """Find the pairs of a sequence that need not be estimated again.
+
+    They are the finished ones, unless the next pair needs their flow and it is lost.
 
     Args:
-        estimator: The estimator.
-        loads: Load the pairs; the second image of each is the first of the next.
         keys: Identify the pairs.
-        finished: Keys of pairs that an earlier run finished. They are skipped, unless the next pair
-            needs their flow and it is lost.
-        last: Gets the flow of each pair, from which an interrupted run continues.
+        finished: Keys of pairs that an earlier run finished.
+        last: The flows from which an interrupted run continues.
 
-    Yields:
-        The numbers of the pairs, from 0, and their flow.
+    Returns:
+        The flows of these pairs by number; None if the next pair does not need it.
     """
     done: dict[int, Flow | None] = {}
     needed = False  # by the next pair
@@ -222,6 +216,29 @@ def estimate_sequence(
         if key in finished and (flow is not None or not needed):
             done[number] = flow
         needed = number not in done
+    return done
+
+
+def estimate_sequence(
+    estimator: FlowEstimator,
+    loads: Sequence[Callable[[], FlowSample]],
+    keys: Sequence[str],
+    *,
+    done: Mapping[int, Flow | None],
+    last: LastFlows,
+) -> Iterator[tuple[int, Flow]]:
+    """Estimate the pairs of a sequence, each from the flow of the previous one.
+
+    Args:
+        estimator: The estimator.
+        loads: Load the pairs; the second image of each is the first of the next.
+        keys: Identify the pairs.
+        done: Pairs to skip, as from `find_done`.
+        last: Gets the flow of each pair, from which an interrupted run continues.
+
+    Yields:
+        The numbers of the pairs, from 0, and their flow.
+    """
 
     def frames() -> Iterator[SequenceFrame]:
         # Not encoded one by one: a benchmark measures pairs, and that would differ by rounding.
@@ -273,17 +290,17 @@ class PairEvaluator:
         keys = [first.key]
         for example in sequence[1:]:
             keys.append(digest(self.base, "warm", keys[-1], example.identity()))
-        flows = estimate_sequence(
-            self.estimator,
-            [partial(self._load, example) for example in sequence],
-            keys,
-            finished={first.key, *(key for key in keys if key in self.store)},
-            last=last,
-        )
-        for number, example in enumerate(sequence[1:], 1):
-            yield self._evaluate_cold(example)
-            estimate = partial(next, (flow for place, flow in flows if place == number))
-            yield self._evaluate(example, "warm", keys[number], estimate)
+        finished = {first.key, *(key for key in keys if key in self.store)}
+        done = find_done(keys, finished, last)
+        loads = [partial(self._load, example) for example in sequence]
+        flows = estimate_sequence(self.estimator, loads, keys, done=done, last=last)
+        for number, example in enumerate(sequence):
+            if number > 0:
+                yield self._evaluate_cold(example)
+            if keys[number] in finished and number not in done:
+                next(flows)  # the flow was lost; later its time would count as the next pair's
+            if number > 0:
+                yield self._evaluate(example, "warm", keys[number], lambda: next(flows)[1])
 
     def _evaluate_cold(self, example: Example) -> PairResult:
         def estimate() -> Flow:

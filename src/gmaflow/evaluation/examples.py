@@ -143,6 +143,8 @@ class ExampleSet:
     title: str
     examples: tuple[Example, ...]
     notes: tuple[str, ...] = ()
+    masked: bool = False
+    """Whether some pixels are ignored."""
 
     @property
     def has_sequences(self) -> bool:
@@ -174,9 +176,14 @@ def published_padding(dataset: str) -> PaddingKind:
 
 
 def incomplete(data: ExampleSet) -> str:
-    """Report missing pairs of the paper's figures; empty if complete, or for other data."""
+    """Report what the paper's figures include and these do not; empty if nothing, or other data."""
     if data.name not in PAPER_SPLITS:
         return ""
+    if data.masked:
+        return (
+            f"{data.title}: without its ignored pixels, so its figures do not compare with the "
+            "paper's"
+        )
     groups = {example.group for example in data.examples}
     published = sum(
         part.count or 0
@@ -213,7 +220,7 @@ def ignoring(data: ExampleSet, path: PathLike) -> ExampleSet:
         masks = MaskReader(path, count=len(members))
         examples += [_with_mask(example, masks, number) for number, example in enumerate(members)]
     note = f"ignored: the white pixels of {Path(path).name}"
-    return replace(data, examples=tuple(examples), notes=(*data.notes, note))
+    return replace(data, examples=tuple(examples), notes=(*data.notes, note), masked=True)
 
 
 def _with_mask(example: Example, masks: MaskReader, number: int) -> Example:

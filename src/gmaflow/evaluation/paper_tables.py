@@ -108,7 +108,10 @@ _ABLATED = {
 }
 _STAGES = {"chairs": "C", "things": "C+T", "sintel": SEEN, "kitti": SEEN}
 _LEARNED_FROM = ("sintel", "kitti-2015")
-_LATEX = str.maketrans({"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "$": r"\$"})
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "%_&#${}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
 
 Measured = Mapping[tuple[str, str], Figures]
 """Figures of whole frames, by data set and pass."""
@@ -394,7 +397,8 @@ def as_markdown(tables: Sequence[PaperTable], notes: Sequence[str]) -> str:
     """Write the tables as Markdown; the best of a block is bold, the final model underlined."""
 
     def mark(cell: TableCell) -> str:
-        text = f"<u>{cell.text}</u>" if cell.underlined else cell.text
+        text = cell.text.replace("|", r"\|")
+        text = f"<u>{text}</u>" if cell.underlined else text
         return f"**{text}**" if cell.best else text
 
     parts = []

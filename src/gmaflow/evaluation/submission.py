@@ -15,6 +15,7 @@ from gmaflow.evaluation.evaluating import (
     LAST_FLOW,
     digest,
     estimate_sequence,
+    find_done,
     identify,
     split_sequences,
 )
@@ -205,7 +206,8 @@ def submit(
         keys = [digest(key, str(file.path)) for file in sequence]
         finished = {name for name, file in zip(keys, sequence, strict=True) if not file.problem()}
         loads = [file.pair.load for file in sequence]
-        flows = estimate_sequence(estimator, loads, keys, finished=finished, last=last)
+        known = find_done(keys, finished, last)
+        flows = estimate_sequence(estimator, loads, keys, done=known, last=last)
         for number, file in enumerate(sequence):
             if keys[number] not in finished:
                 flow = next(flow for place, flow in flows if place == number).array

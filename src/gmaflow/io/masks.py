@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 
 from gmaflow.errors import FlowError, counted
+from gmaflow.io.folders import list_images
 from gmaflow.io.images import IMAGE_SUFFIXES, check_same_size, read_image, scale_image
 from gmaflow.io.paths import PathLike
 from gmaflow.io.video_reader import TimedFrame, VideoReader
@@ -24,7 +25,8 @@ class MaskReader:
 
     An image holds for every frame. A folder of images or a video has a mask for each frame of the
     clip, and the same part of it is read as of the clip. Masks of a video are asked for in rising
-    order at best: to go back, it is read again from its beginning.
+    order at best: to go back, it is read again from its beginning. Pairs of a data set have no
+    clip and may differ in size, and so may the masks in a folder then.
 
     Args:
         path: The image, folder or video.
@@ -41,6 +43,7 @@ class MaskReader:
     ) -> None:
         self.path = Path(path)
         self._still: UInt8[np.ndarray, "h w 3"] | None = None
+        self._paths: list[Path] = []
         self._reader: VideoReader | None = None
         self._frames: Iterator[TimedFrame] = iter(())
         self._last: TimedFrame | None = None
@@ -48,6 +51,9 @@ class MaskReader:
         if not self.path.is_dir() and suffix in IMAGE_SUFFIXES - {".gif"}:
             self._still = read_image(path)
             size = self._still.shape[:2]
+        elif clip is None and self.path.is_dir():
+            self._paths = list_images(path)
+            self._check_count(len(self._paths), count)
         else:
             self._reader = VideoReader(path) if clip is None else clip.alike(path)
             info = self._reader.info
@@ -71,8 +77,7 @@ class MaskReader:
         Raises:
             FlowError: There is no such mask, it has another size, or it ignores every pixel.
         """
-        image = self._still if self._reader is None else self._advance(self._reader, number)
-        assert image is not None
+        image = self._image(number)
         self._check_size(image.shape[:2], size[:2])
         mask = _as_mask(image)
         if mask.all() and not may_be_whole:
@@ -82,6 +87,15 @@ class MaskReader:
             )
         return mask
 
+    def _image(self, number: int) -> UInt8[np.ndarray, "h w 3"]:
+        if self._still is not None:
+            return self._still
+        if self._reader is not None:
+            return self._advance(self._reader, number)
+        if number >= len(self._paths):
+            raise self._too_few(len(self._paths))
+        return read_image(self._paths[number])
+
     def _advance(self, reader: VideoReader, number: int) -> UInt8[np.ndarray, "h w 3"]:
         if self._last is None or self._last.number > number:
             self._frames, self._last = iter(reader), None
@@ -89,11 +103,14 @@ class MaskReader:
             count = 0 if self._last is None else self._last.number + 1
             self._last = next(self._frames, None)
             if self._last is None:
-                raise FlowError(
-                    f"{self.path} has {counted(count, 'mask')}, but there are more frames; give "
-                    "one for each, or one image for all"
-                )
+                raise FlowError(reader.problem) if reader.problem else self._too_few(count)
         return self._last.image
+
+    def _too_few(self, count: int) -> FlowError:
+        return FlowError(
+            f"{self.path} has {counted(count, 'mask')}, but there are more frames; give one for "
+            "each, or one image for all"
+        )
 
     def _check_count(self, count: int | None, expected: int | None) -> None:
         if count is not None and expected is not None and count != expected:

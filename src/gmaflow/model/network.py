@@ -250,7 +250,9 @@ class FlowNetwork(nn.Module):
                 break
         iterations: tuple[int, ...] = ()
         if settling is not None:
-            iterations = settling.restore(batch)
+            # Written to copies: the gradient needs the tensors of the last iteration as they are.
+            flow, hidden = flow.clone(), hidden.clone()
+            iterations = settling.restore(Refined(flow, previous, hidden))
             flows = [self.upsample(flow, hidden)]
         return Prediction(flows, flow, tuple(continuations[-iters:]), iterations)
 

@@ -55,7 +55,7 @@ class RunSummary:
     best: float | None
     """The lowest validation error."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return the summary as a sentence."""
         figures = reporting.format_values(self.last)
         skipped = f", {counted(self.skipped, 'step')} skipped (not finite)" if self.skipped else ""
@@ -66,6 +66,9 @@ class RunSummary:
             f"{ended} after {counted(self.steps, 'step')}: {figures or 'nothing left to do'}{best}"
             f"{skipped}; see {self.folder}{more}"
         )
+
+    told = describe
+    """The former name."""
 
 
 def train(config: TrainConfig, options: RunOptions) -> RunSummary:
