@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -283,8 +282,7 @@ def test_an_exception_of_a_watcher_stops_the_estimate() -> None:
 
 @pytest.mark.parametrize("backend", ["fast", "reference"])
 def test_iters_may_be_a_numpy_integer(backend: Backend) -> None:
-    iters: Any = np.int64(2)
-    estimator = FlowEstimator(checkpoint(), iters=iters, device="cpu", backend=backend)
+    estimator = FlowEstimator(checkpoint(), iters=np.int64(2), device="cpu", backend=backend)
     assert estimator(*arrays(32, 40)).iterations == 2
     assert json.loads(json.dumps(estimator.settings.as_json()))["iters"] == 2
 

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from numbers import Integral
-from typing import Literal, NamedTuple, TypeAlias, cast, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
 import torch
@@ -372,7 +371,7 @@ class Engine:
 ITERS_LIMIT = 1_000_000
 """More are refused as a mistake."""
 
-Iterations: TypeAlias = int | Literal["auto"]
+Iterations: TypeAlias = int | np.integer[Any] | Literal["auto"]
 """A number of refinements, or as many as it takes until the flow has settled."""
 
 
@@ -386,7 +385,7 @@ def check_iters(iters: Iterations) -> tuple[int, float | None]:
     """Return the largest number of refinements, and the threshold at which they stop."""
     if iters == "auto":
         return MAX_ITERS, SETTLED_THRESHOLD
-    if isinstance(iters, bool) or not isinstance(iters, Integral) or iters < 1:
+    if isinstance(iters, bool) or not isinstance(iters, (int, np.integer)) or iters < 1:
         raise FlowError(f"iters is {iters!r}; use a whole number, 1 or more (12 is usual), or auto")
     if iters > ITERS_LIMIT:
         raise FlowError(f"iters is {iters}; use at most {ITERS_LIMIT} (12 is usual)")
