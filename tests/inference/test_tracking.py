@@ -185,7 +185,8 @@ def test_other_keyframes_are_used_only_if_the_reference_finds_too_little() -> No
 
 def test_a_step_in_tiles_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     def match(world: World, *frames: Frame, both_ways: bool = True, **_: object) -> BatchEstimate:
-        return replace(real_match(world, *frames, both_ways=both_ways), in_tiles=not both_ways)
+        estimate = real_match(world, *frames, both_ways=both_ways)
+        return estimate._replace(in_tiles=not both_ways)
 
     real_match = World.match
     monkeypatch.setattr(World, "match", match)
