@@ -12,7 +12,7 @@ import torch
 
 from gmaflow.batch import BatchConfig, ClipProgress, local_engine, run_batch
 from gmaflow.batch.destination import Destination
-from gmaflow.batch.local_engine import WorkerPool, cpu_workers, devices_of
+from gmaflow.batch.local_engine import WorkerPool, WorkerProcess, cpu_workers, devices_of
 from gmaflow.batch.manifest import Clip, ClipList
 from gmaflow.batch.worker import ClipResult, Progress
 from gmaflow.errors import FlowError
@@ -211,10 +211,18 @@ def test_a_worker_that_dies_while_it_starts_is_started_again(
     monkeypatch.setattr(local_engine, "serve", serve_from_the_second_start)
     good = [str(clips / f"{number:02d}") for number in range(3)]
     pool = WorkerPool(BatchConfig(workers=1, device="cpu"), Destination(str(tmp_path)))
+    start, started = pool._start, list[WorkerProcess]()
+
+    def note(name: str, device: str) -> WorkerProcess:
+        started.append(start(name, device))
+        return started[-1]
+
+    monkeypatch.setattr(pool, "_start", note)
     try:
         replies = list(pool.run(iter(ClipList(good))))
     finally:
         pool.stop()
+    assert [worker.connection.closed for worker in started] == [True, True]
     results = [reply for reply in replies if isinstance(reply, ClipResult)]
     assert len(results) == 3
     assert not any(result.error for result in results)

@@ -183,6 +183,18 @@ def test_other_keyframes_are_used_only_if_the_reference_finds_too_little() -> No
     assert 0 < late.count(0) < len(late) / 4
 
 
+def test_a_step_in_tiles_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def match(world: World, *frames: Frame, both_ways: bool = True, **_: object) -> BatchEstimate:
+        estimate = real_match(world, *frames, both_ways=both_ways)
+        return estimate._replace(in_tiles=not both_ways)
+
+    real_match = World.match
+    monkeypatch.setattr(World, "match", match)
+    point = np.array([[24.0, 9.0]], np.float32)
+    assert follow(World(2, 40), 30, point)[0].in_tiles
+    assert not follow(World(0, 0), 5, point)[0].in_tiles
+
+
 def test_every_frame_is_tracked_once_from_any_reference(estimator: FlowEstimator) -> None:
     images = moving(5)
     height, width = images[0].shape[:2]

@@ -101,14 +101,22 @@ def last_changes(network: FlowNetwork) -> torch.Tensor:
 def test_settled_pairs_have_the_gradients_of_their_iterations(
     model: str, make_network: Make
 ) -> None:
-    network = make_network(model).requires_grad_(True)
-    settled = network(*images(), iters=8, settled=1e9)
-    assert settled.iterations == (MIN_ITERS, MIN_ITERS)
+    network = make_network(model)
+    with torch.no_grad():
+        threshold = last_changes(network).mean().item()
+    network.requires_grad_(True)
+    settled = network(*images(), iters=8, settled=threshold)
+    first, last = settled.iterations
+    assert first != last
+    expected = [
+        network(*images(), iters=iters).flow[pair] for pair, iters in enumerate(settled.iterations)
+    ]
     parameters = list(network.parameters())
-    expected = network(*images(), iters=MIN_ITERS).flow
     torch.testing.assert_close(
         torch.autograd.grad(settled.flow.sum(), parameters, allow_unused=True),
-        torch.autograd.grad(expected.sum(), parameters, allow_unused=True),
+        torch.autograd.grad(torch.stack(expected).sum(), parameters, allow_unused=True),
+        atol=1e-3,
+        rtol=1e-3,
     )
 
 

@@ -13,6 +13,7 @@ from gmaflow.runtime.device import (
     free_container_memory,
     free_memory,
     has_bfloat16,
+    has_float8,
     is_out_of_memory,
     memory_budget,
     memory_text,
@@ -51,6 +52,28 @@ def test_a_cpu_without_instructions_for_bf16_says_so_and_uses_float32(
     assert ("no instructions for bf16" in caplog.text) == (not has_instructions)
     assert pick_fast_dtype("bf16", torch.device("cuda")) == torch.bfloat16
     assert pick_fast_dtype("auto", torch.device("cpu")) == torch.float32
+
+
+def test_float8_needs_kernels_a_new_gpu_of_nvidia_and_its_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def found(capability: tuple[int, int] = (9, 0), device: str = "cuda") -> bool:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        return has_float8.__wrapped__(torch.device(device))
+
+    monkeypatch.setattr(device_module, "has_triton", lambda: True)
+    assert found((8, 9))
+    assert found((12, 0))
+    assert not found((8, 6))
+    assert not found(device="cpu")
+    with monkeypatch.context() as patch:
+        patch.delattr(torch, "_scaled_mm")
+        assert not found()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.version, "hip", "6.2")
+        assert not found()
+    monkeypatch.setattr(device_module, "has_triton", lambda: False)
+    assert not found()
 
 
 @pytest.mark.parametrize(("place", "warns"), [("cpu", True), ("cuda", False)])

@@ -7,6 +7,8 @@ import torch
 from gmaflow.errors import FlowError
 from gmaflow.geometry import compose
 from gmaflow.scenes import SceneClip, SceneRenderer, TextureBank
+from gmaflow.scenes.clip_params import ClipParams
+from gmaflow.scenes.scene_params import _PER_FRAME
 from gmaflow.scenes.sheet_geometry import power, rotation
 from tests.scenes.conftest import KINDS, SIZE, inner, sample
 
@@ -40,6 +42,13 @@ def test_a_clip_begins_with_the_first_frame_of_its_pair(bank: TextureBank) -> No
         clip, pair = renderer.render_clip(number, 2), renderer.render(number, 1)
         assert torch.equal(clip.clean[:1], pair.clean1)
         assert torch.equal(clip.identity[:1], pair.identity1)
+
+
+def test_a_frame_is_the_same_as_first_and_as_second(bank: TextureBank) -> None:
+    params = ClipParams("glossy-drive", 3, 1, SIZE, bank)
+    before, after = params.between(1, 2), params.between(2, 3)
+    for name in set(_PER_FRAME) - {"across"}:  # this one is about two frames
+        np.testing.assert_array_equal(before[name][:, 1], after[name][:, 0], err_msg=name)
 
 
 def test_a_visible_pixel_has_its_colour_wherever_its_track_leads(clips: list[SceneClip]) -> None:

@@ -37,14 +37,18 @@ def copy_of(step: TrainStep) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in step.state().items()}
 
 
-def test_a_step_is_torchs_own() -> None:
+@pytest.mark.parametrize("robust", [0.0, 2.0])
+def test_a_step_is_torchs_own(robust: float) -> None:
     """The loss, the gradient and its clipping against torch's own."""
-    step, batch = tiny_step(), tiny_batch()
+    step, batch = tiny_step(robust=robust), tiny_batch()
     network = make_network(tiny_config())
     result = step(batch, PLAN)
     flows = network(batch.image1, batch.image2, iters=2, all_iterations=True).flows
-    errors = [(batch.valid[:, None] * (flow - batch.flow).abs()).mean() for flow in flows]
-    loss = 0.8 * errors[0] + errors[1]
+    errors = [(flow - batch.flow).abs() for flow in flows]
+    if robust:
+        errors = [robust * torch.log(1 + error / robust) for error in errors]
+    means = [(batch.valid[:, None] * error).mean() for error in errors]
+    loss = 0.8 * means[0] + means[1]
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     assert result.loss.item() == pytest.approx(loss.item(), rel=1e-5)

@@ -25,8 +25,8 @@ class MaskReader:
 
     An image holds for every frame. A folder of images or a video has a mask for each frame of the
     clip, and the same part of it is read as of the clip. Masks of a video are asked for in rising
-    order at best: to go back, it is read again from its beginning. Pairs of a data set have no
-    clip and may differ in size, and so may the masks in a folder then.
+    order at best: to go back, it is read again from its beginning. Without a clip, the masks in a
+    folder may differ in size, as the pairs of a data set do.
 
     Args:
         path: The image, folder or video.
@@ -60,7 +60,7 @@ class MaskReader:
             size = (info.height, info.width)
             self._check_count(info.num_frames, clip.info.num_frames if clip else count)
         if clip is not None:
-            self._check_size(size, (clip.info.height, clip.info.width))
+            _check_size(self.path, size, (clip.info.height, clip.info.width))
             if self._still is not None:
                 self._still = scale_image(self._still, clip.scale)
 
@@ -78,7 +78,8 @@ class MaskReader:
             FlowError: There is no such mask, it has another size, or it ignores every pixel.
         """
         image = self._image(number)
-        self._check_size(image.shape[:2], size[:2])
+        path = self._paths[number] if self._paths else self.path
+        _check_size(path, image.shape[:2], size[:2])
         mask = _as_mask(image)
         if mask.all() and not may_be_whole:
             raise FlowError(
@@ -119,9 +120,10 @@ class MaskReader:
                 "one for each, or one image for all"
             )
 
-    def _check_size(self, size: tuple[int, ...], expected: tuple[int, ...]) -> None:
-        sizes = {f"the mask {self.path}": size, "the frames": expected}
-        check_same_size(sizes, remedy="give a mask of the frames' size")
+
+def _check_size(path: Path, size: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    sizes = {f"the mask {path}": size, "the frames": expected}
+    check_same_size(sizes, remedy="give a mask of the frames' size")
 
 
 def _as_mask(image: UInt8[np.ndarray, "h w 3"]) -> Bool[np.ndarray, "h w"]:

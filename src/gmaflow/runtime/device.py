@@ -155,6 +155,8 @@ def has_float8(device: torch.device) -> bool:
     """Return whether kernels can use float8: on NVIDIA GPUs from Ada and Hopper on."""
     if not has_kernels(device) or torch.version.hip is not None:
         return False
+    if not hasattr(torch, "_scaled_mm"):  # not public: it may go away
+        return False
     return torch.cuda.get_device_capability(device) >= (8, 9)
 
 

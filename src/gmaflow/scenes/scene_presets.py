@@ -234,7 +234,7 @@ PRESET_INFO = {
     "fast-drive": PresetInfo(
         "drive at about 45 km/h, up to 90, with more moving cars", (375, 1242)
     ),
-    "glossy-drive": PresetInfo("fast-drive with cars that reflect the street", (375, 1242)),
+    "glossy-drive": PresetInfo("fast-drive with objects that reflect something else", (375, 1242)),
     "deep-mix": _of_mix("deep-mix", "for learning hidden motion", (368, 768)),
     "wide-mix": _of_mix("wide-mix", "for long runs", (368, 768)),
     "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),

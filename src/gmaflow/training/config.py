@@ -134,6 +134,9 @@ class TrainConfig:
     # Options that are off by default.
     occluded_from: float = 0.0
     """Ignore occluded pixels in the loss for this share of the steps."""
+    robust: float = 0.0
+    """Let the loss grow only logarithmically for errors beyond about this many pixels, so that
+    pixels that cannot be matched count less; 0: off, the L1 loss as published."""
     iters_growth: str = ""
     """Use fewer iterations at first, as in "0:4 0.5:8 0.8:8+12": share of the steps, iterations,
     and how many more may run ahead of them without a gradient (drawn for each step)."""
@@ -143,9 +146,6 @@ class TrainConfig:
     both_ways: bool = False
     """Scenes: a batch contains half as many pairs, forward and backward: fewer scenes are rendered,
     and each frame is encoded once."""
-    robust: float = 0.0
-    """Let the loss grow only logarithmically for errors beyond about this many pixels, so that
-    pixels that cannot be matched count less; 0: off, the L1 loss as published."""
     exposure: float = 0.0
     """Scenes: share of the pairs whose frames are both made darker or brighter, by a gamma from 0.4
     to 2.5; 0: off."""

@@ -10,10 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from gmaflow.inference import planning
 from gmaflow.inference.fast import FastNetwork
 from gmaflow.inference.fast.convolution import ComputeSpec, Convolution
 from gmaflow.inference.fast.operations import Operations
 from gmaflow.model import FlowNetwork, NetworkConfig
+from gmaflow.model.aggregation import StreamedAttention
 from tests.conftest import random_images
 from tests.model.kernels import DEVICE, load_kernels
 
@@ -301,6 +303,24 @@ def test_attention_in_float8(
     mixed = actual.aggregate(values)
     assert mixed[0, 0, :, 4].isnan().all(), "NaN reveals overflow"
     assert mixed.isnan().sum() == pixels
+
+
+@pytest.mark.parametrize("pixels", [32, 48])
+def test_large_attention_is_in_8_bits_as_planned(
+    kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch, pixels: int
+) -> None:
+    module = importlib.import_module(type(kernels).__module__)
+    monkeypatch.setattr(module, "has_float8", lambda _: True)
+    for place in (module, planning):
+        monkeypatch.setattr(place, "FLOAT8_MIN_CELLS", 40)
+    queries, keys = randn(2, 1, 1, pixels, 8)
+    for dtype in (torch.float32, torch.float16):
+        half = dtype == torch.float16
+        stored = kernels.attend(queries.to(dtype), keys.to(dtype), store=True)
+        computation = planning.Computation(NetworkConfig(), half=half, fast=True, float8=True)
+        assert stored.weights.nbytes == computation.attention_bytes(float(pixels))  # type: ignore[attr-defined]
+        streamed = kernels.attend(queries.to(dtype), keys.to(dtype), store=False)
+        assert isinstance(streamed, StreamedAttention)
 
 
 def test_softmax_of_long_rows(kernels: "TritonOperations", monkeypatch: pytest.MonkeyPatch) -> None:

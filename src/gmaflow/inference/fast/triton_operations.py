@@ -180,8 +180,8 @@ class Float8Attention:
 
     Every iteration reads the whole matrix, at the memory's bandwidth: half the bytes take half the
     time. Each row of the weights, and each channel of the values, has its own scale. The tensor
-    cores of an H200 sum the products to about 14 bits. The flow changes by some ten-thousandths of
-    a pixel.
+    cores of an H200 sum the products to about 14 bits. The flow changes by about a thousandth of a
+    pixel where motion is found.
     """
 
     def __init__(
