@@ -97,7 +97,7 @@ def sample(
 
 
 def check_float_tensor(name: str, value: object, expected: str, *, dims: int | None = None) -> None:
-    """Raise a `FlowError` unless a value is a tensor of floats, of so many dimensions."""
+    """Raise a `FlowError` unless a value is a float tensor with `dims` dimensions (any if None)."""
     if not isinstance(value, Tensor):
         raise FlowError(f"the {name} is {type(value).__name__}; use a float tensor {expected}")
     if not value.is_floating_point() or dims not in (None, value.ndim):

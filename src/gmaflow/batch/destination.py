@@ -3,7 +3,7 @@
     DEST/batch.json                     the settings that all results share
     DEST/ID.ext, DEST/ID/...            the files of a clip
     DEST/_clips/D/ID.HASH.json          the clip's record, written last: the clip is finished
-    DEST/failures.jsonl                 clips that could not be done, and why
+    DEST/failures.jsonl                 clips that failed, and why
     DEST/clips.csv                      a row for each clip, if asked for
     DEST/_shards/...                    the last two of each shard
 

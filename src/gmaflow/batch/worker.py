@@ -42,8 +42,8 @@ from gmaflow.runtime.device import (
 from gmaflow.weights import Checkpoint
 
 PIXELS_AT_ONCE = 32 * 256 * 344
-"""Pixels of a batch on a GPU: small frames alone do not keep it busy. The batch depends on the size
-of the frames only, so that results do not depend on what else the GPU does."""
+"""Pixels of a batch on a GPU: one small frame at a time does not keep it busy. The batch depends on
+the size of the frames only, so that results do not depend on what else the GPU does."""
 MOST_PAIRS = 32
 SMALLER_PLANS = 3
 """How often a clip that runs out of memory is tried again, each time with half as much."""

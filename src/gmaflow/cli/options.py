@@ -262,7 +262,7 @@ def run_and_report(
     *,
     on_interrupt: str = "",
 ) -> None:
-    """Run a verb, print its report with the time it took, and exit if the result is not whole.
+    """Run a verb, print its report and the time it took; exit with 1 if the result is incomplete.
 
     `on_interrupt` is the message after an interrupt that the verb reported: which results are kept.
     """

@@ -57,7 +57,7 @@ Values = dict[str, Any]
 """A JSON object."""
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
 MOST_SCENES = 500
-"""With more sequences than this, no sums by sequence: a set of single pairs would use too much."""
+"""With more sequences than this, there are no sums by sequence: they would take too much memory."""
 Kind = tuple[str, Start]
 """A pass and a start."""
 _NAMED = 5

@@ -16,14 +16,12 @@ from jaxtyping import Bool, Float, Float32
 from gmaflow.errors import FlowError, FlowFileError, OutputError, counted
 from gmaflow.io import atomic_write
 from gmaflow.io.flow_files import read_npz_arrays
-from gmaflow.io.paths import PathLike, require_file
+from gmaflow.io.paths import TRACK_SUFFIXES, PathLike, require_file
 
 POINTS_ACROSS = 24
 """Points of the default grid along the shorter side of a frame."""
 MIN_SPACING = 8
 """Pixels between them in small frames, where dots would cover the picture."""
-SUFFIXES = (".npz", ".csv")
-"""Files that `Tracks.save` writes."""
 _DESCRIPTOR_LENGTH = 128  # what COLMAP expects
 _NO_DESCRIPTOR = " 0" * _DESCRIPTOR_LENGTH
 
@@ -110,7 +108,7 @@ class Tracks:
             OutputError: The suffix is another one, or the file cannot be written.
         """
         suffix = Path(path).suffix.lower()
-        if suffix not in SUFFIXES:
+        if suffix not in TRACK_SUFFIXES:
             raise OutputError(f"{path}: tracks are written as .npz or .csv")
         with atomic_write(path) as file:
             if suffix == ".npz":

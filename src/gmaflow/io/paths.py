@@ -15,6 +15,8 @@ PathLike = str | os.PathLike[str]
 
 CLIP_SUFFIXES = frozenset({".h5", ".tar"})
 """Clips in one file. A clip without suffix is a folder."""
+TRACK_SUFFIXES = (".npz", ".csv")
+"""Files of tracks."""
 PARTIAL = "_partial"
 """The folder of a batch job's unfinished files."""
 OCCLUSION_ENDING = ".occlusion.npz"
