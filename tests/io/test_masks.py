@@ -122,7 +122,7 @@ def test_a_mask_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
         MaskReader(tmp_path / "mask.png").mask(0, SIZE)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for name in ("no.png", "no.mp4", "folder"):
         with pytest.raises(FlowError, match=name):
             MaskReader(tmp_path / name)

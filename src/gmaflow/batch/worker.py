@@ -19,7 +19,7 @@ from gmaflow.batch.clip_outputs import ClipFiles, ClipPair, make_outputs
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination, record_name
 from gmaflow.batch.manifest import FRAME_SUFFIXES, Clip
-from gmaflow.errors import FlowError, ImageError, OutputError
+from gmaflow.errors import FlowError, ImageError, OutputError, counted
 from gmaflow.inference import (
     CUT_THRESHOLD,
     FlowEstimator,
@@ -271,9 +271,8 @@ class ClipFrames:
         if self._reader is not None and self._reader.problem:
             raise ImageError(self._reader.problem)
         if len(self.names) < 2:
-            raise ImageError(
-                f"{self.clip.source} has {len(self.names)} frame; flow needs at least two"
-            )
+            found = counted(len(self.names), "frame")
+            raise ImageError(f"{self.clip.source} has {found}; flow needs at least two")
 
     def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
         shape: tuple[int, ...] = ()
