@@ -141,7 +141,7 @@ def compare(
     results: list[PairResult] = []
 
     def collect(result: PairResult) -> None:
-        results.append(replace(result, flow=None))
+        results.append(replace(result, flow=None, sample=None))
         progress(result)
 
     contenders = []

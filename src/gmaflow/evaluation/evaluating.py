@@ -86,6 +86,8 @@ class PairResult:
     """How many refinements it took."""
     flow: Flow | None = None
     """The estimate; None if the result was stored before."""
+    sample: FlowSample | None = None
+    """The loaded pair; None if it did not have to be loaded."""
 
     @property
     def epe(self) -> float:
@@ -327,6 +329,7 @@ class PairEvaluator:
             seconds=seconds,
             iterations=flow.iterations or 0,
             flow=flow,
+            sample=sample,
         )
         if is_reproducible(flow, self.estimator):
             self.store.put(key, result.as_json())
@@ -427,8 +430,8 @@ class Summary:
             if len(self.without_pixels) < _NAMED:
                 self.without_pixels.append(result.example.title)
             return False
-        # Without its flow: those of all pairs would fill the memory.
-        light = replace(result, flow=None)
+        # Without its arrays, which would fill the memory.
+        light = replace(result, flow=None, sample=None)
         by_error = sorted([*self.best, light], key=lambda one: (one.epe, one.key))
         self.best = by_error[:_SHOWN_PAIRS]
         by_error = sorted([*self.worst, light], key=lambda one: (one.epe, one.key), reverse=True)
