@@ -89,7 +89,7 @@ class CameraMotion:
 
     @cached_property
     def residual(self) -> Float32[np.ndarray, "h w 2"]:
-        """The flow less the motion of the camera."""
+        """The flow minus the motion of the camera."""
         return self.flow - self.motion
 
     @cached_property

@@ -208,18 +208,6 @@ def default_spacing(height: int, width: int) -> int:
     return max(MIN_SPACING, round(min(height, width) / POINTS_ACROSS))
 
 
-def grid_points(
-    height: int, width: int, spacing: int, *, mask: Bool[np.ndarray, "h w"] | None = None
-) -> Float32[np.ndarray, "k 2"]:
-    """Return the points of a regular grid, centred in the frame; with a mask, those inside it."""
-    rows, columns = (
-        np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
-    )
-    x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    selected = np.ones(len(x), bool) if mask is None else mask[y, x]
-    return np.stack([x, y], axis=1)[selected].astype(np.float32)
-
-
 def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:
     """Return a dense track as an STMap: where in the frame each reference pixel is.
 
