@@ -523,5 +523,5 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("gmaflow.data.layouts.os.scandir", refuse)
-    with pytest.raises(DatasetError, match=r"cannot list .*: Permission denied"):
+    with pytest.raises(DatasetError, match=r"cannot list .*: permission denied"):
         DirectoryCache().files(tmp_path)

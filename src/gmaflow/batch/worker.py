@@ -19,7 +19,7 @@ from gmaflow.batch.clip_outputs import ClipFiles, ClipPair, make_outputs
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination, record_name
 from gmaflow.batch.manifest import FRAME_SUFFIXES, Clip
-from gmaflow.errors import FlowError, ImageError, OutputError, counted
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, os_reason
 from gmaflow.inference import (
     CUT_THRESHOLD,
     FlowEstimator,
@@ -145,7 +145,7 @@ class ClipWorker:
         except FlowError as err:
             result = replace(result, error=str(err))
         except OSError as err:
-            reason = f"{err.filename or clip.source}: {err.strerror or type(err).__name__}"
+            reason = f"{err.filename or clip.source}: {os_reason(err)}"
             result = replace(result, error=reason, fatal=err.errno in NO_ROOM)
         except Exception as err:  # noqa: BLE001 - the other clips can still be processed
             result = replace(result, error=f"{type(err).__name__}: {err}"[:1000])

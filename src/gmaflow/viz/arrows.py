@@ -43,7 +43,8 @@ def flow_arrows(
         raise FlowError(f"a spacing of {spacing} is too small for arrows; give 4 or more")
 
     ground = blend(image, np.zeros((1, 1, 3), np.uint8), 0.3)
-    starts = grid_points(*flow.shape[:2], spacing, mask=valid_mask(flow, valid))
+    height, width = flow.shape[:2]
+    starts = grid_points(height, width, spacing, mask=valid_mask(flow, valid))
     if not len(starts):
         return ground
 
