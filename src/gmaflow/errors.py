@@ -19,6 +19,8 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -118,6 +120,16 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
     except KeyboardInterrupt as err:
         print_stderr("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
         sys.exit(INTERRUPTED)
+
+
+def import_extra(
+    name: str, purpose: str, *, extra: str, error: type[FlowError] = FlowError
+) -> ModuleType:
+    """Import a package that an extra installs, or say how to install it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as err:
+        raise error(f"{purpose} needs {err.name}: pip install 'gmaflow[{extra}]'") from err
 
 
 def os_reason(err: OSError) -> str:

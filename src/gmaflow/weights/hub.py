@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from gmaflow.errors import OutputError, WeightsError, os_reason
+from gmaflow.errors import OutputError, WeightsError, import_extra, os_reason
 from gmaflow.io.paths import as_path, write_text
 from gmaflow.version import __version__
 from gmaflow.weights.checkpoint import (
@@ -193,13 +193,7 @@ def _repository_name(name: str | Path) -> str:
 
 
 def _import_hub() -> ModuleType:
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise WeightsError(
-            "the Hugging Face Hub needs huggingface_hub; install it: pip install 'gmaflow[hub]'"
-        ) from None
-    return huggingface_hub
+    return import_extra("huggingface_hub", "the Hub", extra="hub", error=WeightsError)
 
 
 @contextmanager
