@@ -44,7 +44,7 @@ def test_8_bits_keep_what_lies_within_the_bound(run: Run, tmp_path: Path) -> Non
     outcome = run("convert", tmp_path / "a.flo", "-o", x)
     assert (outcome.code, "flow_y.jpg exists" in outcome.err) == (2, True)
     outcome = run("convert", tmp_path / "a.flo", "-o", x, "-f", "--bound", "-1")
-    assert (outcome.code, "--bound -1 is not a length" in outcome.err) == (2, True)
+    assert (outcome.code, "--bound is -1; give a number above 0" in outcome.err) == (2, True)
 
 
 def test_a_folder_becomes_a_clip_and_a_clip_a_folder(run: Run, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
         (source, "-o", tmp_path / "b.npz", "--legend"): "b.npz is a flow file",
         (source, "-o", tmp_path / "b.npz", "--format", "npz"): "the suffix picks the format",
         (source, "-o", tmp_path / "b.doc"): ".doc is not a flow format",
-        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "is not a length",
+        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "give a number above 0",
         (tmp_path / "gone.flo", "-o", tmp_path / "b.png"): "does not exist",
         (tmp_path, "-o", f"{tmp_path}/out/"): "holds no flow",
     }.items():

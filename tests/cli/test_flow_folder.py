@@ -339,7 +339,7 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
     for options, complaint in (
-        (("--max-length", "0"), "--max-length 0 is not a length"),
+        (("--max-length", "0"), "--max-length is 0; give a number above 0"),
         (("--format", "flo", "--attention", "1,1"), "--attention is drawn, and --format flo"),
         (("--truth", "a.flo"), "--truth is for one pair"),
     ):

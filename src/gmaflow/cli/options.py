@@ -363,12 +363,6 @@ def parse_time(text: str) -> Fraction:
     return seconds
 
 
-def check_length(option: str, length: float | None) -> None:
-    """Refuse a length in pixels that is not positive and finite."""
-    if length is not None and not 0 < length < float("inf"):
-        raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
-
-
 def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:
     """Read points such as 120,80."""
     points = []

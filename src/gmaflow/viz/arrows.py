@@ -35,8 +35,7 @@ def flow_arrows(
     check_image(image)
     check_flow(flow)
     check_same_size({"the image": image, "the flow": flow, "the valid mask": valid})
-    if max_length is not None:
-        check_positive("max_length", max_length)
+    check_positive("max_length", max_length)
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:
