@@ -1,4 +1,4 @@
-"""How well the motion of the camera and of objects is told apart, on rendered scenes.
+"""How well the motion of the camera is separated from that of objects, on rendered scenes.
 
 PYTHONPATH=src python benchmarks/camera.py --flow true --count 200
 PYTHONPATH=src python benchmarks/camera.py --flow estimated --count 100

@@ -16,7 +16,7 @@ def test_one_item_is_singular() -> None:
     assert [counted(n, "pair") for n in (0, 1, 2)] == ["0 pairs", "1 pair", "2 pairs"]
 
 
-def test_what_a_caller_did_wrong_is_one_sentence_and_exit_code_2(
+def test_a_callers_mistake_is_one_sentence_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main(args: list[str]) -> None:

@@ -151,7 +151,7 @@ MISTAKES = {
 }
 
 
-def test_what_a_caller_does_wrong_is_a_flow_error(tmp_path: Path) -> None:
+def test_a_callers_mistake_is_a_flow_error(tmp_path: Path) -> None:
     """In a process of its own, without the checks of annotations that the tests install."""
     program = (
         "import json, sys\n"

@@ -19,6 +19,8 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -113,11 +115,26 @@ def run_as_program(main: Callable[[list[str]], None], args: list[str] | None = N
             sys.exit(0)
         if err.filename is None and err.errno != errno.ENOSPC:
             raise
-        print_stderr(f"gmaflow: {err.filename or 'the output'}: {err.strerror}")
+        print_stderr(f"gmaflow: {err.filename or 'the output'}: {os_reason(err)}")
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt as err:
         print_stderr("; ".join(["gmaflow: interrupted", *map(str, err.args)]))
         sys.exit(INTERRUPTED)
+
+
+def import_extra(
+    name: str, purpose: str, *, extra: str, error: type[FlowError] = FlowError
+) -> ModuleType:
+    """Import a package that an extra installs, or say how to install it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as err:
+        raise error(f"{purpose} needs {err.name}: pip install 'gmaflow[{extra}]'") from err
+
+
+def os_reason(err: OSError) -> str:
+    """Return what the operating system says about an error, to be put into a sentence."""
+    return (err.strerror or "").lower() or str(err) or type(err).__name__
 
 
 def print_stderr(text: str) -> None:

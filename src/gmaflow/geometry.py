@@ -29,9 +29,16 @@ def outside_frame(x: Array, y: Array, *, height: int, width: int) -> Array:
 def leaves_frame(flow: Float32[np.ndarray, "h w 2"]) -> Bool[np.ndarray, "h w"]:
     """Return which pixels have their target outside the second frame."""
     height, width = flow.shape[:2]
-    x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
-    return outside_frame(x, y, height=height, width=width)
+    return outside_frame(*targets(flow), height=height, width=width)
+
+
+def targets(
+    flow: Float32[np.ndarray, "h w 2"],
+) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarray, "h w"]]:
+    """Return the x and y of the point that each pixel moves to."""
+    height, width = flow.shape[:2]
+    rows, columns = np.arange(height, dtype=np.float32), np.arange(width, dtype=np.float32)
+    return flow[..., 0] + columns, flow[..., 1] + rows[:, None]
 
 
 def hole_depths(
@@ -97,7 +104,7 @@ def sample(
 
 
 def check_float_tensor(name: str, value: object, expected: str, *, dims: int | None = None) -> None:
-    """Raise a `FlowError` unless a value is a tensor of floats, of so many dimensions."""
+    """Raise a `FlowError` unless a value is a float tensor with `dims` dimensions (any if None)."""
     if not isinstance(value, Tensor):
         raise FlowError(f"the {name} is {type(value).__name__}; use a float tensor {expected}")
     if not value.is_floating_point() or dims not in (None, value.ndim):

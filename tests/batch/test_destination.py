@@ -72,11 +72,11 @@ def test_an_unreadable_destination_gives_one_clear_error(tmp_path: Path) -> None
     destination = Destination(str(tmp_path))
     destination.write("a", b"one")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OutputError, match=r"folder cannot be read \(Is a directory\)"):
+    with pytest.raises(OutputError, match=r"folder cannot be read \(is a directory\)"):
         destination.read_many(["a", "folder"])
     with pytest.raises(OutputError, match="gone was removed during the run"):
         destination.read_many(["a", "gone"])
-    with pytest.raises(OutputError, match=r"a cannot be read \(Not a directory\)"):
+    with pytest.raises(OutputError, match=r"a cannot be read \(not a directory\)"):
         list(destination.names("a"))
 
 

@@ -90,7 +90,7 @@ def test_it_runs_as_a_module() -> None:
         (("a.png", "b.png", "--itres=3"), "unknown option --itres; did you mean --iters?"),
     ],
 )
-def test_an_unknown_option_is_named_alone(run: Run, args: tuple[str, ...], message: str) -> None:
+def test_only_the_unknown_option_is_named(run: Run, args: tuple[str, ...], message: str) -> None:
     outcome = run("flow", *args, "-o", "x.flo")
     assert (outcome.code, outcome.err) == (2, f"gmaflow: {message}\n")
 

@@ -44,7 +44,7 @@ def test_8_bits_keep_what_lies_within_the_bound(run: Run, tmp_path: Path) -> Non
     outcome = run("convert", tmp_path / "a.flo", "-o", x)
     assert (outcome.code, "flow_y.jpg exists" in outcome.err) == (2, True)
     outcome = run("convert", tmp_path / "a.flo", "-o", x, "-f", "--bound", "-1")
-    assert (outcome.code, "--bound -1 is not a length" in outcome.err) == (2, True)
+    assert (outcome.code, "--bound is -1; give a number above 0" in outcome.err) == (2, True)
 
 
 def test_a_folder_becomes_a_clip_and_a_clip_a_folder(run: Run, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_folder_has_one_scale_and_reports_skipped_files(run: Run, tmp_path: Pa
     np.testing.assert_array_equal(read_image(out / "flow1.png"), expected)
 
 
-def test_a_folder_of_kitti_files_is_taken_for_flow(run: Run, tmp_path: Path) -> None:
+def test_a_folder_of_kitti_files_is_read_as_flow(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "in" / "000000_10.png", make_flow())
     outcome = run("convert", tmp_path / "in", "-o", f"{tmp_path}/out/", "--format", "npy")
     assert (outcome.code, outcome.err) == (0, "")
@@ -160,7 +160,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
         (source, "-o", tmp_path / "b.npz", "--legend"): "b.npz is a flow file",
         (source, "-o", tmp_path / "b.npz", "--format", "npz"): "the suffix picks the format",
         (source, "-o", tmp_path / "b.doc"): ".doc is not a flow format",
-        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "is not a length",
+        (source, "-o", tmp_path / "b.png", "--max-length", "0"): "give a number above 0",
         (tmp_path / "gone.flo", "-o", tmp_path / "b.png"): "does not exist",
         (tmp_path, "-o", f"{tmp_path}/out/"): "holds no flow",
     }.items():
@@ -172,7 +172,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(run: Run, tmp_path: 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
-def test_what_a_format_cannot_hold_is_reported(run: Run, tmp_path: Path) -> None:
+def test_flow_that_a_format_cannot_hold_is_reported(run: Run, tmp_path: Path) -> None:
     write_flow(tmp_path / "a.flo", make_flow(longest=700.0))
     outcome = run("convert", tmp_path / "a.flo", "-o", tmp_path / "a.kitti.png")
     assert (outcome.code, "does not fit KITTI's format" in outcome.err) == (2, True)

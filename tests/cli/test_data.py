@@ -41,7 +41,7 @@ def test_a_complete_set_exits_with_0(
     assert "24 files" in shown
 
 
-def test_an_incomplete_set_exits_with_1_and_names_what_is_missing(
+def test_an_incomplete_set_exits_with_1_and_names_the_missing_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sintel(tmp_path)

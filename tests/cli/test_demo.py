@@ -30,7 +30,7 @@ def test_with_weights_it_compares(run: Run, weights: dict[str, Path], tmp_path: 
     assert read_image(tmp_path / "out" / "demo.png").std() > 0
 
 
-def test_what_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+def test_existing_files_are_kept(run: Run, tmp_path: Path) -> None:
     (tmp_path / "demo.png").write_text("precious")
     outcome = run("demo", "-o", tmp_path)
     assert outcome.code == 2

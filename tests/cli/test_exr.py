@@ -135,7 +135,7 @@ def test_a_format_that_cannot_be_written_is_refused_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "OpenEXR", None)
     monkeypatch.setitem(sys.modules, "h5py", None)
-    no_weights = ("--weights", tmp_path / "none.safetensors")  # whoever begins the work misses them
+    no_weights = ("--weights", tmp_path / "none.safetensors")  # fails if the work is begun
     folder, out = frames[0].parent, tmp_path / "out"
     for extra, command in (
         ("exr", ("flow", *frames[:2], "-o", f"{out}/flow.exr")),

@@ -139,7 +139,7 @@ def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_
     assert (refused.code, "has no valid pixels" in refused.err) == (2, True)
 
 
-def test_attention_is_drawn_beside_the_output(
+def test_attention_is_drawn_next_to_the_output(
     run: Run, pair: Pair, weights: dict[str, Path], tmp_path: Path
 ) -> None:
     call = ["flow", *pair, "-o", tmp_path / "out.flo", "--weights", weights["gma"], "--iters", "1"]

@@ -36,7 +36,7 @@ def test_consecutive_frames_in_natural_order(run: Run, fast: list[str], tmp_path
 
 
 @pytest.mark.parametrize("word", get_args(FileFormat))
-def test_a_format_chooses_what_is_written(
+def test_the_format_selects_the_files(
     word: FileFormat, run: Run, fast: list[str], tmp_path: Path
 ) -> None:
     frames = write_frames(tmp_path / "in", 3)
@@ -92,7 +92,7 @@ def test_a_sequence_fits_into_one_file(
     ("name", "kept"),
     [("clip.h5", "the finished part is kept"), ("out", "the same command with --resume continues")],
 )
-def test_an_interrupt_keeps_what_was_done(
+def test_an_interrupt_keeps_finished_results(
     name: str,
     kept: str,
     run: Run,
@@ -164,7 +164,7 @@ def test_all_pictures_of_a_folder_share_a_scale(
     assert drawn[3:] == [12.5] * 3
 
 
-def test_numbers_alone_need_no_scale(
+def test_flow_files_need_no_scale(
     run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_frames(tmp_path / "in", 3)
@@ -202,7 +202,9 @@ def test_one_bad_frame_is_reported_and_not_fatal(run: Run, fast: list[str], tmp_
     assert "3 of 4 pairs were skipped" in second.err
 
 
-def test_what_no_pair_can_give_ends_it_at_once(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_an_output_that_no_pair_can_have_ends_the_run_at_once(
+    run: Run, fast: list[str], tmp_path: Path
+) -> None:
     write_frames(tmp_path / "in", 4)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     for options, complaint in (
@@ -216,7 +218,7 @@ def test_what_no_pair_can_give_ends_it_at_once(run: Run, fast: list[str], tmp_pa
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_resume_skips_what_is_finished(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_resume_skips_finished_pairs(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 4)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     assert run(*call).code == 0
@@ -270,7 +272,7 @@ def test_resume_never_mixes_two_ways(
     assert not (out / "frame1.flo").exists()
 
 
-def test_what_an_interrupted_overwrite_left_is_not_resumed(
+def test_the_rest_of_an_interrupted_overwrite_is_not_resumed(
     run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_frames(tmp_path / "in", 4)
@@ -292,9 +294,7 @@ def test_what_an_interrupted_overwrite_left_is_not_resumed(
     assert json.loads(outcome.out)["already_there"] == 1
 
 
-def test_files_without_a_record_are_not_gone_on_with(
-    run: Run, fast: list[str], tmp_path: Path
-) -> None:
+def test_files_without_a_record_are_not_resumed(run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "in", 3)
     call = ["flow", tmp_path / "in", "-o", tmp_path / "out", *fast]
     assert run(*call).code == 0
@@ -339,7 +339,7 @@ def test_bad_folders_are_refused(run: Run, fast: list[str], tmp_path: Path) -> N
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
     for options, complaint in (
-        (("--max-length", "0"), "--max-length 0 is not a length"),
+        (("--max-length", "0"), "--max-length is 0; give a number above 0"),
         (("--format", "flo", "--attention", "1,1"), "--attention is drawn, and --format flo"),
         (("--truth", "a.flo"), "--truth is for one pair"),
     ):

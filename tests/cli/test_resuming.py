@@ -1,4 +1,4 @@
-"""Folders of results that were interrupted, and gone on with: `flow FOLDER` and `video` alike."""
+"""Interrupted folders of results are resumed, by `flow FOLDER` and by `video`."""
 
 import inspect
 import json
@@ -94,7 +94,7 @@ def broken_off(
     ],
 )
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_resumed_folder_is_as_if_never_stopped(
+def test_a_resumed_folder_equals_an_uninterrupted_one(
     verb: str,
     options: tuple[str, ...],
     run: Run,
@@ -115,7 +115,7 @@ def test_a_resumed_folder_is_as_if_never_stopped(
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
-def test_a_resumed_video_reads_no_pictures_of_what_is_finished(
+def test_a_resumed_video_does_not_convert_finished_frames(
     run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Frames are stored in another order than they are shown, and across groups."""
@@ -163,7 +163,7 @@ def test_a_folder_with_frames_that_cannot_be_read_is_resumed_too(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_warm_start_goes_on_where_the_files_of_its_pair_never_came(
+def test_a_warm_start_resumes_where_the_files_of_a_pair_are_missing(
     verb: str,
     run: Run,
     call: Callable[..., Call],
@@ -196,7 +196,7 @@ def test_a_gap_is_filled_without_a_warm_start(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_is_finished_is_not_estimated_again(
+def test_finished_pairs_are_not_estimated_again(
     verb: str, run: Run, call: Callable[..., Call], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(*call(verb, "out", "--format", "png")).code == 0
@@ -322,7 +322,7 @@ def test_every_argument_of_an_estimator_is_recorded(frames: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_an_overwrite_did_not_write_is_not_taken_for_its_own(
+def test_an_overwrite_keeps_files_that_it_did_not_write(
     verb: str,
     run: Run,
     call: Callable[..., Call],
@@ -437,7 +437,7 @@ def test_a_damaged_record_is_reported(text: str, tmp_path: Path) -> None:
     assert endings_before(tmp_path, "flow") == []
 
 
-def test_what_a_verb_wrote_is_its_own(tmp_path: Path) -> None:
+def test_a_verb_recognises_its_own_files(tmp_path: Path) -> None:
     assert endings_before(tmp_path, "flow") == []
     record(tmp_path)
     assert endings_before(tmp_path, "flow") == [".flo"]

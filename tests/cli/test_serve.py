@@ -1,11 +1,9 @@
-import builtins
 import os
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from types import ModuleType
 
 import pytest
 
@@ -44,14 +42,7 @@ def test_wrong_options_are_one_sentence(run: Run, options: tuple[str, ...], sent
 def test_without_the_extra_the_error_names_what_to_install(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def without_uvicorn(name: str, *args: object, **kwargs: object) -> ModuleType:
-        if name == "uvicorn":
-            raise ModuleNotFoundError("No module named 'uvicorn'", name="uvicorn")
-        return real(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", without_uvicorn)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     outcome = run("serve", "--no-open", "--port", "0")
     assert (outcome.code, outcome.out) == (2, "")
     assert "needs uvicorn" in outcome.err

@@ -188,7 +188,7 @@ def test_a_truncated_video_gives_its_readable_frames(
     assert 5 < len(images(tmp_path / "a.mp4")) < 39
 
 
-def test_a_change_of_size_keeps_what_came_before(run: Run, fast: list[str], tmp_path: Path) -> None:
+def test_a_change_of_size_keeps_earlier_frames(run: Run, fast: list[str], tmp_path: Path) -> None:
     for number, image in enumerate([*moving(4), *moving(2, size=(56, 64))]):
         write_image(tmp_path / "in" / f"{number}.png", image)
     outcome = run("video", tmp_path / "in", "-o", tmp_path / "a.mp4", *fast)
@@ -198,7 +198,7 @@ def test_a_change_of_size_keeps_what_came_before(run: Run, fast: list[str], tmp_
 
 
 @pytest.mark.parametrize(("after", "left"), [(5, 4), (1, None)])
-def test_an_interrupt_leaves_what_was_done(
+def test_an_interrupt_leaves_finished_results(
     run: Run,
     fast: list[str],
     clip: Path,
@@ -266,13 +266,13 @@ def test_bad_inputs_and_outputs_are_refused(
         ((source, "-o", tmp_path / "new.tar", "--resume"), "which cannot be resumed"),
         ((source, "-o", tmp_path / "new.h5", "--backward"), "--backward is for flow files"),
         ((source, "-o", tmp_path / "new.h5", "--show", "arrows"), "gets flow, not arrows"),
-        ((source, "-o", out, "--bound", "nan"), "--bound nan is not a length"),
+        ((source, "-o", out, "--bound", "nan"), "--bound is nan; give a number above 0"),
         ((source, "-o", out, "--start", "5"), "has nothing at 5 s"),
         ((source, "-o", out, "--start", "soon"), "is not a time"),
         ((source, "-o", out, "--start", "1:2:3:4"), "is not a time"),
         ((source, "-o", out, "--end", "0"), "the end (0 s) is not after the start"),
         ((source, "-o", out, "--fps", "10"), "--fps is for folders"),
-        ((source, "-o", out, "--max-length", "0"), "--max-length 0 is not a length"),
+        ((source, "-o", out, "--max-length", "0"), "--max-length is 0; give a number above 0"),
         ((source, "-o", out, "--cut-threshold", "0"), "--no-cuts"),
         ((source, "-o", out, "--scale", "0.1"), "at least 16 pixels"),
         ((source, "-o", out, "--every", "0"), "give at least 1"),
@@ -286,7 +286,9 @@ def test_bad_inputs_and_outputs_are_refused(
     assert (tmp_path / "there.mp4").read_text() == "precious"
 
 
-def test_sound_alone_is_no_video(run: Run, fast: list[str], clip: Path, tmp_path: Path) -> None:
+def test_a_file_with_only_sound_is_refused(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "sound.mp4"
     with av.open(str(clip)) as source, av.open(str(path), "w") as target:
         track = target.add_stream_from_template(source.streams.audio[0])
@@ -337,7 +339,7 @@ def test_times_are_seconds_or_have_colons(text: str, seconds: Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "-1", "1:", ":1", "1:2:3:4", "1:-2", "nan", "inf", "1/0"]
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(FlowError, match="is not a time"):
         parse_time(text)
 
@@ -361,7 +363,7 @@ def test_rates(text: str, rate: Fraction) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "0.0001", "-1", "1001", "1/0", "fast", "nan", ""])
-def test_what_is_no_rate(text: str) -> None:
+def test_an_invalid_rate_is_refused(text: str) -> None:
     with pytest.raises(FlowError, match="is not a frame rate"):
         parse_fps(text)
 
@@ -388,7 +390,7 @@ def step(x: float | None) -> VideoStep:
     return shown(both)
 
 
-def test_colours_depend_on_the_scale_alone() -> None:
+def test_colours_depend_only_on_the_scale() -> None:
     full = draw_step(step(8), "flow", max_length=8.0)
     half = draw_step(step(4), "flow", max_length=8.0)
     assert full[0, 0].tolist() == [255, 0, 0]
@@ -418,7 +420,7 @@ def with_object() -> VideoStep:
     return found
 
 
-def test_what_the_camera_does_is_left_out() -> None:
+def test_the_cameras_motion_is_left_out() -> None:
     colours = draw_step(with_object(), "residual", max_length=6.0)
     assert (colours[:30] > 250).all()
     still = np.zeros((96, 128, 2), np.float32)

@@ -47,7 +47,7 @@ def test_convert_to_the_model_that_it_is(
     assert load_checkpoint(target).config.attention == "content+position"
 
 
-def test_convert_keeps_what_is_there(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
+def test_convert_keeps_existing_files(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     target = tmp_path / "a.safetensors"
     target.write_text("precious")
     outcome = run("weights", "convert", weights["raft-small"], target)

@@ -52,7 +52,7 @@ def test_a_complete_set_is_complete(tmp_path: Path, deep: bool) -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_what_is_missing_cut_off_or_of_another_size_is_named(tmp_path: Path, deep: bool) -> None:
+def test_missing_truncated_and_mismatched_files_are_named(tmp_path: Path, deep: bool) -> None:
     complete_middlebury(tmp_path)
     gone = tmp_path / "other-data/0/frame11.png"
     gone.unlink()

@@ -79,7 +79,7 @@ def test_what_holds_no_clips_is_refused(tmp_path: Path) -> None:
         ShardDataset(tmp_path)
 
 
-def test_what_a_batch_job_writes_with_the_flow_is_left_out(tmp_path: Path) -> None:
+def test_other_files_of_a_batch_job_are_left_out(tmp_path: Path) -> None:
     for name in ("a.h5", "b", "_partial/1/2/files/clip", "_partial/1/2/files/c.tar"):
         with create_clip(tmp_path / name) as clip:
             clip.add(0, constant(1))

@@ -172,7 +172,7 @@ def test_an_unset_root_explains_how_to_set_it_and_where_to_download(
     assert "\n" not in message
 
 
-def test_a_root_that_is_none_is_named_with_who_named_it(
+def test_an_invalid_root_is_named_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GMAFLOW_SINTEL", str(tmp_path / "none"))

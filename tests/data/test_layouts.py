@@ -62,7 +62,7 @@ def test_without_the_split_file_the_error_names_the_download(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("flags", ["<html>", " ", "1 3"])
-def test_a_split_file_that_is_none_is_refused(tmp_path: Path, flags: str) -> None:
+def test_an_invalid_split_file_is_refused(tmp_path: Path, flags: str) -> None:
     chairs(tmp_path, flags=flags)
     with pytest.raises(DatasetError, match="must contain only 1"):
         open_dataset("chairs", tmp_path)
@@ -205,7 +205,7 @@ def test_scenes_do_not_run_into_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["clean/alley_1/frame_0003.png", "flow/alley_1/frame_0002.flo"])
-def test_what_is_missing_is_still_spoken_of(tmp_path: Path, gone: str) -> None:
+def test_missing_parts_are_still_mentioned(tmp_path: Path, gone: str) -> None:
     sintel(tmp_path)
     (tmp_path / "training" / gone).unlink()
     pairs = listed("sintel", tmp_path, "training", "clean")
@@ -392,7 +392,7 @@ def test_every_second_pixel_of_the_truth_is_taken_as_it_is(tmp_path: Path) -> No
     assert (sample.flow == 2).all()
 
 
-def test_one_direction_alone_is_enough(tmp_path: Path) -> None:
+def test_a_single_direction_is_enough(tmp_path: Path) -> None:
     spring(tmp_path / "train" / "0001", directions=("FW",))
     assert {pair.direction for pair in open_dataset("spring", tmp_path)} == {"forward"}
 
@@ -458,7 +458,7 @@ def test_consecutive_frames_in_the_order_of_their_numbers(tmp_path: Path) -> Non
     assert pairs.load(0).flow is None
 
 
-def test_truth_is_beside_the_frames_or_in_its_own_folder(tmp_path: Path) -> None:
+def test_truth_is_next_to_the_frames_or_in_its_own_folder(tmp_path: Path) -> None:
     put_images(tmp_path, "a.png", "b.png", "c.png")
     put_flows(tmp_path, "a.flo", "flow/b.png")
     pairs = open_dataset("folder", tmp_path)
@@ -523,5 +523,5 @@ def test_a_folder_that_cannot_be_listed_is_an_error(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("gmaflow.data.layouts.os.scandir", refuse)
-    with pytest.raises(DatasetError, match=r"cannot list .*: Permission denied"):
+    with pytest.raises(DatasetError, match=r"cannot list .*: permission denied"):
         DirectoryCache().files(tmp_path)

@@ -47,7 +47,7 @@ def test_samples_are_tensors_of_the_promised_kinds(pairs: FlowDataset) -> None:
     assert 0 <= sample.image1.min() <= sample.image1.max() <= 1
 
 
-def test_a_sample_depends_on_seed_epoch_and_number_alone(pairs: FlowDataset) -> None:
+def test_a_sample_depends_only_on_seed_epoch_and_number(pairs: FlowDataset) -> None:
     dataset = AugmentedDataset([(pairs, AUGMENTATION)], seed=3)
     wanted = dataset[2, 1]
     again = AugmentedDataset([(pairs, AUGMENTATION)], seed=3)
@@ -141,7 +141,9 @@ def test_nothing_readable_is_an_error_not_a_hang(pairs: FlowDataset) -> None:
         _ = AugmentedDataset([(pairs, AUGMENTATION)])[3]
 
 
-def test_what_cannot_be_trained_on_is_refused_at_once(tmp_path: Path, pairs: FlowDataset) -> None:
+def test_data_that_cannot_be_trained_on_is_refused_at_once(
+    tmp_path: Path, pairs: FlowDataset
+) -> None:
     put_images(tmp_path / "own", "1.png", "2.png", "3.png")
     put_flows(tmp_path / "own", "flow/1.png")
     own = open_dataset("folder", tmp_path / "own")
@@ -199,7 +201,7 @@ def test_the_seed_decides() -> None:
 
 
 @pytest.mark.parametrize("start", [3, 7, 11])
-def test_it_goes_on_from_where_it_was(start: int) -> None:
+def test_it_continues_at_the_same_place(start: int) -> None:
     assert first(10, start=start) == first(10 + start)[start:]
 
 

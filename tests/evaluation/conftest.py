@@ -28,7 +28,7 @@ def random_estimator(
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Images this small are slower on several threads, by far so on a busy machine."""
+    """Images this small are slower on several threads, and much slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

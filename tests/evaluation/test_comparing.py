@@ -63,13 +63,13 @@ def test_a_network_does_not_improve_on_itself(tmp_path: Path, estimator: FlowEst
     assert "There are none." in write_comparison(comparison, tmp_path / "out").read_text()
 
 
-def test_one_alone_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:
+def test_a_single_one_is_refused(tmp_path: Path, estimator: FlowEstimator) -> None:
     data = open_examples("sintel", write_sintel(tmp_path / "sintel"))
     with pytest.raises(FlowError, match="two or more"):
         compare({"one": estimator}, data, tmp_path / "out")
 
 
-def test_cold_and_warm_stand_beside_each_other(tmp_path: Path, estimator: FlowEstimator) -> None:
+def test_cold_and_warm_figures_are_both_shown(tmp_path: Path, estimator: FlowEstimator) -> None:
     data = open_examples("sintel", write_sintel(tmp_path / "sintel", frames=4))
     networks = {"one": estimator, "other": random_estimator(1)}
     comparison = compare(networks, data, tmp_path / "out", warm_start=True)

@@ -82,7 +82,7 @@ def load(example: Example) -> FlowSample:
     return example.load()
 
 
-def test_warm_stands_beside_cold_where_there_are_sequences(
+def test_sequences_have_warm_and_cold_figures(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
     evaluation = evaluate(estimator, open_examples("sintel", sintel), tmp_path, warm_start=True)
@@ -135,7 +135,7 @@ def test_several_passes_are_also_counted_together(tmp_path: Path, estimator: Flo
     assert columns["clean + final"]["occ"].epe == pytest.approx(mean)
 
 
-def test_of_too_many_sequences_none_is_summed_up(
+def test_too_many_sequences_are_not_summed_up(
     tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluating, "MOST_SCENES", 2)
@@ -267,7 +267,7 @@ def stop_after(judged: Iterator[PairResult], count: int) -> None:
 
 
 @pytest.mark.parametrize("last_flow_is_there", [True, False])
-def test_an_interrupted_warm_run_goes_on_as_if_nothing_had_been(
+def test_an_interrupted_warm_run_resumes_with_the_same_results(
     tmp_path: Path,
     estimator: FlowEstimator,
     counting: Counting,
@@ -305,7 +305,7 @@ def test_warm_differs_from_cold_but_for_the_first(
     assert warm2.epe != cold2.epe
 
 
-def test_a_torn_line_costs_its_pair_alone(
+def test_a_torn_line_costs_only_its_pair(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
     whole = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))

@@ -91,7 +91,7 @@ def test_depths_of_a_hand_made_hole() -> None:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
-def test_depths_partition_what_is_hidden(seed: int, share: float) -> None:
+def test_depths_partition_the_hidden_pixels(seed: int, share: float) -> None:
     rng = np.random.default_rng(seed)
     flow = rng.normal(0, 20, (40, 50, 2)).astype(np.float32)
     blocks = np.kron(rng.random((2, 2)) < share, np.ones((20, 25), bool))

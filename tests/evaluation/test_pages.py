@@ -33,7 +33,7 @@ def test_the_report_needs_nothing_but_itself(tmp_path: Path, estimator: FlowEsti
     assert len(list((tmp_path / "out/shown").glob("*.flo"))) == 6
 
 
-def test_only_whole_data_sets_are_set_beside_the_paper(
+def test_only_whole_data_sets_are_compared_with_the_paper(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluation = evaluate(estimator, open_examples("sintel", sintel), tmp_path, warm_start=True)

@@ -72,7 +72,7 @@ def test_sintel_is_warm_and_named_as_its_server_wants(
     assert "wants 1104 files but the test data has 8 pairs" in report.problems[0]
 
 
-def test_an_interrupted_submission_goes_on_and_ends_the_same(
+def test_an_interrupted_submission_resumes_with_the_same_files(
     tmp_path: Path, estimator: FlowEstimator
 ) -> None:
     root = write_sintel(tmp_path / "data", split="test", frames=5)

@@ -187,7 +187,7 @@ def no_memory(*_: object, **__: object) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("backend", ["fast", "reference"])
-def test_a_gpu_refuses_bad_values_and_goes_on(backend: Backend) -> None:
+def test_a_gpu_refuses_bad_values_and_continues(backend: Backend) -> None:
     estimator = FlowEstimator(checkpoint("gma"), iters=2, device="cuda", backend=backend)
     good = [image.cuda() for image in random_images(1, 40, 48)]
     expected = estimator.batch(*good).flow

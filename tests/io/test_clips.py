@@ -23,7 +23,7 @@ def write(path: Path, frames: tuple[int, ...] = (0, 1, 5), **options: float) -> 
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_what_is_written_is_read_by_place_and_by_frame(tmp_path: Path, name: str) -> None:
+def test_a_written_clip_is_read_by_place_and_by_frame(tmp_path: Path, name: str) -> None:
     write(tmp_path / name)
     clip = open_clip(tmp_path / name)
     assert (len(clip), clip.frames, clip.name) == (3, (0, 1, 5), "a")
@@ -118,7 +118,7 @@ def test_a_folder_takes_any_format(tmp_path: Path, ending: str) -> None:
     np.testing.assert_allclose(clip[0].array, flow, atol=0.6 if "flow_x" in ending else 0.01)
 
 
-def test_what_is_no_clip_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_clip_is_refused(tmp_path: Path) -> None:
     for name in ("a.txt", "a.h5", "a.tar"):
         (tmp_path / name).write_bytes(b"words" * 300)
         with pytest.raises(FlowFileError, match=rf"{name}.* not a "):

@@ -197,7 +197,7 @@ def test_a_later_part_may_hold_the_flow(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_flow_arrays(tmp_path / "a.exr").array, ramp().array)
 
 
-def test_nan_and_what_is_not_stored_are_unknown(tmp_path: Path) -> None:
+def test_nan_and_missing_pixels_are_unknown(tmp_path: Path) -> None:
     right = RIGHT.copy()
     right[0, 0] = np.nan
     write(
@@ -212,7 +212,7 @@ def test_nan_and_what_is_not_stored_are_unknown(tmp_path: Path) -> None:
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.exr"), type(ramp())(wanted, valid))
 
 
-def test_what_is_no_flow_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_flow_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.exr"
     write(path, {"Z": RIGHT, "A": UP})
     with pytest.raises(
@@ -437,12 +437,12 @@ def test_deep_pixels_are_laid_over_one_another(tile: int) -> None:
     near(decode(packed), shown({"R": wanted, "G": wanted / 2, "B": wanted * 0}))
 
 
-def test_what_is_in_a_file_counts_not_its_name(tmp_path: Path) -> None:
+def test_the_content_of_a_file_counts_not_its_name(tmp_path: Path) -> None:
     write(tmp_path / "a.png", rgb())
     near(read_image(tmp_path / "a.png"), shown(rgb()))
 
 
-def test_beside_other_pictures_they_are_no_frames(tmp_path: Path) -> None:
+def test_next_to_other_pictures_they_are_not_frames(tmp_path: Path) -> None:
     write(tmp_path / "b.EXR", rgb())
     assert [path.name for path in list_images(tmp_path)] == ["b.EXR"]
     write(tmp_path / "a.png", rgb())

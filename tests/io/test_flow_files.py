@@ -116,7 +116,7 @@ def _read_or_refuse(path: Path) -> None:
     assert peak < 4 * 2**20
 
 
-def test_what_is_no_flow_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     for suffix in SUFFIXES:
         path = tmp_path / f"a{suffix}"
         with pytest.raises(FlowFileError, match="does not exist"):
@@ -142,7 +142,7 @@ def test_arrays_that_are_no_flow_are_refused() -> None:
     check_arrays(path, array, valid)
 
 
-def test_the_given_arrays_are_left_alone(tmp_path: Path) -> None:
+def test_the_given_arrays_are_not_changed(tmp_path: Path) -> None:
     array = np.full((2, 2, 2), 7, np.float32)
     write_flow(tmp_path / "a.flo", array, np.zeros((2, 2), bool))
     assert (array == 7).all()
@@ -308,7 +308,7 @@ def test_what_numpy_saves_is_read(tmp_path: Path, dtype: str, order: str) -> Non
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.npz"), flow)
 
 
-def test_numpy_reads_what_is_written(tmp_path: Path) -> None:
+def test_numpy_reads_the_written_file(tmp_path: Path) -> None:
     flow = ramp()
     write_flow(tmp_path / "a.npy", *flow)
     assert np.isnan(np.load(tmp_path / "a.npy")).any(axis=2).tolist() == (~flow.valid).tolist()

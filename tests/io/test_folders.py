@@ -57,7 +57,7 @@ def test_neighbours_that_do_not_follow_are_found(names: list[str], breaks: list[
     assert find_breaks(frames) == [(frames[i], frames[i + 1]) for i in breaks]
 
 
-def test_flow_is_listed_without_the_pictures_beside_it(tmp_path: Path) -> None:
+def test_flow_is_listed_without_the_pictures_next_to_it(tmp_path: Path) -> None:
     for name in ("flow10.flo", "flow2.flo", "flow2.png", "flow3.kitti.png", ".flow1.flo", "a.txt"):
         (tmp_path / name).touch()
     assert [path.name for path in list_flows(tmp_path)] == [
@@ -67,7 +67,7 @@ def test_flow_is_listed_without_the_pictures_beside_it(tmp_path: Path) -> None:
     ]
 
 
-def test_pictures_alone_may_be_kittis_flow(tmp_path: Path) -> None:
+def test_a_folder_of_only_pngs_may_be_kittis_flow(tmp_path: Path) -> None:
     (tmp_path / "000000_10.png").touch()
     assert [path.name for path in list_flows(tmp_path)] == ["000000_10.png"]
 

@@ -199,7 +199,7 @@ def test_a_bomb_is_refused_where_warnings_are_not_errors(
         read_image(tmp_path / "a.png")
 
 
-def test_what_is_no_image_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("not a picture")
     (tmp_path / "folder.png").mkdir()

@@ -47,31 +47,23 @@ def test_an_image_holds_for_every_frame(tmp_path: Path, clip: Path) -> None:
         assert (masks.mask(number, SIZE) == (blocks()[2][..., 0] > 0)).all()
 
 
-@pytest.mark.parametrize("kind", ["folder", "video"])
-def test_each_frame_has_its_mask_and_frames_may_be_left_out(
-    tmp_path: Path, clip: Path, kind: str
-) -> None:
-    path = (
-        write_folder(tmp_path / "masks", blocks())
-        if kind == "folder"
-        else write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
-    )
-    masks = MaskReader(path, clip=VideoReader(clip))
+@pytest.fixture(params=["folder", "video"])
+def moving_masks(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A mask for each frame, as a folder or as a video."""
+    if request.param == "folder":
+        return write_folder(tmp_path / "masks", blocks())
+    return write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
+
+
+def test_each_frame_has_its_mask_and_frames_may_be_left_out(clip: Path, moving_masks: Path) -> None:
+    masks = MaskReader(moving_masks, clip=VideoReader(clip))
     for number in (0, 1, 1, 4, 2):
         assert (masks.mask(number, SIZE) == (blocks()[number][..., 0] > 0)).all()
 
 
-@pytest.mark.parametrize("kind", ["folder", "video"])
-def test_masks_are_of_the_part_and_scale_that_is_read(
-    tmp_path: Path, clip: Path, kind: str
-) -> None:
-    path = (
-        write_folder(tmp_path / "masks", blocks())
-        if kind == "folder"
-        else write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
-    )
+def test_masks_are_of_the_part_and_scale_that_is_read(clip: Path, moving_masks: Path) -> None:
     frames = VideoReader(clip, start=Fraction("0.05"), every=2, scale=0.5)
-    masks = MaskReader(path, clip=frames)
+    masks = MaskReader(moving_masks, clip=frames)
     small = (SIZE[0] // 2, SIZE[1] // 2)
     for number, original in ((0, 1), (1, 3), (2, 5)):
         columns = masks.mask(number, small).mean(axis=0)
@@ -123,7 +115,7 @@ def test_a_mask_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
         MaskReader(tmp_path / "mask.png").mask(0, SIZE)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for name in ("no.png", "no.mp4", "folder"):
         with pytest.raises(FlowError, match=name):
             MaskReader(tmp_path / name)

@@ -66,7 +66,7 @@ def test_what_cannot_be_begun_is_not_waited_for() -> None:
     assert_ends(begin)
 
 
-def test_whoever_stops_early_closes_the_source() -> None:
+def test_stopping_early_closes_the_source() -> None:
     closed = threading.Event()
 
     def source() -> Iterator[int]:

@@ -29,7 +29,7 @@ def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:
     assert require_file(str(file), ImageError, "a file") == file
 
 
-def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused_by_name(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     wrong = {
@@ -114,7 +114,7 @@ def test_no_format_opens_its_file_by_name(tmp_path: Path, suffix: str) -> None:
 def test_a_file_that_waits_under_the_temporary_name_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody can guess the name; if it is taken all the same, what it leads to is left alone."""
+    """Nobody can guess the name; if it exists all the same, its target is not changed."""
     monkeypatch.setattr("gmaflow.io.paths.secrets.token_hex", lambda _: "guessed")
     (tmp_path / "precious").write_text("precious")
     (tmp_path / ".guessed.partial.txt").symlink_to("precious")

@@ -269,7 +269,7 @@ def test_a_note_in_an_old_encoding_does_not_hide_the_video(
     assert len(images(tmp_path / "a.mp4")) == 10
 
 
-def test_what_is_no_video_is_refused(tmp_path: Path, short_clip: Path) -> None:
+def test_a_file_that_is_not_a_video_is_refused(tmp_path: Path, short_clip: Path) -> None:
     (tmp_path / "text.mp4").write_text("not a video at all")
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "cut.mp4").write_bytes(short_clip.read_bytes()[:400])
@@ -421,7 +421,7 @@ def test_frames_that_are_passed_over_leave_a_gap_and_the_others_their_numbers(
     for reader in (VideoReader(path), VideoReader(path, start=Fraction(1, 5), every=2)):
         whole = list(reader)
         passed = {0, 1, 2, 3, 6, 7, 99}
-        # One by one, so that whoever counts them can be interrupted.
+        # One by one, so that a caller that counts them can be interrupted.
         for found, wanted in zip(reader.passing_over(passed), whole, strict=True):
             assert (found is None) == (wanted.number in passed)
             if found is not None:

@@ -84,9 +84,7 @@ def test_writing_outside_the_block_is_a_bug(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", sorted(VIDEO_OUTPUTS))
-def test_every_format_shows_what_was_written_when_it_was_to_be_seen(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_every_format_shows_each_frame_at_its_time(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     times = [Fraction(n, 100) for n in (0, 5, 20, 25, 70)]
     frames = moving(5)
@@ -176,7 +174,7 @@ def test_a_part_has_its_own_sound_and_ends_with_the_pictures(clip: Path, tmp_pat
     assert len(list(VideoReader(tmp_path / "a.mp4"))) == 10
 
 
-def test_sound_that_ends_early_leaves_the_pictures_alone(clip: Path, tmp_path: Path) -> None:
+def test_sound_that_ends_early_does_not_change_the_pictures(clip: Path, tmp_path: Path) -> None:
     carry_over(clip, tmp_path / "a.mp4", count=60)
     found = sound_of(tmp_path / "a.mp4")
     assert found is not None

@@ -91,7 +91,7 @@ def test_unknown_pixels_are_refused_and_nothing_is_written(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf"), 1e9])
-def test_a_bound_that_is_none_is_refused(tmp_path: Path, bound: float) -> None:
+def test_an_invalid_bound_is_refused(tmp_path: Path, bound: float) -> None:
     with pytest.raises(FlowError, match=r"bound of .* pixels is out of range"):
         write_flow(tmp_path / "flow_x.jpg", smooth(), bound=bound)
 

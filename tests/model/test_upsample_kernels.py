@@ -32,7 +32,7 @@ def test_flow_and_gradients_agree_with_plain_upsampling() -> None:
     actual = []
     for upsample in (convex_upsample, fused_upsample):
         flow, logits = make()
-        fine = upsample(flow, logits, 0.25)
+        fine = upsample(flow, logits)
         (fine.square().sum() + (2 * fine).sin().sum()).backward()
         actual.append((fine.detach(), flow.grad, logits.grad))
     for plain, fused in zip(*actual, strict=True):
@@ -43,12 +43,12 @@ def test_half_precision_logits_give_float32_flow() -> None:
     from gmaflow.model.upsample_kernels import fused_upsample
 
     flow, logits = make(torch.float16)
-    fine = fused_upsample(flow, logits, 0.25)
+    fine = fused_upsample(flow, logits)
     fine.sum().backward()
     assert fine.dtype == torch.float32
     assert logits.grad is not None
     assert logits.grad.dtype == torch.float16
-    torch.testing.assert_close(fine, convex_upsample(flow, logits, 0.25), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(fine, convex_upsample(flow, logits), atol=1e-3, rtol=1e-3)
 
 
 def test_any_memory_format_of_the_logits_works() -> None:
@@ -56,5 +56,5 @@ def test_any_memory_format_of_the_logits_works() -> None:
 
     flow, logits = make()
     torch.testing.assert_close(
-        fused_upsample(flow, logits.contiguous(), 0.25), fused_upsample(flow, logits, 0.25)
+        fused_upsample(flow, logits.contiguous()), fused_upsample(flow, logits)
     )

@@ -53,7 +53,7 @@ def test_our_own_reader_gives_back_what_was_rendered(
             np.testing.assert_array_equal(sample.occluded_in[known], pair.occluded_in[known])
 
 
-def test_what_is_not_known_is_marked_as_sintel_and_flo_do(tmp_path: Path) -> None:
+def test_unknown_pixels_are_marked_as_in_sintel_and_flo(tmp_path: Path) -> None:
     grey = np.full((8, 9, 3), 90, np.uint8)
     known = np.ones((8, 9), bool)
     known[2, 3] = False
@@ -153,7 +153,7 @@ def test_overwriting_replaces_our_scenes_and_nothing_else(
     assert note.read_bytes() == b"mine"
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(renderer: SceneRenderer, tmp_path: Path) -> None:
+def test_a_foreign_folder_is_not_changed(renderer: SceneRenderer, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     for resume, overwrite in ((False, False), (True, False), (False, True)):
         with pytest.raises(OutputError, match=r"not empty and has no scenes\.json"):

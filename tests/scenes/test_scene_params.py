@@ -8,7 +8,7 @@ from gmaflow.scenes.scene_layout import BACKGROUND_LAYERS, STREET
 from gmaflow.scenes.scene_params import Scenes, draw_motion, draw_scenes
 
 
-def test_time_reversed_swaps_what_is_given_for_each_frame_and_that_alone(bank: TextureBank) -> None:
+def test_reversing_time_swaps_only_the_parameters_of_frames(bank: TextureBank) -> None:
     scenes = Scenes.from_arrays(draw_scenes("film", 1, np.arange(8), (48, 60), bank))
     backward = scenes.reversed()
     for field in fields(Scenes):

@@ -196,7 +196,9 @@ def test_a_polyglot_is_a_picture_and_nothing_else(site: Running) -> None:
         (png(np.zeros((40, 57, 3), np.uint8)), "differ in size"),
     ],
 )
-def test_what_is_no_image_is_refused(site: Running, content: bytes, sentence: str) -> None:
+def test_a_file_that_is_not_an_image_is_refused(
+    site: Running, content: bytes, sentence: str
+) -> None:
     refused(send(site, content), 400, sentence)
 
 
@@ -209,7 +211,7 @@ def test_what_is_no_image_is_refused(site: Running, content: bytes, sentence: st
         b"ffconcat version 1.0\nfile /etc/passwd\n",
     ],
 )
-def test_what_is_no_video_is_refused(site: Running, content: bytes) -> None:
+def test_a_file_that_is_not_a_video_is_refused(site: Running, content: bytes) -> None:
     answer = site.client.post("/api/jobs", files={"clip": ("clip.mp4", content)})
     refused(answer, 400, "clip")
     assert not list(site.folder.glob("*/clip"))

@@ -72,7 +72,7 @@ def test_a_job_can_be_taken_out() -> None:
 
 
 @pytest.mark.parametrize(("pair", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [2, 0, 1])])
-def test_seeking_goes_on_from_there_and_comes_back(pair: int, order: list[int]) -> None:
+def test_seeking_continues_from_there_and_then_returns(pair: int, order: list[int]) -> None:
     clip = job("a", pairs=3)
     clip.seek(pair)
     assert [task.number for task in clip.todo] == order

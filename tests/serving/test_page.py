@@ -317,7 +317,7 @@ def test_a_clip_has_a_timeline(screen: Screen, tmp_path: Path) -> None:
     expect(screen.page.get_by_label("Play the clip")).to_be_visible()  # it has stopped at the end
 
 
-def test_what_is_computed_can_be_watched_and_cancelled(show: Open) -> None:
+def test_a_computation_can_be_watched_and_cancelled(show: Open) -> None:
     screen = show("example=0&model=gma&iters=32")
     screen.give(*(file_of(image, f"{i}.png") for i, image in enumerate(frames((160, 200)))))
     expect(screen.sentence).to_contain_text("Refining", timeout=PATIENT)
@@ -659,7 +659,7 @@ def test_an_upload_is_not_replaced_by_the_clip_of_the_other_tab(show: Open, pan:
     assert len(sent) == 2
 
 
-def test_what_is_given_before_the_models_are_known_waits_for_them(show: Open, pan: bytes) -> None:
+def test_input_given_before_the_models_are_known_waits_for_them(show: Open, pan: bytes) -> None:
     """Otherwise the clip is sent for the wrong tab, and with the wrong settings."""
     screen = show("tab=tracks&model=small&iters=2&example=0")
     page = screen.page
@@ -679,7 +679,7 @@ def test_what_is_given_before_the_models_are_known_waits_for_them(show: Open, pa
     expect(screen.sentence).to_contain_text("2 refinements · 6 frames tracked")
 
 
-def test_what_is_given_first_comes_instead_of_the_example(show: Open) -> None:
+def test_input_given_first_replaces_the_example(show: Open) -> None:
     screen = show("model=small&iters=2&example=0")
     page = screen.page
     asked: list[Route] = []

@@ -167,7 +167,7 @@ def test_attention_is_what_the_estimator_says(
         ("nothing", 404, "/docs"),
     ],
 )
-def test_what_is_not_there_is_one_sentence(
+def test_a_missing_result_is_one_sentence(
     site: Running, job: str, path: str, status: int, sentence: str
 ) -> None:
     answer = site.client.get(f"{job}/{path}")

@@ -141,7 +141,7 @@ def test_a_stages_crop_is_its_mixtures(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_what_is_optional_is_off(name: str) -> None:
+def test_options_are_off_by_default(name: str) -> None:
     config = preset(name)
     assert config.occluded_from == config.ema == 0
     assert config.accumulate == 0

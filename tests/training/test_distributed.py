@@ -196,7 +196,7 @@ def test_two_processes_do_what_one_does_with_the_whole_batch(tmp_path: Path) -> 
 def test_two_processes_on_one_gpu_learn_by_recorded_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sums on a GPU have no fixed order: one process alone differs from itself by 2 %.
+    """Sums on a GPU have no fixed order: a single process differs from itself by 2 %.
 
     In TF32 it would be 9 %.
     """
@@ -248,7 +248,7 @@ def whole_batch(number: int, device: str) -> Batch:
 
 
 def run_one_of_two(folder: Path, device: str, rank: int) -> None:
-    """Train as one of two processes on half of each batch, and save what came of it."""
+    """Train as one of two processes on half of each batch, and save the result."""
     torch.backends.cudnn.allow_tf32 = False
     place = f"file://{folder / 'processes'}"
     dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)

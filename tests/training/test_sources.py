@@ -187,7 +187,7 @@ def test_a_stage_goes_without_data_sets_that_you_do_not_have(tmp_path: Path) -> 
     assert {pair.dataset for pair in source.dataset.pairs} == {"sintel"}
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_the_missing_part_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="nowhere is not a folder"):
         open_source(tiny_config(data="stage:chairs", root=str(tmp_path / "nowhere")), CPU)
     with pytest.raises(DatasetError, match="empty"):
@@ -199,7 +199,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_a_worker_refuses_is_one_sentence(folder: Path, workers: int) -> None:
+def test_a_workers_refusal_is_one_sentence(folder: Path, workers: int) -> None:
     for path in folder.glob("*.png"):
         path.write_bytes(b"no picture")
     source = open_source(tiny_config(data=f"folder:{folder}", workers=workers), CPU)
@@ -228,7 +228,7 @@ def test_without_a_gpu_work_is_done_at_once() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_what_is_rendered_beside_other_work_is_whole_when_it_is_read() -> None:
+def test_batches_rendered_during_other_work_are_complete_when_read() -> None:
     device = torch.device("cuda")
     source = open_source(tiny_config(), device)
     assert isinstance(source, SceneSource)

@@ -133,7 +133,7 @@ def test_the_optimizer_is_torchs_own() -> None:
 
 
 @pytest.mark.parametrize("ema", [0.9, 0.0])
-def test_what_is_saved_are_the_weights_that_are_evaluated(ema: float) -> None:
+def test_the_evaluated_weights_are_saved(ema: float) -> None:
     step = tiny_step(ema=ema)
     step(tiny_batch(), PLAN)
     saved = weights_in(step.state())
@@ -160,7 +160,7 @@ def test_accumulation_is_the_bigger_batch() -> None:
 
 @pytest.mark.parametrize("model", ["raft-small", "gma"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_is_not_finite_changes_nothing(model: str, precision: str) -> None:
+def test_a_step_that_is_not_finite_changes_nothing(model: str, precision: str) -> None:
     step = tiny_step(model=model, ema=0.9, precision=precision)
     step(tiny_batch(), PLAN)
     before = copy_of(step)

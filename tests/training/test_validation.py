@@ -103,5 +103,5 @@ def test_off_means_nothing_is_opened(tmp_path: Path) -> None:
     assert prepare(config, RunOptions(output=tmp_path / "run"), ALONE, CPU).validation is None
 
 
-def test_alone_means_alone() -> None:
+def test_alone_means_one_process() -> None:
     assert World().share(6) == 6

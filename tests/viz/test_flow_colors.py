@@ -133,7 +133,7 @@ def test_unknown_flow_is_black_and_does_not_set_the_scale(unknown: float) -> Non
     assert picture[1, 1].tolist() == [0, 0, 0]
 
 
-def test_what_is_not_valid_is_black() -> None:
+def test_invalid_pixels_are_black() -> None:
     flow = random_flow()
     valid = np.random.default_rng(1).random((6, 7)) > 0.5
     picture = flow_to_image(flow, valid=valid)
@@ -158,7 +158,7 @@ def test_rows_done_in_strips_are_the_same_rows() -> None:
     assert np.array_equal(whole[390:], flow_to_image(flow[390:], max_length=3.0))
 
 
-def test_inputs_are_left_alone() -> None:
+def test_inputs_are_not_changed() -> None:
     flow = random_flow()
     flow[0, 0] = np.nan
     before = flow.copy()

@@ -99,7 +99,7 @@ def test_what_cannot_be_laid_out_is_refused() -> None:
         panel([picture(2, 2)], columns=0)
 
 
-def test_the_panel_grows_with_what_is_known() -> None:
+def test_the_panel_shows_everything_that_is_given() -> None:
     generator = np.random.default_rng(0)
     one, two = generator.integers(0, 256, (2, 40, 60, 3), np.uint8)
     flow = generator.normal(size=(40, 60, 2)).astype(np.float32)

@@ -86,5 +86,5 @@ def test_without_matplotlib_the_error_names_what_to_install(
     with pytest.raises(FlowError, match=r"pip install 'gmaflow\[plots\]'"):
         line_plot([ramp()])
     assert not save_plot(tmp_path / "b.png", [ramp()])
-    assert "b.png is left out: plots need matplotlib" in caplog.text
+    assert "b.png is left out: a plot needs matplotlib" in caplog.text
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]

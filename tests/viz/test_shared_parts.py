@@ -24,7 +24,7 @@ def test_a_shortened_line_fits(text: str, width: int, size: int) -> None:
     assert short == "" or short.split() == text.split() or short.endswith("…")
 
 
-def test_a_line_that_fits_is_left_alone() -> None:
+def test_a_line_that_fits_is_not_changed() -> None:
     assert shorten("Flow", width=200, size=12) == "Flow"
     assert shorten("two\nlines", width=200, size=20) == "two lines"
     assert shorten("two lines", width=200, size=12) == "two  lines"  # its space is too narrow

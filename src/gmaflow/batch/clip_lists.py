@@ -18,7 +18,7 @@ from gmaflow.batch.clip_outputs import ROWS
 from gmaflow.batch.destination import SHARDS, Destination, FinishedClips, HashSet
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipResult
-from gmaflow.errors import FlowError
+from gmaflow.errors import import_extra
 
 CLIP_COLUMNS = {
     "id": "string",
@@ -41,12 +41,7 @@ UPLOAD_EVERY = 60.0
 def require_table(kind: str) -> None:
     """Refuse a format whose package is missing, before any work."""
     if kind == "parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ModuleNotFoundError:
-            raise FlowError(
-                "a Parquet table needs pyarrow: pip install 'gmaflow[parquet]', or use --table csv"
-            ) from None
+        import_extra("pyarrow.parquet", "--table parquet", extra="parquet")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
 from gmaflow.io import USUAL_BOUND
+from gmaflow.io.images import check_positive
 from gmaflow.io.xy_jpeg import check_bound
 from gmaflow.runtime.device_options import DeviceOptions
 
@@ -123,8 +124,7 @@ class BatchConfig(DeviceOptions):
                 f"there is no {self.table} table without statistics or score; add one, such as "
                 "--write flow,statistics"
             )
-        if self.max_length is not None and not 0 < self.max_length < float("inf"):
-            raise FlowError(f"{self.max_length:g} is not a length; give a number above 0")
+        check_positive("max_length", self.max_length)
         check_bound(self.bound)
 
     @property

@@ -3,7 +3,7 @@
     DEST/batch.json                     the settings that all results share
     DEST/ID.ext, DEST/ID/...            the files of a clip
     DEST/_clips/D/ID.HASH.json          the clip's record, written last: the clip is finished
-    DEST/failures.jsonl                 clips that could not be done, and why
+    DEST/failures.jsonl                 clips that failed, and why
     DEST/clips.csv                      a row for each clip, if asked for
     DEST/_shards/...                    the last two of each shard
 
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from gmaflow.batch.manifest import Clip
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, os_reason
 from gmaflow.io.paths import PARTIAL, atomic_write, ensure_can_fill
 from gmaflow.io.remote import IN_MEMORY, explaining, is_remote, open_store
 
@@ -80,7 +80,7 @@ class Destination:
                 not path.name.startswith(".") for path in folder.iterdir()
             )
         except OSError as err:
-            raise OutputError(f"{folder} cannot be read ({err.strerror})") from err
+            raise OutputError(f"{folder} cannot be read ({os_reason(err)})") from err
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a file, or None if there is no such file."""
@@ -97,7 +97,7 @@ class Destination:
         except FileNotFoundError:
             return None
         except OSError as err:
-            raise OutputError(f"{self.path_of(name)} cannot be read ({err.strerror})") from err
+            raise OutputError(f"{self.path_of(name)} cannot be read ({os_reason(err)})") from err
 
     def read_many(self, names: list[str]) -> list[bytes]:
         """Return the contents of files that exist; a store's are fetched at the same time."""
@@ -138,9 +138,7 @@ class Destination:
             target.parent.mkdir(parents=True, exist_ok=True)
             file.replace(target)
         except OSError as err:
-            raise OutputError(
-                f"{target} cannot be written: {(err.strerror or type(err).__name__).lower()}"
-            ) from err
+            raise OutputError(f"{target} cannot be written: {os_reason(err)}") from err
 
     def names(self, folder: str) -> Iterator[str]:
         """List all files in a folder and its subfolders, relative to it."""
@@ -170,9 +168,7 @@ class Destination:
         try:
             folder.mkdir(parents=True)
         except OSError as err:
-            raise OutputError(
-                f"{self.url} cannot be written: {(err.strerror or str(err)).lower()}"
-            ) from err
+            raise OutputError(f"{self.url} cannot be written: {os_reason(err)}") from err
         try:
             yield folder
         finally:
@@ -203,7 +199,7 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     except OSError as err:
-        raise OutputError(f"{folder} cannot be read ({err.strerror})") from err
+        raise OutputError(f"{folder} cannot be read ({os_reason(err)})") from err
 
 
 # --- Finished clips -------------------------------------------------------------------------------

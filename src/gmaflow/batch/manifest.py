@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO, TypeAlias
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, os_reason
 from gmaflow.io.folders import natural_key
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.remote import explaining, is_remote, open_store
@@ -219,7 +219,7 @@ def folders_below(root: str, leave_out: str | None = None) -> Iterator[tuple[str
 
 
 def _refuse(err: OSError) -> None:
-    raise FlowError(f"{err.filename} cannot be listed: {err.strerror}") from err
+    raise FlowError(f"{err.filename} cannot be listed: {os_reason(err)}") from err
 
 
 def match_pattern(pattern: str, leave_out: str | None = None) -> Iterator[Clip]:
@@ -298,7 +298,7 @@ def open_text(text: str) -> Iterator[TextIO]:
         with Path(text).open(encoding="utf-8-sig", newline="") as file:
             yield file
     except (FileNotFoundError, IsADirectoryError, PermissionError) as err:
-        reason = (err.strerror or type(err).__name__).lower()
+        reason = os_reason(err)
         raise FlowError(f"the manifest {text} cannot be read: {reason}") from err
 
 

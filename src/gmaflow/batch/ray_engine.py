@@ -21,7 +21,7 @@ from gmaflow.batch.destination import Destination
 from gmaflow.batch.local_engine import clips_at_once
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipProgress, ClipResult, ClipWorker
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, import_extra
 from gmaflow.version import __version__
 from gmaflow.weights import Checkpoint
 
@@ -42,11 +42,7 @@ def import_ray() -> Any:  # noqa: ANN401  (a module without types)
     # Actors without a GPU must still see those that other programs gave them.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise FlowError("the engine ray needs Ray: pip install 'gmaflow[ray]'") from None
-    return ray
+    return import_extra("ray", "the engine ray", extra="ray")
 
 
 def require_cluster(config: BatchConfig, destination: Destination) -> None:

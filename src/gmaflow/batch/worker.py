@@ -19,7 +19,7 @@ from gmaflow.batch.clip_outputs import ClipFiles, ClipPair, make_outputs
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import Destination, record_name
 from gmaflow.batch.manifest import FRAME_SUFFIXES, Clip
-from gmaflow.errors import FlowError, ImageError, OutputError
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, os_reason
 from gmaflow.inference import (
     CUT_THRESHOLD,
     FlowEstimator,
@@ -42,8 +42,8 @@ from gmaflow.runtime.device import (
 from gmaflow.weights import Checkpoint
 
 PIXELS_AT_ONCE = 32 * 256 * 344
-"""Pixels of a batch on a GPU: small frames alone do not keep it busy. The batch depends on the size
-of the frames only, so that results do not depend on what else the GPU does."""
+"""Pixels of a batch on a GPU: one small frame at a time does not keep it busy. The batch depends on
+the size of the frames only, so that results do not depend on what else the GPU does."""
 MOST_PAIRS = 32
 SMALLER_PLANS = 3
 """How often a clip that runs out of memory is tried again, each time with half as much."""
@@ -145,7 +145,7 @@ class ClipWorker:
         except FlowError as err:
             result = replace(result, error=str(err))
         except OSError as err:
-            reason = f"{err.filename or clip.source}: {err.strerror or type(err).__name__}"
+            reason = f"{err.filename or clip.source}: {os_reason(err)}"
             result = replace(result, error=reason, fatal=err.errno in NO_ROOM)
         except Exception as err:  # noqa: BLE001 - the other clips can still be processed
             result = replace(result, error=f"{type(err).__name__}: {err}"[:1000])
@@ -271,9 +271,8 @@ class ClipFrames:
         if self._reader is not None and self._reader.problem:
             raise ImageError(self._reader.problem)
         if len(self.names) < 2:
-            raise ImageError(
-                f"{self.clip.source} has {len(self.names)} frame; flow needs at least two"
-            )
+            found = counted(len(self.names), "frame")
+            raise ImageError(f"{self.clip.source} has {found}; flow needs at least two")
 
     def _images(self, paths: list[Path]) -> Iterator[TimedFrame]:
         shape: tuple[int, ...] = ()

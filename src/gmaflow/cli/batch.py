@@ -36,7 +36,7 @@ class BatchOptions:
     s3://bucket/flow.
 
     The same command continues what was interrupted, and computes only what is missing. Clips that
-    cannot be done are listed in failures.jsonl; the exit code is then 1.
+    fail are listed in failures.jsonl; the exit code is then 1.
 
     Examples:
       gmaflow batch videos/ -o flow/

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from gmaflow.cli.options import Bound, Json, Overwrite, Quiet, check_length, parse, progress_bar
+from gmaflow.cli.options import Bound, Json, Overwrite, Quiet, parse, progress_bar
 from gmaflow.cli.outputs import (
     MOST_PAIRS,
     FileFormat,
@@ -41,6 +41,7 @@ from gmaflow.io import (
     write_flow,
     write_image,
 )
+from gmaflow.io.images import check_positive
 from gmaflow.io.paths import find_clash
 
 
@@ -130,8 +131,8 @@ def main(args: list[str]) -> None:
 
 def plan(options: ConvertOptions) -> list[Conversion]:
     """List each flow file with its output, after all checks that are possible before the work."""
-    check_length("--max-length", options.max_length)
-    check_length("--bound", options.bound)
+    check_positive("--max-length", options.max_length)
+    check_positive("--bound", options.bound)
     check_output(options)
     clips = is_clip(options.input) or is_clip(options.output)
     jobs = plan_clip(options) if clips else plan_files(options)

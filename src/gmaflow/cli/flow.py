@@ -20,7 +20,6 @@ from gmaflow.cli.options import (
     Overwrite,
     Report,
     Reporting,
-    check_length,
     parse,
     parse_points,
     progress_bar,
@@ -60,7 +59,7 @@ from gmaflow.cli.pipeline import (
 from gmaflow.errors import FlowError, ImageError, OutputError, print_stderr
 from gmaflow.io import USUAL_BOUND, create_clip, is_clip, list_images
 from gmaflow.io.folders import natural_key
-from gmaflow.io.images import check_same_size
+from gmaflow.io.images import check_positive, check_same_size
 from gmaflow.io.paths import find_clash, require_file
 
 if TYPE_CHECKING:
@@ -168,8 +167,8 @@ class FlowOptions(Reporting):
 
     def check(self) -> None:
         """Refuse options that contradict each other, or are out of range."""
-        check_length("--max-length", self.max_length)
-        check_length("--bound", self.bound)
+        check_positive("--max-length", self.max_length)
+        check_positive("--bound", self.bound)
         if not self.targets:
             raise FlowError("there is no output; add -o PATH")
         if self.points and not self.draws:

@@ -262,7 +262,7 @@ def run_and_report(
     *,
     on_interrupt: str = "",
 ) -> None:
-    """Run a verb, print its report with the time it took, and exit if the result is not whole.
+    """Run a verb, print its report and the time it took; exit with 1 if the result is incomplete.
 
     `on_interrupt` is the message after an interrupt that the verb reported: which results are kept.
     """
@@ -361,12 +361,6 @@ def parse_time(text: str) -> Fraction:
     for number in numbers:
         seconds = 60 * seconds + number
     return seconds
-
-
-def check_length(option: str, length: float | None) -> None:
-    """Refuse a length in pixels that is not positive and finite."""
-    if length is not None and not 0 < length < float("inf"):
-        raise FlowError(f"{option} {length:g} is not a length; give a number above 0")
 
 
 def parse_points(option: str, texts: Iterable[str]) -> tuple[tuple[float, float], ...]:

@@ -44,7 +44,7 @@ class ListOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderingOptions:
-    """Which pairs are rendered, of which textures and where."""
+    """Which pairs are rendered, with which textures, and on which device."""
 
     textures: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder of images for surfaces; built-in textures by default."""

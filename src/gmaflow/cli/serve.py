@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from gmaflow.cli.options import parse
-from gmaflow.errors import FlowError
+from gmaflow.errors import import_extra
 from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.serving import MIB, Limits, work_pixels_of
 
@@ -85,14 +85,8 @@ class ServeOptions(DeviceOptions):
 
 def main(args: list[str]) -> None:
     options = parse(ServeOptions, args, verb="serve")
-    try:
-        import fastapi  # noqa: F401
-        import python_multipart  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ModuleNotFoundError as err:
-        raise FlowError(
-            f"gmaflow serve needs {err.name}; install it with: pip install 'gmaflow[serve]'"
-        ) from err
+    for package in ("fastapi", "python_multipart", "uvicorn"):
+        import_extra(package, "gmaflow serve", extra="serve")
     if options.verbose:
         logging.getLogger().setLevel(logging.INFO)
     else:

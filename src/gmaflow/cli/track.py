@@ -44,13 +44,13 @@ from gmaflow.io import (
     read_mask,
     write_image,
 )
+from gmaflow.io.paths import TRACK_SUFFIXES
 
 if TYPE_CHECKING:
     import numpy as np
 
     from gmaflow.inference import FlowEstimator, TrackedFrame, Tracks
 
-TRACK_FILES = (".npz", ".csv")
 COLMAP = ".colmap"
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
@@ -183,7 +183,7 @@ def run(options: TrackOptions) -> dict[str, object]:
         count = len(tracks.visible)
         report = {"points": tracks.visible.shape[1], "visible": float(tracks.visible.mean())}
         for path in options.files:
-            if path.suffix.lower() in TRACK_FILES:
+            if path.suffix.lower() in TRACK_SUFFIXES:
                 tracks.save(path)
             else:
                 write_video(options, path, reader, tracks)
@@ -206,8 +206,8 @@ def run(options: TrackOptions) -> dict[str, object]:
 def check_outputs(options: TrackOptions) -> None:
     """Refuse outputs that cannot be written, before any work is done for them."""
     for path in options.files:
-        if path.suffix.lower() not in (*TRACK_FILES, *VIDEO_OUTPUTS):
-            names = ", ".join([*TRACK_FILES, COLMAP, *sorted(VIDEO_OUTPUTS)])
+        if path.suffix.lower() not in (*TRACK_SUFFIXES, *VIDEO_OUTPUTS):
+            names = ", ".join([*TRACK_SUFFIXES, COLMAP, *sorted(VIDEO_OUTPUTS)])
             raise OutputError(f"{path}: tracks are not written as {path.suffix}; use {names}")
     refuse_inputs(options.files, [options.input])
     refuse_existing(options.files, overwrite=options.overwrite)

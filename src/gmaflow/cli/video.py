@@ -23,7 +23,6 @@ from gmaflow.cli.options import (
     Json,
     Report,
     Reporting,
-    check_length,
     parse,
     parse_fps,
     parse_time,
@@ -73,6 +72,7 @@ from gmaflow.io import (
     stem_in,
     write_image,
 )
+from gmaflow.io.images import check_positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,8 +212,8 @@ class VideoOptions(Reporting):
     def check(self) -> None:
         """Refuse options that are out of range."""
         self.footage.check(self.input)
-        check_length("--max-length", self.max_length)
-        check_length("--bound", self.bound)
+        check_positive("--max-length", self.max_length)
+        check_positive("--bound", self.bound)
         if self.ignore is not None and not self.fits_camera:
             raise FlowError(
                 "--ignore leaves pixels out of the camera's motion; it needs --show residual or "

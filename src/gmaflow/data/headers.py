@@ -4,7 +4,7 @@ import re
 import struct
 from pathlib import Path
 
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, os_reason
 from gmaflow.io import read_flow_arrays, read_image
 from gmaflow.io.exr_header import DamagedError, read_parts
 from gmaflow.io.flow_files import check_hdf5_end, import_h5py, read_flo_size, read_pfm_size
@@ -26,7 +26,7 @@ def measure(path: Path) -> tuple[int, int]:
             return reader(path)
         whole = read_flow_arrays(path).valid if suffix in (".npy", ".npz") else read_image(path)
     except OSError as err:
-        raise DatasetError(f"cannot read {path}: {err.strerror or err}") from err
+        raise DatasetError(f"cannot read {path}: {os_reason(err)}") from err
     return whole.shape[0], whole.shape[1]
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gmaflow.data.pairs import FlowPair
-from gmaflow.errors import DatasetError
+from gmaflow.errors import DatasetError, os_reason
 from gmaflow.io import FLOW_SUFFIXES, IMAGE_SUFFIXES
 from gmaflow.io.folders import natural_key
 from gmaflow.io.paths import PathLike
@@ -68,7 +68,7 @@ class DirectoryCache:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as err:
-            raise DatasetError(f"cannot list {folder}: {err.strerror}") from err
+            raise DatasetError(f"cannot list {folder}: {os_reason(err)}") from err
         self._files[folder] = frozenset(files)
         self._folders[folder] = tuple(sorted(folders))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gmaflow.data import FlowSample
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, os_reason
 from gmaflow.evaluation.examples import Example, ExampleSet
 from gmaflow.evaluation.metrics import (
     HISTOGRAM_EDGES,
@@ -57,7 +57,7 @@ Values = dict[str, Any]
 """A JSON object."""
 CSV, JSON, REPORT, SHOWN = "results.csv", "results.json", "report.html", "shown"
 MOST_SCENES = 500
-"""With more sequences than this, no sums by sequence: a set of single pairs would use too much."""
+"""With more sequences than this, there are no sums by sequence: they would take too much memory."""
 Kind = tuple[str, Start]
 """A pass and a start."""
 _NAMED = 5
@@ -158,7 +158,7 @@ class ResultStore:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as err:
-            raise OutputError(f"{self.path} cannot be written: {err.strerror}") from err
+            raise OutputError(f"{self.path} cannot be written: {os_reason(err)}") from err
         self._offsets[key] = offset
 
     def _read_offsets(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.data.layouts import no_flow_files
-from gmaflow.errors import DatasetError, counted
+from gmaflow.errors import DatasetError, counted, os_reason
 from gmaflow.inference import PaddingKind
 from gmaflow.io import MaskReader, list_images
 from gmaflow.io.images import check_smallest
@@ -165,7 +165,7 @@ def identify_files(paths: Iterable[Path]) -> str:
         try:
             about = path.stat()
         except OSError as err:
-            raise DatasetError(f"{path} cannot be read: {err.strerror}") from err
+            raise DatasetError(f"{path} cannot be read: {os_reason(err)}") from err
         files.append((str(path.absolute()), about.st_size, about.st_mtime_ns))
     return json.dumps(files)
 

@@ -22,6 +22,7 @@ from gmaflow.evaluation.evaluating import SHOWN, ResultStore, digest, identify, 
 from gmaflow.evaluation.examples import identify_files, identify_masks
 from gmaflow.evaluation.metrics import finite_or_null
 from gmaflow.evaluation.pages import Card, Figure, Table, format_figure, write_page
+from gmaflow.geometry import targets
 from gmaflow.inference import BidirectionalFlow, FlowEstimator, read_flow
 from gmaflow.inference.visibility import combine
 from gmaflow.io import MaskReader, atomic_write, read_image
@@ -80,9 +81,7 @@ def check_pair(
     valid = np.ones(image1.shape[:2], bool) if ignore is None else ~ignore
     visible = ~both.occluded & valid
     flow = both.forward.array
-    height, width = flow.shape[:2]
-    x = flow[..., 0] + np.arange(width, dtype=np.float32)
-    y = flow[..., 1] + np.arange(height, dtype=np.float32)[:, None]
+    x, y = targets(flow)
     returned = flow + viz.sample_bilinear(both.backward.array, x, y)
     rest = resting_pixels(image1, image2) & valid
     resting = _mean(rest, valid)

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch.export import ExportedProgram
 
-from gmaflow.errors import FlowError, OutputError
+from gmaflow.errors import FlowError, OutputError, import_extra
 from gmaflow.export.export_report import Port
 from gmaflow.io import ensure_can_write
 from gmaflow.version import __version__
@@ -160,13 +159,7 @@ def check_output(path: Path, *, precision: ExportPrecision, overwrite: bool) -> 
             "CPU for a check; give an .onnx file, or fp32"
         )
     for module in file_format.needs:
-        try:
-            import_module(module)
-        except ModuleNotFoundError as err:
-            raise FlowError(
-                f"exporting {file_format.name} needs {err.name}, which is not installed: "
-                "pip install 'gmaflow[export]'"
-            ) from err
+        import_extra(module, f"exporting {file_format.name}", extra="export")
     ensure_can_write(path, overwrite)
     return file_format
 

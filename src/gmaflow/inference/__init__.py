@@ -34,12 +34,12 @@ from gmaflow.inference.tracks import (
     TrackedFrame,
     Tracks,
     default_spacing,
-    grid_points,
     read_tracks,
     st_map,
 )
 from gmaflow.inference.warm_start import LastFlows
 from gmaflow.runtime.device import Precision, as_precision
+from gmaflow.viz.arrows import grid_points
 
 __all__ = [
     "CUT_THRESHOLD",

@@ -89,7 +89,7 @@ class CameraMotion:
 
     @cached_property
     def residual(self) -> Float32[np.ndarray, "h w 2"]:
-        """The flow less the motion of the camera."""
+        """The flow minus the motion of the camera."""
         return self.flow - self.motion
 
     @cached_property
@@ -184,12 +184,10 @@ class _Correspondences:
         """Return the share of the weight that the points in `mask` have."""
         return float(self.weight[mask].sum())
 
-    def subsample(
-        self, count: int, mask: Bool[np.ndarray, " n"] | None = None
-    ) -> "_Correspondences":
-        """Return about `count` of the points, or of those in `mask`, spread over the frame."""
+    def subsample(self, mask: Bool[np.ndarray, " n"] | None = None) -> "_Correspondences":
+        """Return some of the points, or of those in `mask`, spread over the frame."""
         indices = np.arange(len(self.weight)) if mask is None else np.flatnonzero(mask)
-        chosen = indices[:: max(1, round(len(indices) / count))]
+        chosen = indices[:: max(1, round(len(indices) / SUBSET_POINTS))]
         return replace(
             self, start=self.start[chosen], target=self.target[chosen], weight=self.weight[chosen]
         )
@@ -214,7 +212,7 @@ def _find_homography(points: _Correspondences) -> tuple[Matrix, float]:
     rng = np.random.default_rng(0)
     samples = points.draw(rng, (SAMPLES, 4), np.ones(len(points.weight), bool))
     candidates = np.concatenate([np.eye(3)[None], _through_samples(points, samples)])
-    subset = points.subsample(SUBSET_POINTS)
+    subset = points.subsample()
     homogeneous = _homogeneous(subset.start) @ candidates.swapaxes(1, 2)
     projected = homogeneous[..., :2] / np.maximum(homogeneous[..., 2:], 1e-6)
     distance = np.linalg.norm(subset.target - projected, axis=2) * subset.unit
@@ -341,7 +339,7 @@ def _find_epipole(
     moved = np.hypot(*(project(matrix, points.start) - points.start).T).mean() * points.unit
     if points.weight_share(outlier_mask) < STRONG_PARALLAX or moved < STILL_CAMERA:
         return None
-    outliers = points.subsample(SUBSET_POINTS, outlier_mask)
+    outliers = points.subsample(outlier_mask)
     projected = project(matrix, outliers.start)
     # The target of a static point is on a line with the epipole.
     lines = np.cross(_homogeneous(projected), _homogeneous(outliers.target))

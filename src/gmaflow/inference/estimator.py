@@ -434,7 +434,8 @@ class FlowEstimator:
     def sequence_on_device(self, frames: Frames) -> Iterator[BatchEstimate]:
         """Estimate the flow between consecutive frames, and leave it on the device as tensors.
 
-        The next frame is loaded and encoded while a GPU estimates a pair.
+        The next frame is loaded and encoded while a GPU estimates a pair. `estimate_pairs` cannot
+        do that: it gives the flow as an array, which waits for the GPU.
 
         Args:
             frames: Any number of images, or a folder of them, read as they are needed.

@@ -1,5 +1,8 @@
 """Consecutive frames: one loop over their pairs, for sequences, folders, videos, benchmarks.
 
+Two other loops exist to keep a GPU busier: `estimate_pairs_in_batches`, and that of
+`FlowEstimator.sequence_on_device`.
+
 Every frame is encoded once, though it is part of two pairs. With a warm start each pair starts from
 the flow of the previous pair. No flow is estimated across a cut between two shots.
 """
@@ -160,9 +163,10 @@ def estimate_pairs_in_batches(
 ) -> Iterator[PairEstimate[TimedFrame]]:
     """Estimate the flow between consecutive frames, several pairs at a time.
 
-    Small frames do not keep a GPU busy one by one. All batches of a clip have one size, since calls
-    of few sizes can be recorded: the last one is filled up with its last frame. A clip shorter than
-    a batch is filled up to a power of two.
+    Small frames do not keep a GPU busy one by one. This is a loop of its own because
+    `estimate_pairs` needs the result of a pair before it goes on to the next. All batches of a clip
+    have one size, since calls of few sizes can be recorded: the last one is filled up with its last
+    frame. A clip shorter than a batch is filled up to a power of two.
 
     Args:
         estimator: The estimator.

@@ -42,8 +42,9 @@ from gmaflow.inference.images import (
     load_image,
 )
 from gmaflow.inference.sequence import check_cut_threshold, is_cut
-from gmaflow.inference.tracks import TrackedFrame, grid_points
+from gmaflow.inference.tracks import TrackedFrame
 from gmaflow.io.images import check_same_size
+from gmaflow.viz.arrows import grid_points
 
 if TYPE_CHECKING:
     from gmaflow.inference.estimator import FlowEstimator

@@ -16,14 +16,12 @@ from jaxtyping import Bool, Float, Float32
 from gmaflow.errors import FlowError, FlowFileError, OutputError, counted
 from gmaflow.io import atomic_write
 from gmaflow.io.flow_files import read_npz_arrays
-from gmaflow.io.paths import PathLike, require_file
+from gmaflow.io.paths import TRACK_SUFFIXES, PathLike, require_file
 
 POINTS_ACROSS = 24
 """Points of the default grid along the shorter side of a frame."""
 MIN_SPACING = 8
 """Pixels between them in small frames, where dots would cover the picture."""
-SUFFIXES = (".npz", ".csv")
-"""Files that `Tracks.save` writes."""
 _DESCRIPTOR_LENGTH = 128  # what COLMAP expects
 _NO_DESCRIPTOR = " 0" * _DESCRIPTOR_LENGTH
 
@@ -110,7 +108,7 @@ class Tracks:
             OutputError: The suffix is another one, or the file cannot be written.
         """
         suffix = Path(path).suffix.lower()
-        if suffix not in SUFFIXES:
+        if suffix not in TRACK_SUFFIXES:
             raise OutputError(f"{path}: tracks are written as .npz or .csv")
         with atomic_write(path) as file:
             if suffix == ".npz":
@@ -208,18 +206,6 @@ def read_tracks(path: PathLike) -> Tracks:
 def default_spacing(height: int, width: int) -> int:
     """Return the distance between the points of the default grid."""
     return max(MIN_SPACING, round(min(height, width) / POINTS_ACROSS))
-
-
-def grid_points(
-    height: int, width: int, spacing: int, *, mask: Bool[np.ndarray, "h w"] | None = None
-) -> Float32[np.ndarray, "k 2"]:
-    """Return the points of a regular grid, centred in the frame; with a mask, those inside it."""
-    rows, columns = (
-        np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
-    )
-    x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    selected = np.ones(len(x), bool) if mask is None else mask[y, x]
-    return np.stack([x, y], axis=1)[selected].astype(np.float32)
 
 
 def st_map(frame: TrackedFrame) -> Float[np.ndarray, "h w 3"]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32
 
-from gmaflow.errors import FlowError, FlowFileError, OutputError
+from gmaflow.errors import FlowError, FlowFileError, OutputError, os_reason
 from gmaflow.io.flow_files import (
     FlowArrays,
     check_arrays,
@@ -339,7 +339,7 @@ class _FolderWriter(ClipWriter):
                 self._stack.callback(shutil.rmtree, old, ignore_errors=True)
             self._folder.rename(self.path)
         except OSError as err:
-            raise OutputError(f"{self.path} cannot be written: {err.strerror}") from err
+            raise OutputError(f"{self.path} cannot be written: {os_reason(err)}") from err
 
 
 class _FolderReader(ClipReader):

@@ -18,7 +18,7 @@ from typing import IO, Any, TextIO, TypeVar, cast
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped, UInt8, UInt32
 
-from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError
+from gmaflow.errors import FlowError, FlowFileError, ImageError, ImageTooLargeError, import_extra
 from gmaflow.io.exr_header import DamagedError, ExrPart, read_parts
 from gmaflow.io.images import check_header_size, check_pixels, check_ratio, is_bomb
 
@@ -54,12 +54,7 @@ _one_at_a_time = threading.Lock()
 
 def import_openexr(doing: str, error: type[FlowError]) -> ModuleType:
     """Import OpenEXR, or say how to install it."""
-    try:
-        import OpenEXR
-    except ModuleNotFoundError as err:
-        raise error(f"{doing} .exr needs OpenEXR: pip install 'gmaflow[exr]'") from err
-    module: ModuleType = OpenEXR
-    return module
+    return import_extra("OpenEXR", f"{doing} .exr", extra="exr", error=error)
 
 
 def read_exr_flow(

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Float32
 
-from gmaflow.errors import FlowFileError
+from gmaflow.errors import FlowFileError, import_extra
 from gmaflow.io import exr
 from gmaflow.io.images import (
     BROKEN,
@@ -482,12 +482,7 @@ def _read_npy_header(path: Path, read: _Read) -> _NpyHeader:
 
 def import_h5py(doing: str, suffix: str = ".flo5") -> ModuleType:
     """Import h5py, or say how to install it."""
-    try:
-        import h5py
-    except ModuleNotFoundError as err:
-        raise FlowFileError(f"{doing} {suffix} needs h5py: pip install 'gmaflow[data]'") from err
-    module: ModuleType = h5py
-    return module
+    return import_extra("h5py", f"{doing} {suffix}", extra="data", error=FlowFileError)
 
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"

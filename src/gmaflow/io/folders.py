@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 
-from gmaflow.errors import FlowError, FlowFileError, ImageError
+from gmaflow.errors import FlowError, FlowFileError, ImageError, os_reason
 from gmaflow.io.flow_files import FLOW_SUFFIXES, KITTI_ENDING
 from gmaflow.io.images import IMAGE_SUFFIXES
 from gmaflow.io.paths import OCCLUSION_ENDING, PathLike, is_xy, xy_paths
@@ -94,7 +94,7 @@ def _list_files(
     try:
         files = [path for path in folder.iterdir() if _is_visible(path, suffixes) or also(path)]
     except OSError as err:
-        raise error(f"{folder} cannot be listed: {err.strerror}") from err
+        raise error(f"{folder} cannot be listed: {os_reason(err)}") from err
     if not files:
         endings = ", ".join(sorted(suffixes))
         raise error(f"{folder} holds no {what}; files must end in {endings}")

@@ -406,10 +406,11 @@ def check_flow(flow: object, *, name: str = "flow") -> None:
         )
 
 
-def check_positive(name: str, value: float) -> None:
-    """Refuse a scale that is zero, negative or not a number."""
-    if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
-        raise FlowError(f"{name} is {value!r}; give a number above 0, or omit it")
+def check_positive(name: str, value: float | None) -> None:
+    """Refuse a scale or length that is zero, negative or not a number; None is the default."""
+    if value is not None and not (isinstance(value, Real) and math.isfinite(value) and value > 0):
+        shown = f"{value:g}" if isinstance(value, float) else repr(value)
+        raise FlowError(f"{name} is {shown}; give a number above 0, or omit it")
 
 
 def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:

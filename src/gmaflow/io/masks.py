@@ -24,9 +24,9 @@ class MaskReader:
     """The masks of a clip's frames, true where a pixel is ignored: white, not black.
 
     An image holds for every frame. A folder of images or a video has a mask for each frame of the
-    clip, and the same part of it is read as of the clip. Masks of a video are asked for in rising
-    order at best: to go back, it is read again from its beginning. Without a clip, the masks in a
-    folder may differ in size, as the pairs of a data set do.
+    clip, and the same part of it is read as of the clip. Ask for the masks of a video in rising
+    order: to go back, the video is read again from its beginning. Pairs of a data set have no clip
+    and may differ in size; then the masks in a folder may differ too.
 
     Args:
         path: The image, folder or video.

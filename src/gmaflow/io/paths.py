@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from io import BufferedRandom
 from pathlib import Path
 
-from gmaflow.errors import FlowError, OutputError
+from gmaflow.errors import FlowError, OutputError, os_reason
 
 PathLike = str | os.PathLike[str]
 
 CLIP_SUFFIXES = frozenset({".h5", ".tar"})
 """Clips in one file. A clip without suffix is a folder."""
+TRACK_SUFFIXES = (".npz", ".csv")
+"""Files of tracks."""
 PARTIAL = "_partial"
 """The folder of a batch job's unfinished files."""
 OCCLUSION_ENDING = ".occlusion.npz"
@@ -51,7 +53,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
         if path.exists():
             raise error(f"{path} is not a regular file; give {what}")
     except OSError as err:
-        raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
+        raise error(f"{path} cannot be read ({os_reason(err)}); give {what}") from err
     if text.startswith(("http://", "https://", "http:/", "https:/")):
         # As a Path it has lost a slash.
         url = re.sub(":/+", "://", text, count=1)
@@ -91,7 +93,7 @@ def why_unwritable(folder: Path) -> str | None:
         while not existing.exists() and existing != existing.parent:
             existing = existing.parent
     except OSError as err:  # a name too long, a folder without permission
-        return err.strerror or str(err)
+        return os_reason(err)
     if not existing.is_dir():
         return f"{existing} is a file"
     return None if os.access(existing, os.W_OK | os.X_OK) else f"{existing} is not writable"
@@ -118,7 +120,7 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
         file = temporary.open("x+b")
     except OSError as err:
         raise OutputError(
-            f"{path} cannot be written: {_reason(err)}; choose another place"
+            f"{path} cannot be written: {os_reason(err)}; choose another place"
         ) from err
     try:
         with file:
@@ -126,7 +128,7 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
         temporary.replace(path)
     except OSError as err:
         if err.errno in NO_ROOM:
-            raise OutputError(f"{path} cannot be written: {_reason(err)}") from err
+            raise OutputError(f"{path} cannot be written: {os_reason(err)}") from err
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -143,15 +145,11 @@ def _refuse_non_file(path: Path) -> None:
         is_special = path.exists() and not path.is_file()
     except OSError as err:
         raise OutputError(
-            f"{path} cannot be written: {_reason(err)}; choose another place"
+            f"{path} cannot be written: {os_reason(err)}; choose another place"
         ) from err
     # A rename would replace a device such as /dev/null by a plain file.
     if is_special:
         raise OutputError(f"{path} exists and is not a file; choose another name")
-
-
-def _reason(err: OSError) -> str:
-    return (err.strerror or type(err).__name__).lower()
 
 
 def is_clip(path: PathLike) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, import_extra
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -29,13 +29,10 @@ def open_store(url: str) -> "tuple[AbstractFileSystem, str]":
     Raises:
         FlowError: fsspec or the store's own package is not installed, or the address is unknown.
     """
-    try:
-        from fsspec.core import url_to_fs
-    except ModuleNotFoundError:
-        raise FlowError(f"{url} needs fsspec: pip install 'gmaflow[remote]'") from None
+    fsspec = import_extra("fsspec.core", url, extra="remote")
     with explaining(url):
         # Listings are read once; a cache would only hold memory and hide the work of others.
-        store, path = url_to_fs(url, use_listings_cache=False)
+        store, path = fsspec.url_to_fs(url, use_listings_cache=False)
         return store, path
 
 

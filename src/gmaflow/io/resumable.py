@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gmaflow.errors import OutputError
+from gmaflow.errors import OutputError, os_reason
 from gmaflow.io.paths import ensure_can_fill, write_text
 
 Record = dict[str, Any]
@@ -163,7 +163,7 @@ class ResultRecord:
             return self.folder.exists() and any(self.folder.iterdir())
         except OSError as err:
             raise OutputError(
-                f"{self.folder} cannot be read ({err.strerror}); choose another folder"
+                f"{self.folder} cannot be read ({os_reason(err)}); choose another folder"
             ) from err
 
 

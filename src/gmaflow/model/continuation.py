@@ -185,7 +185,7 @@ def affine_change(
     own: Float32[Tensor, "b p m"],
     ridge: Float32[Tensor, "b p 1"],
 ) -> Float32[Tensor, "b p 2"]:
-    """Return e - f: the affine fit to the weighted moments, at the cell itself, less its flow.
+    """Return e - f: the affine fit to the weighted moments, at the cell itself, minus its flow.
 
     Args:
         sums: Moments of all cells, weighted and summed for each cell.

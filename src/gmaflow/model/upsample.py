@@ -26,15 +26,15 @@ def pixel_grid(like: Float[Tensor, "b _ h w"]) -> Float[Tensor, "1 2 h w"]:
 
 
 def convex_upsample(
-    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"], sharpness: float
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"]
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's 3x3 coarse neighbours.
 
     The channels of `logits` are (neighbour, fine row, fine column). They are multiplied by
-    `sharpness` before the softmax over the nine neighbours.
+    `SHARPNESS` before the softmax over the nine neighbours.
     """
     batch, _, height, width = flow.shape
-    logits = sharpness * logits.float()
+    logits = SHARPNESS * logits.float()
     weights = logits.view(batch, 1, 9, STRIDE, STRIDE, height, width).softmax(dim=2)
     neighbours = F.unfold(STRIDE * flow, kernel_size=3, padding=1)
     neighbours = neighbours.view(batch, 2, 9, 1, 1, height, width)
@@ -61,8 +61,8 @@ class ConvexUpsampler(nn.Module):
         if has_kernels(logits.device):
             from gmaflow.model.upsample_kernels import fused_upsample
 
-            return fused_upsample(flow, logits, SHARPNESS)
-        return convex_upsample(flow, logits, SHARPNESS)
+            return fused_upsample(flow, logits)
+        return convex_upsample(flow, logits)
 
 
 class BilinearUpsampler(nn.Module):

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from gmaflow.model.upsample import SHARPNESS
 from gmaflow.runtime.kernels import kernel
 
 CELLS = 4
@@ -135,14 +136,14 @@ def _gather_neighbours(grad_neighbours, grad_flow, count, height, width, CELLS: 
 
 
 def upsample(
-    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b h w 576"], *, sharpness: float
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b h w 576"]
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's neighbours."""
     batch, _, height, width = flow.shape
     count = batch * height * width
     out = flow.new_empty(batch, 2, 8 * height, 8 * width)
     _upsample[(triton.cdiv(count, CELLS),)](
-        flow, logits, out, sharpness, count, height, width, CELLS=CELLS
+        flow, logits, out, SHARPNESS, count, height, width, CELLS=CELLS
     )
     return out
 
@@ -151,8 +152,6 @@ def upsample_backward(
     flow: Float[Tensor, "b 2 h w"],
     logits: Float[Tensor, "b h w 576"],
     gradient: Float[Tensor, "b 2 H W"],
-    *,
-    sharpness: float,
 ) -> tuple[Float[Tensor, "b 2 h w"], Float[Tensor, "b h w 576"]]:
     """Return the gradients of the coarse flow and the logits, given that of the fine flow."""
     batch, _, height, width = flow.shape
@@ -160,7 +159,7 @@ def upsample_backward(
     grad_logits, grad_flow = torch.empty_like(logits), torch.empty_like(flow)
     grad_neighbours = flow.new_empty(2, 9, count)
     _upsample_backward[(triton.cdiv(count, CELLS),)](
-        flow, logits, gradient, grad_logits, grad_neighbours, sharpness, count, height, width,
+        flow, logits, gradient, grad_logits, grad_neighbours, SHARPNESS, count, height, width,
         CELLS=CELLS,
     )  # fmt: skip
     _gather_neighbours[(triton.cdiv(count, GATHER_CELLS), 2)](
@@ -171,23 +170,21 @@ def upsample_backward(
 
 class _Upsample(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, flow: Tensor, logits: Tensor, sharpness: float) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, flow: Tensor, logits: Tensor) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(flow, logits)
-        ctx.sharpness = sharpness
-        return upsample(flow, logits, sharpness=sharpness)
+        return upsample(flow, logits)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         flow, logits = ctx.saved_tensors
-        gradients = upsample_backward(flow, logits, gradient.contiguous(), sharpness=ctx.sharpness)
-        return *gradients, None
+        return upsample_backward(flow, logits, gradient.contiguous())
 
 
 def fused_upsample(
-    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"], sharpness: float
+    flow: Float[Tensor, "b 2 h w"], logits: Float[Tensor, "b 576 h w"]
 ) -> Float[Tensor, "b 2 H W"]:
     """Make every fine pixel a convex combination of its cell's 3x3 coarse neighbours."""
     channels_last = logits.permute(0, 2, 3, 1).contiguous()
-    fine: Tensor = _Upsample.apply(flow.contiguous(), channels_last, sharpness)
+    fine: Tensor = _Upsample.apply(flow.contiguous(), channels_last)
     return fine

@@ -32,7 +32,7 @@ _SIDEWAYS = 1.0
 """Farthest that the camera carries the picture to one side, as a share of the rows."""
 _FORWARD = {OPEN: 1.0, STREET: 12.0}
 _FORWARD_ON_GROUND = 3.0
-"""Farthest way of the camera forward, in units of depth."""
+"""Farthest that the camera moves forward, in units of depth."""
 _AWAY = 1.0
 """Farthest that an object moves to one side, as a share of the rows."""
 _NEARER = 0.3

@@ -237,8 +237,8 @@ def real_statistics(
             flow, occluded = truth.read()
         except (FlowFileError, ImageError) as err:
             log.warning("skipped: %s", err)
-            continue
-        tally.add(flow.array, flow.valid, occluded)
+        else:
+            tally.add(flow.array, flow.valid, occluded)
         progress(done, len(truths))
     if tally.pairs == 0:
         raise DatasetError(f"{root}: none of {len(truths)} flow files can be read")

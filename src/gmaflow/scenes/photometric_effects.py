@@ -165,15 +165,15 @@ def expose(scenes: Scenes, pixels: HomogeneousPoints, image: Image) -> Image:
     slope_x, slope_y = scenes.slope[:, 0, :, None, None].unbind(1)
     height, width = image.shape[2:]
     slope = 1 + slope_x * (pixels.x / width - 0.5) + slope_y * (pixels.y / height - 0.5)
-    grey = _weighted(image, _LUMA)
+    grey = _luma(image)
     image = grey + (image - grey) * saturation
     image = (image - 0.5) * contrast + 0.5
     return image * (brightness * balance * slope[:, None])
 
 
-def _weighted(image: Image, weights: tuple[float, float, float]) -> Float[Tensor, "b 1 h w"]:
+def _luma(image: Image) -> Float[Tensor, "b 1 h w"]:
     red, green, blue = image[:, 0:1], image[:, 1:2], image[:, 2:3]
-    return red * weights[0] + (green * weights[1] + blue * weights[2])
+    return red * _LUMA[0] + (green * _LUMA[1] + blue * _LUMA[2])
 
 
 def add_noise(scenes: Scenes, image: Image) -> Image:
@@ -203,7 +203,7 @@ def compress(scenes: Scenes, image: Image) -> Image:
     """Round the 8 x 8 cosine transform as JPEG does, chroma more coarsely than luma."""
     height, width = image.shape[2:]
     padded = F.pad(image, (0, -width % 8, 0, -height % 8), mode="replicate")
-    grey = _weighted(padded, _LUMA)
+    grey = _luma(padded)
     planes = torch.cat([grey, padded[:, 0:1] - grey, padded[:, 2:3] - grey], dim=1)
     rows, columns = planes.shape[2] // 8, planes.shape[3] // 8
     blocks = planes.reshape(-1, 3, rows, 8, columns, 8)

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _BLOCK = 1024
 _STRIDE = 0x9E3779B97F4A7C15
-"""Distance between the seeds of branches: larger than anybody counts seeds."""
+"""Distance between the seeds of branches: larger than any seed in use."""
 
 
 def scramble(bits: Array) -> Array:

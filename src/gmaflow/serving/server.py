@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, os_reason
 from gmaflow.serving import http_errors, routes
 from gmaflow.serving.dependencies import Services
 from gmaflow.serving.job_queue import JobQueue
@@ -233,7 +233,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if err.errno == errno.EADDRINUSE:
             raise FlowError(f"port {port} is in use; choose another with --port") from err
-        raise FlowError(f"cannot listen on {host} port {port}: {err.strerror}") from err
+        raise FlowError(f"cannot listen on {host} port {port}: {os_reason(err)}") from err
     return listener
 
 

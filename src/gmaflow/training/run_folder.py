@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gmaflow.errors import OutputError, TrainingError, WeightsError, counted
+from gmaflow.errors import OutputError, TrainingError, WeightsError, counted, os_reason
 from gmaflow.io import atomic_write
 from gmaflow.io.paths import write_text
 from gmaflow.io.resumable import ResultRecord, lock_folder
@@ -232,7 +232,7 @@ class RunFolder:
             with (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as err:
-            log.warning("%s: could not write to the log: %s", self.path, err.strerror)
+            log.warning("%s: could not write to the log: %s", self.path, os_reason(err))
 
     def read_log(self) -> list[dict[str, Any]]:
         """Return the log without truncated lines."""

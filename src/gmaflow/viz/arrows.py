@@ -35,18 +35,20 @@ def flow_arrows(
     check_image(image)
     check_flow(flow)
     check_same_size({"the image": image, "the flow": flow, "the valid mask": valid})
-    if max_length is not None:
-        check_positive("max_length", max_length)
+    check_positive("max_length", max_length)
     if spacing is None:
         spacing = max(14, round(min(image.shape[:2]) / 17))
     if spacing < 4:
         raise FlowError(f"a spacing of {spacing} is too small for arrows; give 4 or more")
 
     ground = blend(image, np.zeros((1, 1, 3), np.uint8), 0.3)
-    starts, motions = _sample(flow, valid_mask(flow, valid), spacing)
+    height, width = flow.shape[:2]
+    starts = grid_points(height, width, spacing, mask=valid_mask(flow, valid))
     if not len(starts):
         return ground
 
+    x, y = starts.T.astype(int)
+    motions = flow[y, x]
     lengths = np.hypot(motions[:, 0], motions[:, 1])
     unit = max_length or float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
     reach = np.minimum(lengths * (0.9 * spacing / unit), 1.25 * spacing)
@@ -56,15 +58,16 @@ def flow_arrows(
     return _draw_arrows(ground, starts, turns * reach[:, None], colors, scale=spacing / 20)
 
 
-def _sample(
-    flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"], spacing: int
-) -> tuple[Float32[np.ndarray, "n 2"], Float32[np.ndarray, "n 2"]]:
-    """Start points (x, y) on a grid centred in the image, and the motions at these points."""
-    rows, columns = (np.arange((side - 1) % spacing // 2, side, spacing) for side in flow.shape[:2])
+def grid_points(
+    height: int, width: int, spacing: int, *, mask: Bool[np.ndarray, "h w"] | None = None
+) -> Float32[np.ndarray, "k 2"]:
+    """Return the points of a regular grid, centred in the frame; with a mask, those inside it."""
+    rows, columns = (
+        np.arange((side - 1) % spacing // 2, side, spacing) for side in (height, width)
+    )
     x, y = (axis.ravel() for axis in np.meshgrid(columns, rows))
-    visible = mask[y, x]
-    starts = np.stack([x, y], axis=1).astype(np.float32)
-    return starts[visible], flow[y, x][visible]
+    selected = np.ones(len(x), bool) if mask is None else mask[y, x]
+    return np.stack([x, y], axis=1)[selected].astype(np.float32)
 
 
 def _draw_arrows(

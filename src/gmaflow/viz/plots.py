@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, import_extra
 from gmaflow.io import write_image
 
 logger = logging.getLogger(__name__)
@@ -45,12 +45,7 @@ class MissingMatplotlibError(FlowError):
 
 def require_matplotlib() -> None:
     """Raise an error if matplotlib is not installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError as err:
-        raise MissingMatplotlibError(
-            "plots need matplotlib, which is not installed: pip install 'gmaflow[plots]'"
-        ) from err
+    import_extra("matplotlib", "a plot", extra="plots", error=MissingMatplotlibError)
 
 
 def line_plot(

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gmaflow.errors import WeightsError, suggest
+from gmaflow.errors import WeightsError, os_reason, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.images import shape_text
 from gmaflow.io.paths import as_path, require_file
@@ -467,7 +467,7 @@ def naming_file(path: Path) -> Iterator[None]:
     except WeightsError as err:
         raise WeightsError(f"{path}: {err}") from None
     except OSError as err:
-        raise WeightsError(f"{path}: cannot be read ({err.strerror})") from None
+        raise WeightsError(f"{path}: cannot be read ({os_reason(err)})") from None
 
 
 def shipped_weights() -> dict[str, Path]:

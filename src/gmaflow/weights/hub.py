@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from gmaflow.errors import OutputError, WeightsError
+from gmaflow.errors import OutputError, WeightsError, import_extra, os_reason
 from gmaflow.io.paths import as_path, write_text
 from gmaflow.version import __version__
 from gmaflow.weights.checkpoint import (
@@ -103,7 +103,7 @@ def save_pretrained(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise OutputError(f"cannot create the folder {folder} ({err.strerror})") from None
+        raise OutputError(f"cannot create the folder {folder} ({os_reason(err)})") from None
     save_checkpoint(folder / WEIGHTS_FILE, checkpoint, half=half)
     write_text(folder / CONFIG_FILE, config_json(checkpoint))
     if not (folder / CARD_FILE).exists():
@@ -193,13 +193,7 @@ def _repository_name(name: str | Path) -> str:
 
 
 def _import_hub() -> ModuleType:
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise WeightsError(
-            "the Hugging Face Hub needs huggingface_hub; install it: pip install 'gmaflow[hub]'"
-        ) from None
-    return huggingface_hub
+    return import_extra("huggingface_hub", "the Hub", extra="hub", error=WeightsError)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from gmaflow.model.aggregation import (
     StreamedAttention,
 )
 from gmaflow.model.correlation import correlate, pyramid_rows
-from gmaflow.model.upsample import SHARPNESS, convex_upsample, pixel_grid
+from gmaflow.model.upsample import convex_upsample, pixel_grid
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""
@@ -209,7 +209,7 @@ class Operations:
 
     def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
         """Return the flow at full size, by the `logits` of convex upsampling."""
-        return convex_upsample(flow, logits.permute(0, 3, 1, 2), SHARPNESS)
+        return convex_upsample(flow, logits.permute(0, 3, 1, 2))
 
 
 class MixedOperations(Operations):

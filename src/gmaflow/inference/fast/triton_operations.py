@@ -31,7 +31,6 @@ from gmaflow.model.aggregation import (
     StreamedAttention,
 )
 from gmaflow.model.correlation import pyramid_rows
-from gmaflow.model.upsample import SHARPNESS
 from gmaflow.runtime.device import has_float8
 
 FLASH_CHANNELS = 256
@@ -127,6 +126,7 @@ class TritonOperations(Operations):
     update_state = staticmethod(map_kernels.update_state)
     add_into = staticmethod(map_kernels.add)
     advance = staticmethod(map_kernels.advance)
+    upsample = staticmethod(upsample_kernels.upsample)
 
     def correlate(
         self, features1: Map, features2: Map, *, num_levels: int, radius: int, store: bool
@@ -163,9 +163,6 @@ class TritonOperations(Operations):
         if half and queries.shape[-1] <= FLASH_CHANNELS:
             return FlashAttention(queries.contiguous(), keys.contiguous())
         return StreamedAttention(queries, keys)
-
-    def upsample(self, flow: Float32[Tensor, "b 2 h w"], logits: Map) -> Float32[Tensor, "b 2 H W"]:
-        return upsample_kernels.upsample(flow, logits, sharpness=SHARPNESS)
 
 
 class FlashAttention(StreamedAttention):

@@ -4,7 +4,7 @@
 const OURS = { "X-Gmaflow": "1" };
 const ENDED = ["done", "failed", "cancelled"];
 
-export class ServerError extends Error {}
+class ServerError extends Error {}
 
 async function request(url, options = {}) {
   let response;

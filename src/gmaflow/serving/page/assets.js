@@ -92,7 +92,7 @@ export function valueAt(values, x, y) {
 // Occluded pixels: their outline, and the pixel in the middle of the largest area.
 
 // A smooth white outline of the occluded areas. The view of hidden pixels shows each pixel.
-export function outlineOf(values) {
+function outlineOf(values) {
   const { width, height } = values;
   const smooth = blur(maskOf(values), width, height, 5);
   const covered = (i) => smooth[i] > 0.5;

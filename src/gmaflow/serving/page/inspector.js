@@ -100,7 +100,7 @@ export function motionColor(u, v) {
 }
 
 // Draw the wheel on a square canvas.
-export function drawWheel(canvas) {
+function drawWheel(canvas) {
   const size = canvas.width;
   const context = canvas.getContext("2d");
   const picture = context.createImageData(size, size);

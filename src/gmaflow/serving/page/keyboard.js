@@ -65,7 +65,7 @@ function cancelIfBusy() {
   if (!byId("cancel").hidden) cancel();
 }
 
-export function showHelp() {
+function showHelp() {
   const dialog = byId("help-dialog");
   if (!dialog.open) dialog.showModal();
 }

@@ -13,7 +13,7 @@ let corner = null; // the mark whose second corner comes next: a box drawn with 
 export const isBox = (mark) => mark.width !== undefined;
 
 // The points of each mark: its own, or a grid in its box. Boxes share what one request may have.
-export function pointsOfEach(marks) {
+function pointsOfEach(marks) {
   const boxes = marks.filter(isBox).length;
   const most = Math.max(1, Math.floor((MAX_POINTS - (marks.length - boxes)) / boxes));
   return marks.map((mark) => (isBox(mark) ? gridIn(mark, most) : [[mark.x, mark.y]]));

@@ -33,7 +33,7 @@ export function movePoint(id, { x, y }) {
   loadAttention(id);
 }
 
-export const removePoint = (id) =>
+const removePoint = (id) =>
   store.set({ points: store.state.points.filter((point) => point.id !== id), peek: null });
 
 export const clearPoints = () => store.set({ points: [] });
@@ -83,7 +83,7 @@ async function loadAttention(id) {
 
 // Only cells above the average glow, from 0 at the average to 1 at the maximum. The power makes faint
 // light visible.
-export function withStrength(map) {
+function withStrength(map) {
   const average = map.data.reduce((sum, weight) => sum + weight, 0) / map.data.length;
   const share = (weight) => Math.max(weight - average, 0) / Math.max(255 - average, 1);
   return { ...map, strength: Float32Array.from(map.data, (weight) => share(weight) ** 0.55) };

@@ -1,7 +1,7 @@
 // The state of the page. Read it from `store.state`, change it with `store.set`, and listen to changes
 // with `store.on`.
 
-export function createStore(initial) {
+function createStore(initial) {
   const listeners = [];
   const state = { ...initial };
   return {

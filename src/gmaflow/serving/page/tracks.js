@@ -27,7 +27,7 @@ function load(job, number, view) {
   return cache.get(url);
 }
 
-export const isTracked = (job, number) => job?.tracked_frames?.includes(number) ?? false;
+const isTracked = (job, number) => job?.tracked_frames?.includes(number) ?? false;
 
 // All pictures of a frame. Those of the camera and of moving things exist once it is tracked, and not
 // beyond a cut.
