@@ -90,8 +90,12 @@ def test_tensors_are_warped_as_pictures_are() -> None:
 
 
 def test_flows_compose() -> None:
-    first, second = torch.full((1, 2, 20, 30), 1.5), torch.full((1, 2, 20, 30), -0.5)
-    torch.testing.assert_close(compose(first, second), torch.ones(1, 2, 20, 30))
+    x, y = torch.meshgrid(torch.arange(30.0), torch.arange(20.0), indexing="xy")
+    first = torch.stack([torch.full_like(x, 1.5), torch.full_like(y, -2)])[None]
+    second = torch.stack([y / 4, x / 8])[None]
+    expected = torch.stack([1.5 + (y - 2) / 4, -2 + (x + 1.5) / 8])[None]  # read where it arrives
+    inside = ..., slice(2, None), slice(None, -2)
+    torch.testing.assert_close(compose(first, second)[inside], expected[inside])
 
 
 def test_what_cannot_be_warped_is_refused() -> None:
