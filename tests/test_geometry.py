@@ -89,6 +89,18 @@ def test_tensors_are_warped_as_pictures_are() -> None:
     assert torch.autograd.gradcheck(warp, (image[:1, :1].double().requires_grad_(), flow[:1] + 0.3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_does_not_round_places(dtype: torch.dtype) -> None:
+    image = torch.linspace(0, 1, 1000).expand(1, 1, 4, 1000).to(dtype)
+    flow = (3 * torch.rand(1, 2, 4, 1000)).to(dtype)
+    found = warp(image, flow)
+    assert found.dtype == dtype
+    assert found.equal(warp(image.float(), flow.float()).to(dtype))
+    assert warp(image.float(), flow).equal(warp(image.float(), flow.float()))
+    points = torch.tensor([[[700.4, 1.0]]]).to(dtype)
+    assert sample(image, points).equal(sample(image.float(), points.float()).to(dtype))
+
+
 def test_flows_compose() -> None:
     x, y = torch.meshgrid(torch.arange(30.0), torch.arange(20.0), indexing="xy")
     first = torch.stack([torch.full_like(x, 1.5), torch.full_like(y, -2)])[None]
