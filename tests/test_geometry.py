@@ -89,9 +89,25 @@ def test_tensors_are_warped_as_pictures_are() -> None:
     assert torch.autograd.gradcheck(warp, (image[:1, :1].double().requires_grad_(), flow[:1] + 0.3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_does_not_round_places(dtype: torch.dtype) -> None:
+    image = torch.linspace(0, 1, 1000).expand(1, 1, 4, 1000).to(dtype)
+    flow = (3 * torch.rand(1, 2, 4, 1000)).to(dtype)
+    found = warp(image, flow)
+    assert found.dtype == dtype
+    assert found.equal(warp(image.float(), flow.float()).to(dtype))
+    assert warp(image.float(), flow).equal(warp(image.float(), flow.float()))
+    points = torch.tensor([[[700.4, 1.0]]]).to(dtype)
+    assert sample(image, points).equal(sample(image.float(), points.float()).to(dtype))
+
+
 def test_flows_compose() -> None:
-    first, second = torch.full((1, 2, 20, 30), 1.5), torch.full((1, 2, 20, 30), -0.5)
-    torch.testing.assert_close(compose(first, second), torch.ones(1, 2, 20, 30))
+    x, y = torch.meshgrid(torch.arange(30.0), torch.arange(20.0), indexing="xy")
+    first = torch.stack([torch.full_like(x, 1.5), torch.full_like(y, -2)])[None]
+    second = torch.stack([y / 4, x / 8])[None]
+    expected = torch.stack([1.5 + (y - 2) / 4, -2 + (x + 1.5) / 8])[None]  # read where it arrives
+    inside = ..., slice(2, None), slice(None, -2)
+    torch.testing.assert_close(compose(first, second)[inside], expected[inside])
 
 
 def test_what_cannot_be_warped_is_refused() -> None:

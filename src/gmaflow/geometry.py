@@ -97,10 +97,18 @@ def sample(
             "both on one device"
         )
     height, width = image.shape[-2:]
-    x, y = points.flatten(1, -2)[:, None].unbind(dim=-1)
+    x, y = at_least_float32(points).flatten(1, -2)[:, None].unbind(dim=-1)
     grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
-    sampled = F.grid_sample(image, grid.to(image.dtype), padding_mode="border", align_corners=False)
-    return sampled[:, :, 0].unflatten(2, points.shape[1:-1])
+    pixels = at_least_float32(image)
+    sampled = F.grid_sample(
+        pixels, grid.to(pixels.dtype), padding_mode="border", align_corners=False
+    )
+    return sampled[:, :, 0].unflatten(2, points.shape[1:-1]).to(image.dtype)
+
+
+def at_least_float32(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Convert half precision to float32: it would round coordinates to pixels and more."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def check_float_tensor(name: str, value: object, expected: str, *, dims: int | None = None) -> None:
@@ -129,6 +137,7 @@ def warp(
             f"the flow is {tuple(flow.shape)} and the image {tuple(image.shape)}; use a flow "
             "[b, 2, h, w] of the image's size"
         )
+    flow = at_least_float32(flow)
     columns = torch.arange(width, device=flow.device, dtype=flow.dtype)
     rows = torch.arange(height, device=flow.device, dtype=flow.dtype)[:, None]
     return sample(image, torch.stack([columns + flow[:, 0], rows + flow[:, 1]], dim=-1))

@@ -152,6 +152,14 @@ def test_scales_stay_in_range_and_stretch_by_axis() -> None:
     assert even[0] / 400 == pytest.approx(even[1] / 500, rel=0.01)
 
 
+@pytest.mark.parametrize(("augmentation", "fits"), [(DENSE, (72, 90)), (SPARSE, (65, 81))])
+def test_no_axis_shrinks_further_than_the_one_that_fits_last(
+    augmentation: Augmentation, fits: tuple[int, int]
+) -> None:
+    tiny = replace(augmentation, resize=1.0, min_scale=-9.0, max_scale=-9.0)
+    assert draw_placement((400, 500), tiny, np.random.default_rng(0)).resized == fits
+
+
 def test_flips_come_as_often_as_published() -> None:
     def share(augmentation: Augmentation) -> tuple[float, float]:
         rng = np.random.default_rng(0)
@@ -171,7 +179,10 @@ def test_crops_reach_every_corner_and_margins_favour_borders() -> None:
     corners = [draw_placement((66, 75), still, rng).corner for _ in range(500)]
     assert set(corners) == {(y, x) for y in range(3) for x in range(4)}
     pulled = replace(SPARSE, resize=0.0)
-    left = np.array([draw_placement((164, 172), pulled, rng).corner[1] for _ in range(1000)])
+    corners = [draw_placement((164, 172), pulled, rng).corner for _ in range(1000)]
+    top, left = np.array(corners).T
+    assert top.min() == 0  # as published, no margin there
+    assert np.mean(top == 100) == pytest.approx(21 / 121, abs=0.05)
     assert np.mean(left == 0) == pytest.approx(51 / 201, abs=0.05)
     assert np.mean(left == 100) == pytest.approx(51 / 201, abs=0.05)
 

@@ -52,6 +52,17 @@ def test_ignored_pixels_do_not_count() -> None:
     assert check_pair(first, second, both(constant(3, 2), constant(-3, -2))).photometric > 1
 
 
+def test_pixels_near_a_change_do_not_rest() -> None:
+    first = picture()
+    second = first.copy()
+    second[20, 30] ^= 128
+    near = np.zeros(SIZE, bool)
+    near[17:24, 27:34] = True
+    still = resting_pixels(first, first)
+    assert still[near].all()
+    assert np.array_equal(resting_pixels(first, second), still & ~near)
+
+
 def test_flow_on_a_resting_picture_is_drift() -> None:
     image = picture()
     found = check_pair(image, image, both(constant(0.3, 0.4), constant(0, 0)))

@@ -39,5 +39,17 @@ def test_attention_of_an_encoded_frame_equals_that_of_its_image(
     assert np.array_equal(maps, estimator.attention(frame, points))
 
 
+def test_a_map_is_where_the_image_lies_in_its_padding() -> None:
+    estimator, frame = make_estimator(), arrays(*SIZE)[0]
+    (height, width), pads = SIZE, estimator.attend(frame).padding
+    sides = ((pads.top, pads.bottom), (pads.left, pads.right), (0, 0))
+    padded = np.pad(frame, sides, mode="edge")
+    x, y = 7.0, 29.0
+    [expected] = estimator.attention(padded, [(x + pads.left, y + pads.top)])
+    [found] = estimator.attention(frame, [(x, y)])
+    expected = expected[pads.top : pads.top + height, pads.left : pads.left + width]
+    assert np.array_equal(found, expected)
+
+
 def test_no_points_give_no_maps() -> None:
     assert make_estimator().attention(arrays(*SIZE)[0], []).shape == (0, *SIZE)

@@ -167,6 +167,24 @@ def test_a_point_is_halfway_between_both_directions_unless_they_disagree() -> No
     assert moved(2.0, 40.0) == pytest.approx(2, abs=0.1)
 
 
+def test_a_step_must_lead_where_the_gap_leads_back_from() -> None:
+    zeros, seen = torch.zeros(1, 2, 32, 64), torch.ones(1) > 0
+    source = Points(torch.tensor([[10.0, 10.0]]), seen, torch.ones(1))
+    last = Points(torch.tensor([[20.0, 10.0]]), seen, torch.ones(1))
+    backward, step = (torch.tensor([x, 0.0]).view(1, 2, 1, 1) + zeros for x in (-15, 5))
+    found = find_points(source, last, zeros, backward, step)  # the flow over the gap is wrong
+    assert found.position.tolist() == [[25.0, 10.0]]
+    # The gap misses the source by 15 px, the step hits it, and they differ by 15 px.
+    assert found.confidence[0] ** 2 == pytest.approx(0.5 / 16 + 0.25 + 0.25 / 16)
+
+
+def test_a_point_is_as_sure_as_its_weakest_link() -> None:
+    seen = torch.ones(2) > 0
+    source = Points(torch.tensor([[4.0, 4.0], [9.0, 4.0]]), seen, torch.tensor([0.6, 1.0]))
+    still = torch.zeros(1, 2, 8, 16)
+    assert find_points(source, source, still, still).confidence.equal(source.confidence)
+
+
 def test_other_keyframes_are_used_only_if_the_reference_finds_too_little() -> None:
     points = np.array([[3.0, 3.0], [24.0, 9.0]], np.float32)
     # Within 12 frames less than a fifth of the backdrop drifts out.

@@ -58,6 +58,22 @@ def test_a_moving_square_arrives() -> None:
     assert found[0, 0, :3].eq(0).all()
 
 
+@pytest.mark.parametrize("border", [(0, 2), (4, 2), (2, 0), (2, 3)])
+def test_a_vector_that_lands_on_the_border_is_dropped(border: tuple[int, int]) -> None:
+    flow = torch.full((1, 2, 3, 4), 100.0)
+    flow[0, :, 1, 2] = torch.tensor(border) - torch.tensor([2, 1])
+    flow[0, :, 1, 1] = 0.5
+    assert forward_project(flow).eq(0.5).all()
+
+
+def test_a_flow_from_a_file_is_padded_like_the_images() -> None:
+    array = np.random.default_rng(0).normal(0, 9, (34, 45, 2)).astype(np.float32)
+    padded = np.pad(array, ((3, 3), (1, 2), (0, 0)), mode="edge")
+    device, no_padding = torch.device("cpu"), Padding(0, 0, 0, 0)
+    start = start_from(Flow(array), array.shape, Padding.to_stride(34, 45), device)
+    assert start.equal(start_from(Flow(padded), padded.shape, no_padding, device))
+
+
 def test_coarsening_counts_in_coarse_pixels() -> None:
     assert coarsen(torch.full((1, 2, 16, 24), 8.0)).eq(1).all()
 

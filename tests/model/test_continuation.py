@@ -1,9 +1,11 @@
 """Laws of the continuation: what it continues exactly, and when it does not change the flow."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gmaflow.model import FlowNetwork, MemoryPlan, NetworkConfig
@@ -49,6 +51,50 @@ def test_affine_motion_is_continued_exactly_into_hidden_cells() -> None:
     copied = own[..., 3:5] + affine_change(sums, own, torch.full_like(own[..., :1], 1e6))
     apart = (copied.mT.unflatten(2, SIZE) - truth).norm(dim=1, keepdim=True)[hidden]
     assert apart.mean() > 1  # a large ridge copies the mean, which is wrong here
+
+
+def by_formula(branch: Continuation, context: Tensor, hidden: Tensor, flow: Tensor) -> Tensor:
+    """The formulas of the module's docstring, for one pair in float64: [1 2 h w]."""
+    exact = copy.deepcopy(branch).double()
+    x, h = context.double(), hidden.double()
+    query, key = exact.query_key(torch.cat([x, h], dim=1))[0].flatten(1).T.split(128, dim=1)
+    rows, columns = (torch.arange(n, dtype=torch.float64) for n in SIZE)
+    place = torch.cartesian_prod(rows, columns).flip(1)
+    scores = query @ key.T / 128**0.5 - F.softplus(exact.decay) * torch.cdist(place, place)
+    t, r, g = exact.logits(exact.head(h).relu())[0].flatten(1)
+    c, ridge = t.sigmoid(), (exact.ridge + r).clamp(-9, 3).exp()
+    trusted = scores.softmax(dim=1) * c
+    mass = trusted.sum(dim=1)
+    weight = trusted + 1e-4 * torch.eye(len(place))
+    weight = weight / weight.sum(dim=1, keepdim=True)
+    p, f = place / 32, flow[0].double().flatten(1).T
+    mu, phi = weight @ p, weight @ f
+    apart, differs = p - mu[:, None], f - phi[:, None]
+    of_places = torch.einsum("ij,ija,ijb->iab", weight, apart, apart)
+    of_flow = torch.einsum("ij,ija,ijb->iab", weight, differs, apart)
+    damped = of_places + ridge[:, None, None] * torch.eye(2)
+    slope = torch.linalg.solve(damped, (p - mu)[..., None])
+    change = (phi + (of_flow @ slope)[..., 0] - f).clamp(-MAX_CHANGE, MAX_CHANGE)
+    a, b = exact.evidence
+    logit = g + a * (mass + 1e-4).log() + b * (1 + 8 * change.norm(dim=1)).log()
+    gate = exact.alpha * (1 - c) * logit.sigmoid()
+    return (f + gate[:, None] * change).T.unflatten(1, SIZE)[None]
+
+
+def test_the_continuation_agrees_with_its_formulas() -> None:
+    torch.manual_seed(0)
+    branch = Continuation(context_channels=128, hidden_channels=128).requires_grad_(False)
+    branch.logits.weight.normal_()
+    branch.logits.bias.zero_()  # type: ignore[union-attr]
+    branch.evidence.copy_(torch.tensor([0.4, -0.7]))
+    branch.alpha.fill_(0.8)
+    context, hidden = torch.randn(2, 1, 128, *SIZE)
+    flow = affine_flow() + torch.randn(1, 2, *SIZE)
+    moved, _ = branch(hidden, flow, branch.attend(context, hidden, store=True))
+    assert (moved - flow).abs().max() > 1
+    torch.testing.assert_close(
+        moved.double(), by_formula(branch, context, hidden, flow), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_without_trust_the_flow_is_unchanged() -> None:

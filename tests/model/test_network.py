@@ -126,8 +126,24 @@ def test_a_warm_start_begins_at_flow_init(make_network: Make) -> None:
     start = torch.full((1, 2, 6, 8), 2.5)
     moved = network(*images, iters=1, flow_init=start).low - start
     still = network(*images, iters=1).low
-    assert moved.abs().max() < 2.5
     assert not torch.allclose(moved, still)
+    for parameter in network.update.flow_head.parameters():
+        torch.nn.init.zeros_(parameter)  # a network that changes nothing
+    assert network(*images, iters=3, flow_init=start).low.equal(start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_flow_init_keeps_its_digits_whatever_the_images_are(
+    dtype: torch.dtype, make_network: Make
+) -> None:
+    network = make_network("raft-small")
+    # Not even half precision rounds these images, nor what the encoders see.
+    images = [(image > 0.5).float() for image in random_images(1, 48, 64)]
+    start = torch.full((1, 2, 6, 8), 20.006)
+    expected = network(*images, iters=1, flow_init=start)
+    found = network(*(image.to(dtype) for image in images), iters=1, flow_init=start)
+    assert found.low.equal(expected.low)
+    assert found.flow.equal(expected.flow)
 
 
 def test_invalid_images_are_refused(make_network: Make) -> None:

@@ -110,6 +110,11 @@ def test_motion_blur_follows_the_motion(scenes: Scenes) -> None:
     assert smeared[..., 20, :25].max() == 0
     assert smeared[..., 20, 36:].max() == 0
     torch.testing.assert_close(smeared.sum(), line.sum(), rtol=0.1, atol=0)
+    # Half as long a shutter, half as long a streak: 3 px, with half of it on either side.
+    shorter = motion_blur(with_all(scenes, shutter=0.5), pixels, along, layer, line)
+    assert shorter[..., 20, 29:32].min() > 0.1
+    assert shorter[..., 20, :28].max() == 0
+    assert shorter[..., 20, 33:].max() == 0
     assert torch.equal(motion_blur(exposed, pixels, along.flip(1), layer, line), line)
 
 

@@ -1,6 +1,7 @@
 """What is written is what was rendered, whole or not at all."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from gmaflow.io import read_image, write_flow
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes import scene_dataset as writing_module
 from gmaflow.scenes.renderer import PairArrays, clip_arrays, pair_arrays
-from gmaflow.scenes.scene_dataset import write_dataset
+from gmaflow.scenes.scene_dataset import clip_tracks, write_dataset
 
 SIZE = (40, 56)
 
@@ -202,3 +203,13 @@ def test_a_clip_is_a_scene_of_many_frames_with_tracks(
     assert contents(tmp_path) == before
     with pytest.raises(OutputError, match="with --frames 3, not without"):
         write_dataset(renderer, tmp_path, start=5, count=2, resume=True)
+
+
+def test_a_point_behind_the_camera_has_no_position(renderer: SceneRenderer) -> None:
+    clip = renderer.render_clip(6, 3)
+    known = clip.known.clone()
+    known[1] = False
+    tracks = clip_tracks(replace(clip, known=known))
+    assert np.isnan(tracks.positions[1]).all()
+    assert not tracks.confidence[1].any()
+    np.testing.assert_array_equal(tracks.positions[0], tracks.points)

@@ -120,6 +120,15 @@ def test_disturbed_starts_change_what_is_learned() -> None:
     assert disturbed(tiny_batch(), PLAN).loss != without
 
 
+def test_a_gradient_shorter_than_the_limit_is_left_as_it_is() -> None:
+    step = tiny_step(clip=1e4)
+    norm = step(tiny_batch(), PLAN).gradient_norm
+    assert 1 < norm < 1e4
+    gradients = [p.grad for p in step.trainable.values() if p.grad is not None]
+    kept = nn.utils.get_total_norm(gradients)
+    torch.testing.assert_close(kept, norm)
+
+
 def test_the_optimizer_is_torchs_own() -> None:
     step = tiny_step()
     plain = make_network(tiny_config())

@@ -44,6 +44,15 @@ def test_names_and_shapes_are_the_published_ones(variant: str, material: Path) -
     assert {name: list(value.shape) for name, value in theirs.items()} == listed
 
 
+def test_the_index_table_reads_the_offset_from_query_to_key() -> None:
+    theirs = to_published(state(MODELS["gma-p"]), MODELS["gma-p"])
+    table = theirs["att.pos_emb.rel_ind"]
+    assert (table.shape, table.dtype) == ((160, 160), torch.int64)
+    assert table[5, 5] == 159
+    assert table[5, 8] == 162  # the key is three cells further right, or down
+    assert [int(table.min()), int(table.max())] == [0, 318]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_config_is_inferred_from_the_tensors(name: str) -> None:
     config = CONFIGS[name]

@@ -119,6 +119,7 @@ class FlowEstimator:
     """Estimates optical flow with one network on one device.
 
     It keeps no state between pairs, so threads may share it, and it can be pickled for processes.
+    Back ends hold copies of the weights: for other weights make another estimator.
 
     Args:
         weights: A checkpoint file or the name of shipped weights; by default those of the model.

@@ -375,7 +375,10 @@ def check_images(image1: Tensor, image2: Tensor) -> None:
 def check_flow_init(
     flow_init: object, images: Float[Tensor, "b 3 H W"]
 ) -> Float[Tensor, "b 2 h w"]:
-    """Refuse an initial flow that does not fit the images; return it on their device."""
+    """Refuse an initial flow that does not fit the images; return it in float32, on their device.
+
+    Not in their dtype: half precision would round it to 1/64 of a cell beyond 16 cells.
+    """
     if not isinstance(flow_init, Tensor):
         raise FlowError(f"the initial flow is a {type(flow_init).__name__}; give a tensor")
     expected = [len(images), 2, *(side // STRIDE for side in images.shape[-2:])]
@@ -384,7 +387,7 @@ def check_flow_init(
             f"the initial flow has shape {list(flow_init.shape)}; these images need {expected}, "
             "as the coarse flow of another estimate has it"
         )
-    return flow_init.to(images)
+    return flow_init.to(images.device, torch.float32)
 
 
 def check_values(image1: Tensor, image2: Tensor) -> Callable[[], None] | None:
