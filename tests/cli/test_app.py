@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gmaflow.cli.app import VERBS, main, set_wait_policy
+from gmaflow.model import MODELS
 from gmaflow.version import __version__
 from tests.cli.conftest import Run
 
@@ -34,6 +35,12 @@ ESTIMATING = set(VERBS) - {"convert", "data", "export", "scenes", "train", "weig
 def test_every_verb_that_estimates_takes_what_its_errors_name(verb: str, run: Run) -> None:
     shown = run(verb, "--help").out
     assert all(f"--{name} " in shown for name in ("device", "precision", "max-memory"))
+
+
+@pytest.mark.parametrize("verb", ["batch", "bench", "flow", "train scenes-pretrain"])
+def test_help_lists_every_model(verb: str, run: Run) -> None:
+    shown = re.sub(r"[\s│]+", " ", run(*verb.split(), "--help").out)
+    assert all(re.search(rf"[ :]{name}\b(?!-)", shown) for name in MODELS)
 
 
 def test_version(run: Run) -> None:
