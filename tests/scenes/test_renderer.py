@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gmaflow.errors import FlowError
-from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
+from gmaflow.scenes import PRESETS, SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.renderer import render_scenes
 from gmaflow.scenes.scene_params import RenderPlan, Scenes, draw_scenes
 
@@ -32,11 +32,17 @@ def test_batches_and_order_change_nothing(bank: TextureBank) -> None:
     assert_equal(together, SceneRenderer("mix", SIZE, 11, bank).render(20, 6))
 
 
-def test_doing_everything_is_the_same_as_doing_what_is_needed(bank: TextureBank) -> None:
-    renderer = SceneRenderer("mix", SIZE, 5, bank)
-    arrays = draw_scenes("mix", 5, np.arange(8), SIZE, bank)
-    everything = render_scenes(Scenes.from_arrays(arrays), bank, SIZE, RenderPlan())
-    assert_equal(renderer.render(0, 8), everything)
+@pytest.mark.parametrize("preset", ["mix", "slow-glossy-mix"])
+def test_doing_more_than_is_needed_changes_nothing(preset: str, bank: TextureBank) -> None:
+    rendered = SceneRenderer(preset, SIZE, 5, bank).render(0, 8)
+    scenes = Scenes.from_arrays(draw_scenes(preset, 5, np.arange(8), SIZE, bank))
+    for plan in (RenderPlan(), RenderPlan.for_preset(preset)):
+        assert_equal(rendered, render_scenes(scenes, bank, SIZE, plan))
+
+
+def test_only_presets_with_glossy_objects_are_planned_with_reflections() -> None:
+    planned = {preset for preset in PRESETS if RenderPlan.for_preset(preset).reflections}
+    assert planned == {"glossy-drive", "wide-glossy-mix", "slow-glossy-mix"}
 
 
 RECORD = """

@@ -215,10 +215,11 @@ class SceneRenderer:
         count = len(packed)
         if count not in self._recordings:
             steps = EAGER.compiled() if self.compiled else EAGER
+            plan = RenderPlan.for_preset(self.preset)
 
             def render(moved: Tensor) -> SceneBatch:
                 scenes = Scenes.unpack(moved, shapes)
-                return render_scenes(scenes, self.bank, self.size, RenderPlan(), steps)
+                return render_scenes(scenes, self.bank, self.size, plan, steps)
 
             # A separate pool, because a training step may run at the same time.
             pool = GraphPool(self.device)

@@ -43,7 +43,7 @@ from gmaflow.scenes.scene_layout import (
     draw_objects,
     draw_setting,
 )
-from gmaflow.scenes.scene_presets import draw_traits
+from gmaflow.scenes.scene_presets import KINDS, PRESETS, draw_traits
 from gmaflow.scenes.sheet_geometry import Camera, Sheets, across, homographies, inverse
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TextureBank
@@ -244,8 +244,8 @@ def _identities(limb: Array) -> Array:
 class RenderPlan:
     """The layers to render, from far to near, and the costly effects to apply.
 
-    A GPU always does everything, so that it can replay one recording. A CPU skips empty layers and
-    unused effects, which would not change a bit of the result.
+    A GPU does everything that a preset may need, so that it can replay one recording. A CPU skips
+    empty layers and unused effects, which would not change a bit of the result.
     """
 
     layers: tuple[int, ...] = tuple(range(LAYERS))
@@ -256,6 +256,11 @@ class RenderPlan:
     motion_blur: bool = True
     noise: bool = True
     compression: bool = True
+
+    @classmethod
+    def for_preset(cls, preset: str) -> "RenderPlan":
+        """The work that any scenes of a preset may need."""
+        return cls(reflections=any(KINDS[kind].gloss > 0 for kind in PRESETS[preset]))
 
     @classmethod
     def for_scenes(cls, arrays: dict[str, Array]) -> "RenderPlan":
