@@ -339,9 +339,13 @@ def track_frames(
             cut_threshold=options.footage.threshold,
             ignore=ignore,
         )
-        for done, frame in enumerate(tracked, 1):
-            show_progress(done, reader.num_frames)
-            yield frame
+        try:
+            for done, frame in enumerate(tracked, 1):
+                show_progress(done, reader.num_frames)
+                yield frame
+        except ImageError as err:
+            # It is why there are too few frames.
+            raise ImageError(reader.problem) if reader.problem else err from None
 
 
 def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
