@@ -128,6 +128,11 @@ def test_text_is_written_whole(tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_bytes() == "flöw\n".encode()
 
 
+def test_bytes_of_a_name_that_are_not_text_are_escaped(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.csv", os.fsdecode(b"caf\xe9.mp4\n"))
+    assert (tmp_path / "a.csv").read_text("utf-8") == "caf\\udce9.mp4\n"
+
+
 def test_rights_are_those_of_any_new_file(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()

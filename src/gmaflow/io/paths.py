@@ -133,9 +133,12 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a text file with `atomic_write`, as UTF-8."""
+    """Write a text file with `atomic_write`, as UTF-8.
+
+    File names may hold bytes that are not text; they are escaped.
+    """
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
 
 
 def _refuse_non_file(path: Path) -> None:

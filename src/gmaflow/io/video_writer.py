@@ -233,6 +233,8 @@ class VideoWriter:
     def __enter__(self) -> "VideoWriter":
         with ExitStack() as stack:
             file = stack.enter_context(atomic_write(self.path))
+            # PyAV passes the name to `io_open` as UTF-8, which not every name is.
+            file.raw.name = "video"
             self._container = self._av.open(
                 file,
                 "w",
