@@ -37,10 +37,12 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
         tmp_path / "none": "does not exist",
         pipe: "not a regular file",
         tmp_path / ("x" * 300): "cannot be read",
+        "https://x.org/a.png": "URLs are not supported",
+        "s3://bucket/a.png": "URLs are not supported",
     }
     for path, reason in wrong.items():
         with pytest.raises(ImageError, match=reason) as caught:
-            require_file(path, ImageError, "an image file")
+            require_file(Path(path), ImageError, "an image file")
         assert str(path) in str(caught.value)
 
 

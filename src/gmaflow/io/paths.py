@@ -52,7 +52,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
             raise error(f"{path} is not a regular file; give {what}")
     except OSError as err:
         raise error(f"{path} cannot be read ({err.strerror}); give {what}") from err
-    if text.startswith(("http://", "https://", "http:/", "https:/")):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         # As a Path it has lost a slash.
         url = re.sub(":/+", "://", text, count=1)
         raise error(f"{url}: URLs are not supported; download the file first")
