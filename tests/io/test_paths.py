@@ -32,7 +32,7 @@ def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:
 def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    wrong = {
+    wrong: dict[str | Path, str] = {
         tmp_path: "is a folder",
         tmp_path / "none": "does not exist",
         pipe: "not a regular file",
