@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -363,7 +364,8 @@ def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, li
     from gmaflow.io.exr import write_exr_map
 
     frames = []
-    for frame in tracked:
+    # A single frame is an error: then nothing has been written.
+    for frame in chain(list(islice(tracked, 2)), tracked):
         frames.append((frame.number, frame.cut))
         if not frame.cut:
             with atomic_write(folder / f"{frame.number:06d}.exr") as file:
