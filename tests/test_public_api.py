@@ -113,6 +113,7 @@ MISTAKES = {
     "estimator(images, images)": "for tensors use `FlowEstimator.batch`",
     "estimator.batch(images.to('meta'), images.to('meta'))": "dense tensor",
     "estimator.batch(images.to_sparse(), images)": "dense tensor",
+    "estimator.batch(torch.nested.as_nested_tensor(images), images)": "dense tensor",
     "estimator.consecutive([np.zeros((32, 40, 3), np.uint8)])": "at least two",
     "estimator.consecutive(None)": "the frames are of type NoneType",
     "list(estimator.track([array, array], points='x'))": "the points are not numbers",

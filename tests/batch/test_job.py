@@ -6,6 +6,7 @@ Destinations in memory keep the work in this process, which needs no worker proc
 import csv
 import io
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -199,6 +200,18 @@ def test_tables_have_a_row_for_each_finished_clip(
     table = pq.read_table(path).to_pylist()
     assert [(r["id"], r["pairs"]) for r in table] == [(r["id"], int(r["pairs"])) for r in rows]
     assert [r["mean_length"] for r in table] == [float(r["mean_length"]) for r in rows]
+
+
+@pytest.mark.parametrize("table", ["csv", "parquet"])
+def test_a_name_that_is_not_text_is_escaped_in_tables(
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path, table: str
+) -> None:
+    if table == "parquet":
+        pytest.importorskip("pyarrow")
+    folder = tmp_path / os.fsdecode(b"caf\xe9") / "clip"
+    shutil.copytree(clips / "00", folder)
+    run(replace(config, write="statistics", table=table), folder, memory)
+    assert rb"caf\udce9/clip" in (Destination(memory).read(f"clips.{table}") or b"")
 
 
 def test_two_clips_of_one_name_are_refused(

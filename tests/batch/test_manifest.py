@@ -124,6 +124,7 @@ def test_columns_may_have_other_names_and_times(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("m.csv", "file\na.mp4\n", "has no column 'path', only 'file'; name the column"),
+        ("m.csv", "path;id\na.mp4;1\n", "only 'path;id'; separate the columns with commas"),
         ("m.csv", "path,id\na.mp4,1\n,2\n", "row 2 of .*m.csv has no file in the column 'path'"),
         ("m.csv", "path,id\n", "has no rows"),
         ("m.csv", "", "has no rows"),

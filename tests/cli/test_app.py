@@ -83,6 +83,22 @@ def test_help_comes_before_torch() -> None:
     assert done.stdout.endswith("False\n")
 
 
+def test_it_runs_without_docstrings() -> None:
+    for args, message in {
+        ("flow", "--help"): "Two images, more images, or one folder",
+        ("scenes", "--help"): "show",
+        ("train", "chairs", "--show"): "368",
+    }.items():
+        done = subprocess.run(
+            [sys.executable, "-OO", "-m", "gmaflow", *args],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert message in done.stdout
+        assert "Options(" not in done.stdout
+
+
 def test_it_runs_as_a_module() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gmaflow", "--version"], capture_output=True, text=True, check=True

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.io import read_flow_arrays
+from gmaflow.viz import pair_panel
 from tests.cli.conftest import Run, is_picture, write_frames
 
 Pair = tuple[Path, Path]
@@ -121,7 +123,11 @@ def test_an_npz_holds_occlusion_and_confidence_if_they_were_asked_for(
         assert set(found) == {"flow", "valid"}
 
 
-def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_path: Path) -> None:
+def test_the_error_against_the_truth(
+    run: Run, pair: Pair, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = Mock(side_effect=pair_panel)
+    monkeypatch.setattr("gmaflow.viz.pair_panel", drawn)
     estimate = FlowEstimator(fast[1], iters=2, device="cpu")(*pair)
     truth = Flow(estimate.array + np.array([3, 4], np.float32))
     truth.save(tmp_path / "truth.flo")
@@ -129,6 +135,7 @@ def test_the_error_against_the_truth(run: Run, pair: Pair, fast: list[str], tmp_
     report = json.loads(run(*call, "--json", "--max-length", "20").out)
     assert report["mean_error"] == pytest.approx(5, abs=1e-3)
     assert (tmp_path / "out" / "flow-error.png").exists()
+    assert drawn.call_args.kwargs["error_caption"] == "error, mean 5.00 px"
     outcome = run(*call, "--overwrite")
     assert "mean error 5.00 px" in outcome.out
     Flow(np.zeros((20, 20, 2), np.float32)).save(tmp_path / "truth.flo")

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 import torch
 
 from gmaflow.cli.pipeline import (
+    Pair,
+    PairFolder,
     describe_source,
     endings_before,
     make_settings,
@@ -258,6 +262,49 @@ def test_a_folder_is_begun_once(
     outcome = run(*call(other, "out", "--format", "flo", "--resume"))
     assert (outcome.code, f"was started with verb {verb}, not {other}" in outcome.err) == (2, True)
     assert contents(tmp_path / "out") == before
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from gmaflow.io.resumable import ResultRecord
+record = ResultRecord(Path(sys.argv[1]), "flow.json")
+record.write({})
+(record.folder / "000000.flo").write_text("theirs")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("verb", VERBS)
+def test_files_of_a_process_that_began_at_the_same_time_are_kept(
+    verb: str,
+    ends: bool,
+    run: Run,
+    call: Callable[..., Call],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, write = tmp_path / "out", PairFolder.write
+
+    def write_later(self: PairFolder, pair: Pair) -> None:
+        command = [sys.executable, "-c", HOLD, str(folder)]
+        with subprocess.Popen(command, stdin=-1, stdout=-1) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"locked\n"
+            if ends:
+                other.communicate()
+            try:
+                write(self, pair)
+            finally:
+                other.kill()
+
+    monkeypatch.setattr(PairFolder, "write", write_later)
+    outcome = run(*call(verb, "out", "--format", "flo"))
+    assert outcome.code == 2
+    assert f"another process {'has written' if ends else 'is writing'} to" in outcome.err
+    assert (folder / "000000.flo").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("verb", VERBS)

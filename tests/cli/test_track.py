@@ -252,6 +252,28 @@ def test_too_large_tracks_are_refused_and_memory_is_reported(
     )
 
 
+@pytest.mark.parametrize(
+    ("verb_name", "output"), [("track", "t.npz"), ("track", "maps"), ("score", "s.csv")]
+)
+def test_a_second_frame_that_cannot_be_used_is_named(
+    run: Run, fast: list[str], tmp_path: Path, verb_name: str, output: str
+) -> None:
+    if output == "maps":
+        pytest.importorskip("OpenEXR")
+    for number in range(3):
+        write_image(tmp_path / "shot" / f"{number}.png", np.zeros((48, 64, 3), np.uint8))
+    second = tmp_path / "shot" / "1.png"
+    second.write_bytes(second.read_bytes()[:60])
+    refused = run(verb_name, tmp_path / "shot", "-o", tmp_path / output, *fast)
+    assert refused.code == 2
+    assert "1.png cannot be read" in refused.err
+    write_image(second, np.zeros((48, 60, 3), np.uint8))
+    refused = run(verb_name, tmp_path / "shot", "-o", tmp_path / output, *fast)
+    assert refused.code == 2
+    assert "frame 1 is 48x60, those before it 48x64" in refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["shot"]
+
+
 def test_a_damaged_reference_is_named(run: Run, fast: list[str], tmp_path: Path) -> None:
     for number in range(4):
         write_image(tmp_path / "shot" / f"{number}.png", np.zeros((48, 64, 3), np.uint8))

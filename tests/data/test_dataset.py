@@ -53,7 +53,7 @@ def test_incomplete_pairs_are_left_out_and_reported(
     with caplog.at_level(logging.WARNING):
         pairs = open_dataset("sintel", tmp_path)
     assert [pair.frame for pair in pairs] == ["0002"]
-    assert "skipping 1 of 2 pairs because 1 files are missing" in caplog.text
+    assert "skipping 1 of 2 pairs because 1 file is missing" in caplog.text
     assert "gmaflow data check sintel" in caplog.text
 
 
@@ -64,7 +64,7 @@ def test_a_folder_with_nothing_complete_is_refused(tmp_path: Path) -> None:
         open_dataset("sintel", tmp_path, split="test", passes="final")
     sintel(tmp_path, frames=(1, 2))
     (tmp_path / "training/clean/alley_1/frame_0001.png").unlink()
-    with pytest.raises(DatasetError, match=r"frame_0001\.png is missing"):
+    with pytest.raises(DatasetError, match=r"frame_0001\.png is missing; the pass final is there"):
         open_dataset("sintel", tmp_path)
 
 

@@ -38,6 +38,11 @@ def test_grey_and_alpha_become_rgb() -> None:
     assert np.array_equal(load_image(Image.fromarray(grey)), np.stack([grey] * 3, axis=-1))
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_a_matrix_is_grey() -> None:
+    assert np.array_equal(load_image(np.asmatrix(RGB[..., 0])), load_image(RGB[..., 0]))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_float_images_become_float32(dtype: type) -> None:
     floats: np.ndarray = (RGB / 255).astype(dtype)
@@ -48,6 +53,7 @@ def test_float_images_become_float32(dtype: type) -> None:
 
 def test_sixteen_bits_are_the_same_picture() -> None:
     found = load_image(RGB.astype(np.uint16) * 257)
+    assert np.array_equal(load_image((RGB.astype(np.uint16) * 257).astype(">u2")), found)
     np.testing.assert_allclose(found, RGB / np.float32(255), atol=1e-6)
 
 

@@ -32,15 +32,17 @@ def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:
 def test_a_path_that_is_not_a_file_is_refused_by_name(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    wrong = {
+    wrong: dict[str | Path, str] = {
         tmp_path: "is a folder",
         tmp_path / "none": "does not exist",
         pipe: "not a regular file",
         tmp_path / ("x" * 300): "cannot be read",
+        "https://x.org/a.png": "URLs are not supported",
+        "s3://bucket/a.png": "URLs are not supported",
     }
     for path, reason in wrong.items():
         with pytest.raises(ImageError, match=reason) as caught:
-            require_file(path, ImageError, "an image file")
+            require_file(Path(path), ImageError, "an image file")
         assert str(path) in str(caught.value)
 
 
@@ -126,6 +128,11 @@ def test_a_file_that_waits_under_the_temporary_name_is_not_opened(
 def test_text_is_written_whole(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "flöw\n")
     assert (tmp_path / "a.txt").read_bytes() == "flöw\n".encode()
+
+
+def test_bytes_of_a_name_that_are_not_text_are_escaped(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.csv", os.fsdecode(b"caf\xe9.mp4\n"))
+    assert (tmp_path / "a.csv").read_text("utf-8") == "caf\\udce9.mp4\n"
 
 
 def test_rights_are_those_of_any_new_file(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -33,6 +34,14 @@ def test_odd_sizes_repeat_the_last_row_and_column(tmp_path: Path, height: int, w
     assert info.fps == Fraction(25, 2)
     for frame in images(tmp_path / "a.mp4"):
         assert np.abs(frame.astype(int) - color).max() <= 4
+
+
+@pytest.mark.parametrize("suffix", sorted(VIDEO_OUTPUTS))
+def test_a_folder_may_have_a_name_that_is_not_text(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9") / f"a{suffix}"
+    with VideoWriter(path) as video:
+        video.write(FRAME)
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_video_appears_when_it_is_whole(tmp_path: Path) -> None:

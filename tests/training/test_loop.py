@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -51,6 +52,12 @@ def test_everything_about_a_run_is_in_its_folder(run_folder: Path) -> None:
     assert names == ["step-00000004.pt", "step-00000006.pt"]
     with Image.open(run_folder / "curve.png") as curve:
         assert np.asarray(curve).std() > 0
+
+
+def test_a_folder_may_have_a_name_that_is_not_text(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    train(tiny_config(steps=1), options(folder))
+    assert (folder / "weights.safetensors").exists()
 
 
 def test_one_step_is_singular(tmp_path: Path) -> None:

@@ -176,6 +176,13 @@ def test_a_lying_header_is_refused(tmp_path: Path) -> None:
         load_checkpoint(path)
 
 
+def test_a_path_that_is_not_text_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.safetensors")
+    save_checkpoint(path, make_checkpoint())
+    with pytest.raises(WeightsError, match="its path is not UTF-8; rename the file or its folder"):
+        load_checkpoint(path)
+
+
 def test_a_built_network_is_a_copy() -> None:
     checkpoint = make_checkpoint()
     network = checkpoint.build()

@@ -138,6 +138,11 @@ def test_files_without_named_tensors_are_refused(content: object) -> None:
         unwrap(content)
 
 
+def test_a_checkpoint_of_a_run_leads_to_its_weights() -> None:
+    with pytest.raises(WeightsError, match=r"weights\.safetensors in the folder of a run"):
+        unwrap({"version": 1, "config": {}, "step": 5, "tensors": {"a": torch.ones(1)}})
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

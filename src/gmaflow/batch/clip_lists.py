@@ -69,6 +69,9 @@ def table_row(data: bytes) -> dict[str, Any]:
     """Return the row of a clip's record."""
     record = json.loads(data)
     row = {name: record.get(name) for name in CLIP_COLUMNS}
+    for name in ("source", "second"):
+        if row[name]:  # file names may hold bytes that are not text
+            row[name] = row[name].encode(errors="backslashreplace").decode()
     for kind in ROWS:
         row |= record.get(kind) or {}
     return row | {"cuts": len(record["cuts"])}

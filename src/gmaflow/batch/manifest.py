@@ -311,9 +311,12 @@ def _table_rows(delimiter: str) -> Reader:
         reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
         names = list(reader.fieldnames or [])
         if names and columns.path not in names:
+            remedy = "name the column of the files with --path-column"
+            if ";" in names[0] and delimiter == ",":  # as some spreadsheets write it
+                remedy = "separate the columns with commas"
             raise FlowError(
                 f"{name} has no column {columns.path!r}, only {', '.join(map(repr, names[:8]))}; "
-                "name the column of the files with --path-column"
+                f"{remedy}"
             )
         yield from reader
 

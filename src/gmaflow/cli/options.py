@@ -394,7 +394,7 @@ def parse(
     if "-" in args:
         raise FlowError("cannot read standard input; give the name of a file or folder")
     # The whole docstring: tyro would drop the examples.
-    about = inspect.cleandoc(options.__doc__ or "")
+    about = docstring(options)
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     extra: dict[str, Any] = {} if default is None else {"default": default}
 
@@ -488,12 +488,18 @@ def refuse_misused_option(boxed: str, verb: str) -> None:
         raise FlowError(f"{' and '.join(missing)} {are} missing; see gmaflow {verb} --help")
 
 
+def docstring(options: type[Any]) -> str:
+    """Return the docstring of a class of options; with `python -OO` it has none."""
+    # Instead a dataclass has its signature.
+    return "" if sys.flags.optimize > 1 else inspect.cleandoc(options.__doc__ or "")
+
+
 def run_action(
     args: list[str], verb: str, actions: Mapping[str, tuple[type[Any], Callable[[Any], None]]]
 ) -> None:
     """Run the action of a verb that the arguments name; each has options and a function."""
     summaries = {
-        name: inspect.cleandoc(options.__doc__ or "").splitlines()[0].rstrip(".")
+        name: docstring(options).partition("\n")[0].rstrip(".") or name
         for name, (options, _) in actions.items()
     }
     choices = {name: summary[0].lower() + summary[1:] for name, summary in summaries.items()}

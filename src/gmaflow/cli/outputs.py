@@ -289,14 +289,18 @@ def draw_panel(result: PairOutput) -> "np.ndarray":
     """Draw the pictures of a pair side by side, with captions."""
     from gmaflow.viz import pair_panel
 
-    both = result.both
+    both, error, caption = result.both, None, ""
+    if result.truth is not None:
+        error = draw(result, OutputKind.ERROR)
+        caption = f"error, mean {result.flow.mean_error(result.truth):.2f} px"
     return pair_panel(
         result.image1,
         result.image2,
         result.flow.array,
         occlusion=None if both is None else (both.occluded_in, both.occluded_out),
         confidence=None if both is None else both.confidence,
-        error=None if result.truth is None else draw(result, OutputKind.ERROR),
+        error=error,
+        error_caption=caption,
         max_length=result.max_length,
     )
 

@@ -414,7 +414,8 @@ class PairFolder(Output):
         self._endings = endings
         self._names = names
         self._write_files = write_files
-        self._resumes = resume and record_of(folder).exists()
+        self._is_new = not record_of(folder).exists()
+        self._resumes = resume and not self._is_new
         self._started = False
         finished: set[int] = set()
         if self._resumes:
@@ -446,6 +447,12 @@ class PairFolder(Output):
 
     def _start(self) -> None:
         """Remove the files to be replaced, then write the record."""
+        record = record_of(self.folder)
+        record.lock()  # before files of another process could be removed
+        if self._is_new and record.exists():
+            raise OutputError(
+                f"another process has written to {self.folder}; choose another folder"
+            )
         # In this order, an interrupted run leaves no files under a record that is not theirs.
         if not self._resumes:
             earlier = endings_before(self.folder, str(self._now["verb"]))
@@ -453,7 +460,7 @@ class PairFolder(Output):
                 for _, path in self._files(ending):
                     for file in files_of(path):
                         file.unlink(missing_ok=True)
-        record_of(self.folder).write({**self._now, SCALE: self.scale})
+        record.write({**self._now, SCALE: self.scale})
 
     def _find_finished(self) -> set[int]:
         written = (

@@ -150,6 +150,8 @@ def score(
     except FlowError as err:
         if str(reader.path) in str(err):
             raise
+        if reader.problem:  # it is why there are too few frames
+            raise FlowError(reader.problem) from None
         # With several inputs, the message must name the one that failed.
         raise FlowError(f"{reader.path}: {err}") from None
     rate = round(float(reader.info.fps / options.footage.every), 3)

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -339,9 +340,13 @@ def track_frames(
             cut_threshold=options.footage.threshold,
             ignore=ignore,
         )
-        for done, frame in enumerate(tracked, 1):
-            show_progress(done, reader.num_frames)
-            yield frame
+        try:
+            for done, frame in enumerate(tracked, 1):
+                show_progress(done, reader.num_frames)
+                yield frame
+        except ImageError as err:
+            # It is why there are too few frames.
+            raise ImageError(reader.problem) if reader.problem else err from None
 
 
 def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
@@ -359,7 +364,8 @@ def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, li
     from gmaflow.io.exr import write_exr_map
 
     frames = []
-    for frame in tracked:
+    # A single frame is an error: then nothing has been written.
+    for frame in chain(list(islice(tracked, 2)), tracked):
         frames.append((frame.number, frame.cut))
         if not frame.cut:
             with atomic_write(folder / f"{frame.number:06d}.exr") as file:

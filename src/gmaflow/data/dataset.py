@@ -130,11 +130,17 @@ def _open_pass(
     pass_name: str,
     keep: Callable[[FlowPair], bool],
 ) -> FlowDataset:
-    listed = [pair for pair in info.list_pairs(cache, root, split, pass_name) if keep(pair)]
+    def list_pairs(name: str) -> list[FlowPair]:
+        return [pair for pair in info.list_pairs(cache, root, split, name) if keep(pair)]
+
+    listed = list_pairs(pass_name)
     pairs, missing = find_missing(cache, listed)
     title = " ".join(word for word in (info.name, split, pass_name) if word)
     if not pairs:
         reason = f"; {missing[0]} is missing" if missing else ""
+        others = [name for name in info.passes if find_missing(cache, list_pairs(name))[0]]
+        if others:
+            reason += f"; the pass {others[0]} is there"
         example = (info.test_example if split == "test" else "") or info.example
         raise DatasetError(
             f"{root} has no complete pair of {title}{reason}; {info.title} contains {example}"
@@ -142,12 +148,12 @@ def _open_pass(
         )
     if missing:
         log.warning(
-            "%s: skipping %d of %d pairs because %d files are missing (%s ...); "
+            "%s: skipping %d of %d pairs because %s missing (%s ...); "
             "run `gmaflow data check %s %s` to list them",
             title,
             len(listed) - len(pairs),
             len(listed),
-            len(missing),
+            "1 file is" if len(missing) == 1 else f"{len(missing)} files are",
             missing[0],
             info.name,
             root,

@@ -91,6 +91,7 @@ def load_image(image: ImageLike, *, name: str = "the image") -> ImageArray:
 
 def check_array(array: np.ndarray, name: str) -> ImageArray:
     """Return an array of any accepted kind as `H x W x 3`, uint8 or float32 in 0..1."""
+    array = np.asarray(array)  # a matrix always has two dimensions
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4):
@@ -99,7 +100,7 @@ def check_array(array: np.ndarray, name: str) -> ImageArray:
         )
     if array.dtype == np.uint8:
         pass
-    elif array.dtype == np.uint16:
+    elif array.dtype.newbyteorder("=") == np.uint16:
         array = array.astype(np.float32) / 65535
     elif np.issubdtype(array.dtype, np.floating):
         array = check_floats(array, name)

@@ -54,7 +54,7 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
             raise error(f"{path} is not a regular file; give {what}")
     except OSError as err:
         raise error(f"{path} cannot be read ({os_reason(err)}); give {what}") from err
-    if text.startswith(("http://", "https://", "http:/", "https:/")):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         # As a Path it has lost a slash.
         url = re.sub(":/+", "://", text, count=1)
         raise error(f"{url}: URLs are not supported; download the file first")
@@ -135,9 +135,12 @@ def atomic_write(path: PathLike) -> Iterator[BufferedRandom]:
 
 
 def write_text(path: PathLike, text: str) -> None:
-    """Write a text file with `atomic_write`, as UTF-8."""
+    """Write a text file with `atomic_write`, as UTF-8.
+
+    File names may hold bytes that are not text; they are escaped.
+    """
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
 
 
 def _refuse_non_file(path: Path) -> None:

@@ -151,11 +151,15 @@ class ResultRecord:
             )
         return before
 
-    def write(self, settings: Mapping[str, object]) -> None:
-        """Write the record; create the folder if it is missing, and lock it."""
+    def lock(self) -> None:
+        """Create the folder if it is missing, and lock it."""
         with suppress(OSError):  # atomic_write reports it
             self.folder.mkdir(parents=True, exist_ok=True)
         lock_folder(self.folder)
+
+    def write(self, settings: Mapping[str, object]) -> None:
+        """Write the record; create the folder if it is missing, and lock it."""
+        self.lock()
         write_text(self.path, record_text(settings))
 
     def _holds_files(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from io import SEEK_CUR, SEEK_SET, BufferedRandom
+from io import SEEK_CUR, SEEK_SET, BufferedRandom, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -233,6 +233,8 @@ class VideoWriter:
     def __enter__(self) -> "VideoWriter":
         with ExitStack() as stack:
             file = stack.enter_context(atomic_write(self.path))
+            # PyAV passes the name to `io_open` as UTF-8, which not every name is.
+            cast("FileIO", file.raw).name = "video"
             self._container = self._av.open(
                 file,
                 "w",

@@ -344,6 +344,8 @@ def check_batches(image1: Tensor, image2: Tensor) -> None:
     """Refuse anything but two batches of float images of one shape, on one device."""
     for images in (image1, image2):
         tensor = isinstance(images, Tensor)
+        if tensor and images.is_nested:
+            raise ImageError("a batch of images is a dense tensor with values; convert it first")
         if not tensor or images.ndim != 4 or images.shape[1] != 3:
             what = tuple(images.shape) if tensor else f"of type {type(images).__name__}"
             raise ImageError(f"a batch of images is a tensor [b, 3, height, width], not {what}")

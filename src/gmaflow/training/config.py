@@ -572,4 +572,5 @@ def preset(name: str) -> TrainConfig:
 
 def summary(name: str) -> str:
     """Return a one-line description of a preset."""
-    return (PRESETS[name].__doc__ or "").strip().splitlines()[0]
+    # Python has no docstrings with -OO.
+    return (PRESETS[name].__doc__ or "").strip().partition("\n")[0]

@@ -133,12 +133,16 @@ def format_values(values: Mapping[str, float]) -> str:
 
 
 def open_events(folder: Path) -> Any:  # noqa: ANN401  SummaryWriter, if tensorboard is installed
-    """Return a writer of TensorBoard events, or None if tensorboard is not installed."""
+    """Return a writer of TensorBoard events, or None if tensorboard is not installed.
+
+    Tensorboard opens no folder whose name is not UTF-8.
+    """
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError:
+
+        return SummaryWriter(str(folder))
+    except (ModuleNotFoundError, UnicodeEncodeError):
         return None
-    return SummaryWriter(str(folder))
 
 
 def draw_curve(folder: RunFolder, config: TrainConfig) -> None:

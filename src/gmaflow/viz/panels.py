@@ -79,6 +79,7 @@ def pair_panel(
     occlusion: Occlusion | None = None,
     confidence: Float32[np.ndarray, "h w"] | None = None,
     error: UInt8[np.ndarray, "h w 3"] | None = None,
+    error_caption: str = "error",
     max_length: float | None = None,
 ) -> UInt8[np.ndarray, "_ _ 3"]:
     """Show a pair: its frames, flow and warped frame, and the optional pictures that are given.
@@ -90,6 +91,7 @@ def pair_panel(
         occlusion: two masks.
         confidence: confidence in the flow, from 0 to 1.
         error: an `error_map` of the flow.
+        error_caption: its caption, such as "error, mean 0.49 px".
         max_length: the length at full colour; by default the largest.
     """
     pictures = {
@@ -103,7 +105,7 @@ def pair_panel(
     if confidence is not None:
         pictures["confidence"] = confidence_map(confidence)
     if error is not None:
-        pictures["error"] = error
+        pictures[error_caption] = error
     return panel(list(pictures.values()), list(pictures), columns=2)
 
 

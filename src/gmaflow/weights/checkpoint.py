@@ -184,6 +184,10 @@ def read_safetensors(path: Path, model: NetworkConfig | None) -> Checkpoint:
     from safetensors import SafetensorError, safe_open
 
     try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise WeightsError("its path is not UTF-8; rename the file or its folder") from None
+    try:
         with safe_open(path, framework="pt") as file:
             metadata = (file.metadata() or {}).get(METADATA_KEY)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -151,7 +151,10 @@ def unwrap(content: object) -> dict[str, Tensor]:
         raise WeightsError("it holds no tensors")
     others = [str(name) for name, value in content.items() if not isinstance(value, Tensor)]
     if others:
-        raise WeightsError(f"it holds more than named tensors: {', '.join(others[:3])}")
+        raise WeightsError(
+            f"it holds more than named tensors: {', '.join(others[:3])}; give a file of weights "
+            "alone, such as weights.safetensors in the folder of a run"
+        )
     return tensors
 
 
