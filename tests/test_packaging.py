@@ -105,7 +105,7 @@ def test_it_installs_into_an_empty_environment(wheel: Path, tmp_path: Path) -> N
     pip = (sys.executable, "-m", "pip", "--python", scripts / "python")
     # No index: whatever the wheel requires and the environment lacks is an error.
     call(*pip, "install", "--quiet", "--no-index", "-c", ROOT / "constraints.txt", wheel)
-    assert "verbs:" in call(scripts / "gmaflow", "--help")
+    assert "commands:" in call(scripts / "gmaflow", "--help")
 
     # The demo uses most of what the wheel must hold: weights, the example, all base packages.
     assert "wrote" in call(scripts / "gmaflow", "demo", "-o", "demo", "--iters", "1")

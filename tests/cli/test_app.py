@@ -50,7 +50,7 @@ def test_version(run: Run) -> None:
 def test_a_misspelt_verb_is_guessed(run: Run) -> None:
     outcome = run("flwo", "a", "b")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "gmaflow: there is no verb 'flwo'; did you mean flow?\n"
+    assert outcome.err == "gmaflow: there is no command 'flwo'; did you mean flow?\n"
     assert "there are flow, " in run("xyz").err
 
 

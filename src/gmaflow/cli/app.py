@@ -52,7 +52,7 @@ examples:
   gmaflow convert flow.flo -o flow.png          a flow file, as a picture
   gmaflow serve                                 drop images on a page in the browser
 
-Tab completes verbs, options and files after
+Tab completes commands, options and files after
   source <(gmaflow --print-completion bash)     or zsh; put it into ~/.bashrc or ~/.zshrc"""
 
 
@@ -107,7 +107,7 @@ def pick(
     command: str,
     about: str = "",
     more: str = "",
-    what: str = "verb",
+    what: str = "command",
 ) -> tuple[str | None, list[str]]:
     """Split off the first argument, one of the choices; None after printing help."""
     if not args or args[0] in ("-h", "--help", "help"):
