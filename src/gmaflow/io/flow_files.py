@@ -262,7 +262,7 @@ def _write_kitti(file: IO[bytes], flow: FlowArrays) -> None:
     if ((codes < 1) | (codes > 65535)).any():  # unknown pixels are zero, hence inside
         largest = float(np.abs(flow.array).max())
         raise FlowFileError(
-            f"a flow of {largest:.1f} pixels does not fit KITTI's format, which ends below 512; "
+            f"a flow of {largest:.5g} pixels does not fit KITTI's format, which ends below 512; "
             "write .flo instead"
         )
     image = np.ones((*flow.valid.shape, 3), np.uint16)
@@ -402,7 +402,7 @@ def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape
         half = array.astype(np.float16)
     if np.isinf(half).any():
         raise FlowFileError(
-            f"a flow of {float(np.nanmax(np.abs(array))):.0f} pixels does not fit float16, which "
+            f"a flow of {float(np.nanmax(np.abs(array))):.5g} pixels does not fit float16, which "
             "ends at 65504; use a format with float32"
         )
     return half
