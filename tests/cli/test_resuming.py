@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from gmaflow.cli import pipeline
 from gmaflow.cli.pipeline import (
-    Pair,
     PairFolder,
     describe_source,
     endings_before,
@@ -117,6 +117,24 @@ def test_a_resumed_folder_equals_an_uninterrupted_one(
     outcome = run(*call(verb, "parts", *options, "--resume", "--json"))
     assert json.loads(outcome.out)["already_there"] > 2
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_several_threads_write_the_same_files(
+    verb: str,
+    run: Run,
+    call: Callable[..., Call],
+    weights: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for threads in (1, 4):
+        monkeypatch.setattr(pipeline, "WRITERS", threads)
+        assert run(*call(verb, f"by{threads}", "--format", "png")).code == 0
+        video = ["video", tmp_path / "in", "-o", tmp_path / f"{threads}.mp4", "--iters", "1"]
+        assert run(*video, "--weights", weights["raft-small"], "--device", "cpu").code == 0
+    assert contents(tmp_path / "by1") == contents(tmp_path / "by4")
+    assert (tmp_path / "1.mp4").read_bytes() == (tmp_path / "4.mp4").read_bytes()
 
 
 def test_a_resumed_video_does_not_convert_finished_frames(
@@ -286,9 +304,9 @@ def test_files_of_a_process_that_began_at_the_same_time_are_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folder, write = tmp_path / "out", PairFolder.write
+    folder, start = tmp_path / "out", PairFolder._start
 
-    def write_later(self: PairFolder, pair: Pair) -> None:
+    def start_later(self: PairFolder) -> None:
         command = [sys.executable, "-c", HOLD, str(folder)]
         with subprocess.Popen(command, stdin=-1, stdout=-1) as other:
             assert other.stdout is not None
@@ -296,11 +314,11 @@ def test_files_of_a_process_that_began_at_the_same_time_are_kept(
             if ends:
                 other.communicate()
             try:
-                write(self, pair)
+                start(self)
             finally:
                 other.kill()
 
-    monkeypatch.setattr(PairFolder, "write", write_later)
+    monkeypatch.setattr(PairFolder, "_start", start_later)
     outcome = run(*call(verb, "out", "--format", "flo"))
     assert outcome.code == 2
     assert f"another process {'has written' if ends else 'is writing'} to" in outcome.err

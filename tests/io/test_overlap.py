@@ -1,5 +1,7 @@
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -96,6 +98,39 @@ def test_work_is_done_by_another_thread() -> None:
     with write_behind() as later:
         later(lambda: names.append(threading.current_thread().name))
     assert names == ["gmaflow-write-behind_0"]
+
+
+def test_pieces_run_at_the_same_time_and_end_in_order() -> None:
+    both = threading.Barrier(2, timeout=20)
+    ended: list[int] = []
+
+    def work(number: int) -> Callable[[], None]:
+        both.wait()  # for the other piece
+        time.sleep(0.02 * (number % 2 == 0))  # the later one of two is done first
+        return lambda: ended.append(number)
+
+    with write_behind(threads=2, depth=1) as later:
+        for number in range(6):
+            later(partial(work, number))
+    assert ended == list(range(6))
+
+
+def test_an_error_drops_what_was_to_end_after_it() -> None:
+    ended: list[int] = []
+
+    def fail() -> None:
+        raise OSError("full")
+
+    def give() -> None:
+        with write_behind(threads=4) as later:
+            later(lambda: lambda: ended.append(0))
+            later(lambda: fail)
+            for number in range(2, 4):
+                later(lambda number=number: lambda: ended.append(number))  # type: ignore[misc]
+
+    with pytest.raises(OSError, match="full"):
+        give()
+    assert ended == [0]
 
 
 def test_an_error_of_the_work_is_raised_and_stops_it() -> None:

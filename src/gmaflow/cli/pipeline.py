@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.errors import ImageError, OutputError, print_stderr
 from gmaflow.io import (
+    WRITERS,
     ClipWriter,
     VideoReader,
     files_of,
@@ -96,15 +98,17 @@ class Output(ABC):
     Attributes:
         done: Pairs that an earlier run finished, by number, with their flow if it is known.
         scale: The length at full colour; None if not chosen yet, or if nothing is drawn.
+        threads: How many pairs may be written at the same time.
     """
 
     def __init__(self) -> None:
         self.done: dict[int, Flow | None] = {}
         self.scale: float | None = None
+        self.threads = WRITERS
 
     @abstractmethod
-    def write(self, pair: Pair) -> None:
-        """Write a pair; before a cut it has no flow."""
+    def write(self, pair: Pair) -> Callable[[], None] | None:
+        """Write a pair; before a cut it has no flow. Returns what must be done in order."""
 
 
 class ClipFile(Output):
@@ -114,9 +118,8 @@ class ClipFile(Output):
         super().__init__()
         self._clip = clip
 
-    def write(self, pair: Pair) -> None:
-        if pair.flow is not None:
-            self._clip.add(pair.number, pair.flow.array)
+    def write(self, pair: Pair) -> Callable[[], None] | None:
+        return None if pair.flow is None else partial(self._clip.add, pair.number, pair.flow.array)
 
 
 @dataclass
@@ -173,19 +176,15 @@ def estimate_frames(
             if frame is not None:  # not passed over
                 yield frame
 
-    def finish(pair: Pair) -> None:
-        output.write(pair)
-        tally.add(pair)
-
     try:
         with (
             progress_bar("frames", quiet=quiet) as show_progress,
-            write_behind() as submit,
+            write_behind(threads=output.threads) as submit,
             closing(read_ahead(source.passing_over(inner_frames(output.done)))) as frames,
         ):
             for pair in estimate_pairs(estimator, read(), done=output.done, **options):
                 if pair.error is None:
-                    submit(partial(finish, pair))
+                    submit(partial(write_and_count, output, pair, tally))
                 else:
                     tally.skip(f"{pair.first.name} -> {pair.second.name}", pair.error)
     except KeyboardInterrupt:
@@ -193,6 +192,18 @@ def estimate_frames(
             raise
         tally.interrupted = True
     return tally
+
+
+def write_and_count(output: Output, pair: Pair, tally: Tally) -> Callable[[], None]:
+    """Write a pair; returns what must be done in order, which also counts it."""
+    finish = output.write(pair)
+
+    def count() -> None:
+        if finish is not None:
+            finish()
+        tally.add(pair)
+
+    return count
 
 
 def inner_frames(done: Iterable[int]) -> set[int]:
@@ -417,6 +428,7 @@ class PairFolder(Output):
         self._is_new = not record_of(folder).exists()
         self._resumes = resume and not self._is_new
         self._started = False
+        self._starting = Lock()
         finished: set[int] = set()
         if self._resumes:
             self.scale = read_before(folder, now, source, scale=scale).get(SCALE)
@@ -427,6 +439,7 @@ class PairFolder(Output):
             from gmaflow.inference import LastFlows
 
             self._last_flows = LastFlows(folder / LAST_FLOWS)
+            self.threads = 1  # they are the flows of the last pairs
             self.done = {pair: self._last_flows.load(names.stem(pair)) for pair in finished}
 
     def write(self, pair: Pair) -> None:
@@ -436,9 +449,10 @@ class PairFolder(Output):
         """
         if pair.flow is None and OutputKind.FLOW in self._endings:
             return
-        if not self._started:
-            self._start()
-            self._started = True
+        with self._starting:
+            if not self._started:
+                self._start()
+                self._started = True
         stem, next_stem = map(self._names.stem, (pair.number, pair.number + 1))
         if self._last_flows is not None and pair.flow is not None:
             self._last_flows.save(stem, pair.flow)

@@ -243,6 +243,8 @@ def run(options: VideoOptions) -> Report:
     with open_output(options, reader, draw, sound=silence is None) as file:
         estimator = options.estimator.make()
         output = file or open_folder(options, estimator, draw)
+        if masks is not None:
+            output.threads = 1  # masks are read in order
         if output.scale is None and options.draws_colours:
             output.scale = options.max_length or choose_scale(
                 estimator,
@@ -407,12 +409,12 @@ class VideoFile(Output):
         self._start = start
         self._draw = draw
 
-    def write(self, pair: Pair) -> None:
+    def write(self, pair: Pair) -> Callable[[], None]:
         # The first frame may come a little after the start, and is shown from the start on.
         begin = pair.time if pair.number else self._start
         seconds = pair.time + pair.seconds - begin
         picture = self._draw(pair, max_length=self.scale or 1.0)
-        self._video.write(picture, time=begin - self._start, seconds=seconds)
+        return partial(self._video.write, picture, time=begin - self._start, seconds=seconds)
 
 
 def open_folder(options: VideoOptions, estimator: "FlowEstimator", draw: Draw) -> PairFolder:

@@ -32,8 +32,11 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 # Not GIF: 256 colours would silently change the picture.
+PNG_LEVEL = 4
+"""Takes a quarter to half of the time of zlib's default, 6, for files that are 5 to 15 % larger."""
+
 _ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".png": ("PNG", {}),
+    ".png": ("PNG", {"compress_level": PNG_LEVEL}),
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
     ".jpeg": ("JPEG", {"quality": 95, "subsampling": 0}),
     ".webp": ("WEBP", {"lossless": True}),

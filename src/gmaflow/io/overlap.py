@@ -3,18 +3,21 @@
 Errors in a thread are raised in the caller, as if the work had been done there.
 """
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Semaphore
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-Work = Callable[[], None]
+Work = Callable[[], Callable[[], None] | None]
 
 DEPTH = 3
 """Maximum number of waiting items: enough to smooth out delays, few enough for large frames."""
+WRITERS = min(8, os.cpu_count() or 1)
+"""Threads that draw and compress files: a PNG takes several times as long as its flow on a GPU."""
 _END: Any = object()
 
 
@@ -38,20 +41,28 @@ def read_ahead(items: Iterable[Item], *, depth: int = DEPTH) -> Generator[Item]:
 
 
 @contextmanager
-def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
-    """Yield a function that queues work for a thread, in order; it blocks while the queue is full.
+def write_behind(*, threads: int = 1, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
+    """Yield a function that queues work for threads; it blocks while the queue is full.
+
+    Each piece of work may return a function, which is called in the order of the pieces: so a video
+    can be drawn in several threads, and encoded frame by frame.
 
     When the block ends, even by an error, the queued work is done first. After an error in the work
     the rest is dropped, and the next call or the end of the block raises the error.
     """
-    pool = ThreadPoolExecutor(1, "gmaflow-write-behind")
-    free = Semaphore(depth)
+    workers = ThreadPoolExecutor(threads, "gmaflow-write-behind")
+    in_order = ThreadPoolExecutor(1, "gmaflow-in-order")
+    free = Semaphore(max(threads, depth))
     errors: list[BaseException] = []
 
-    def run(work: Work) -> None:
+    def run(work: Work) -> Callable[[], None] | None:
+        return None if errors else work()
+
+    def finish(running: Future[Callable[[], None] | None]) -> None:
         try:
-            if not errors:
-                work()
+            rest = running.result()
+            if rest is not None and not errors:
+                rest()
         except BaseException as err:  # noqa: BLE001 - it is raised in the caller
             errors.append(err)
         finally:
@@ -62,15 +73,16 @@ def write_behind(*, depth: int = DEPTH) -> Iterator[Callable[[Work], None]]:
         if errors:
             free.release()
             raise errors[0]
-        pool.submit(run, work)
+        in_order.submit(finish, workers.submit(run, work))
 
     try:
         yield submit
     finally:
-        # A second Ctrl-C must not close a file that the thread still writes to.
-        while True:
-            with suppress(KeyboardInterrupt):
-                pool.shutdown()
-                break
+        # A second Ctrl-C must not close a file that a thread still writes to.
+        for pool in (workers, in_order):
+            while True:
+                with suppress(KeyboardInterrupt):
+                    pool.shutdown()
+                    break
     if errors:
         raise errors[0]

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt16
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io.images import check_header_size, check_ratio
+from gmaflow.io.images import PNG_LEVEL, check_header_size, check_ratio
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")
@@ -44,7 +44,11 @@ def encode_png16(image: UInt16[np.ndarray, "h w 3"]) -> bytes:
     rows[:, 1:7] = pixels[:, 0]
     rows[:, 7:] = (pixels[:, 1:] - pixels[:, :-1]).reshape(height, -1)
     header = _IHDR.pack(width, height, 16, _RGB, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
+    chunks = (
+        (b"IHDR", header),
+        (b"IDAT", zlib.compress(rows.tobytes(), PNG_LEVEL)),
+        (b"IEND", b""),
+    )
     return _SIGNATURE + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in chunks
