@@ -1,3 +1,4 @@
+import errno
 import pickle
 import subprocess
 import sys
@@ -76,6 +77,26 @@ def test_an_unfinished_clip_leaves_nothing_and_keeps_the_old_one(
         write(path, (7,))
         assert open_clip(path).frames == (7,)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EBUSY, "busy"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_take_its_place_keeps_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    path = tmp_path / "a"
+    write(path, (7,))
+    rename = Path.rename
+
+    def refuse(source: Path, target: Path) -> Path:
+        if target == path and source.suffix == ".partial":
+            raise error
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises((OutputError, KeyboardInterrupt)):
+        write(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert open_clip(path).frames == (7,)
 
 
 @pytest.mark.parametrize("name", CLIPS)
