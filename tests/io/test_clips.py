@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmaflow.errors import FlowError, FlowFileError, OutputError
-from gmaflow.io import FLOW_ENDINGS, create_clip, open_clip
+from gmaflow.io import FLOW_ENDINGS, create_clip, open_clip, write_flow
 from gmaflow.io.clips import ClipReader
 from tests.io.test_xy_jpeg import smooth
 
@@ -137,6 +137,20 @@ def test_a_folder_takes_any_format(tmp_path: Path, ending: str) -> None:
     clip = open_clip(tmp_path / "a")
     assert clip.frames == (12,)
     np.testing.assert_allclose(clip[0].array, flow, atol=0.6 if "flow_x" in ending else 0.01)
+
+
+def test_a_folder_of_files_made_otherwise_is_read(tmp_path: Path) -> None:
+    for name in ("b_9.flo", "b_10.flo", "b_9-backward.flo"):
+        write_flow(tmp_path / name, smooth() + int(name[2] == "9"))
+    clip = open_clip(tmp_path)
+    assert clip.frames == (9, 10)
+    np.testing.assert_array_equal(clip.at_frame(9).array, smooth() + 1)
+    write_flow(tmp_path / "c_10.flo", smooth())  # the numbers are not those of one clip
+    assert open_clip(tmp_path).frames == (0, 1, 2)
+    for name in ("b_9.flo", "b_10.flo", "c_10.flo"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FlowFileError, match="holds only backward flow"):
+        open_clip(tmp_path)
 
 
 def test_a_file_that_is_not_a_clip_is_refused(tmp_path: Path) -> None:
