@@ -345,6 +345,20 @@ def test_progress_adds_up(config: BatchConfig, clips: Path, memory: str) -> None
     assert seen[-1][1] is not None
 
 
+def test_results_that_this_machine_does_not_see_are_refused(
+    config: BatchConfig, clips: Path, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work_elsewhere(
+        config: BatchConfig, destination: Destination, todo: Iterator[Clip]
+    ) -> Iterator[ClipResult]:
+        for clip in todo:
+            yield ClipResult(clip, node="far")
+
+    monkeypatch.setattr(local_engine, "run_in_process", work_elsewhere)
+    with pytest.raises(OutputError, match=r"far wrote '00' to .*this machine does not see it"):
+        run(config, clips, memory)
+
+
 def test_a_failure_after_a_row_that_a_crash_cut_off_is_listed(tmp_path: Path, memory: str) -> None:
     for url in (str(tmp_path), memory):
         destination = Destination(url)

@@ -1,6 +1,5 @@
 """Parts of videos, of all kinds of order in which frames are stored, are parts of the whole."""
 
-import struct
 import sys
 import tracemalloc
 from fractions import Fraction
@@ -245,19 +244,13 @@ def test_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("quarter_turns", "matrix"), [(-1, (0, 1, -1, 0)), (2, (-1, 0, 0, -1))])
 def test_a_turned_clip_comes_upright(
-    tmp_path: Path, quarter_turns: int, matrix: tuple[int, ...]
+    tmp_path: Path, quarter_turns: int, matrix: tuple[int, int, int, int]
 ) -> None:
     straight = tmp_path / "straight.mp4"
     with VideoWriter(straight, pixel_aspect=Fraction(2)) as video:
         for image in moving(2):
             video.write(image)
-    # Phones write the way up into the track's header: a, b, u, c, d, v in 16.16 fixed point.
-    raw = bytearray(straight.read_bytes())
-    place = raw.index(b"tkhd") + 44
-    a, b, c, d = (value * 2**16 for value in matrix)
-    raw[place : place + 24] = struct.pack(">6i", a, b, 0, c, d, 0)
-    turned = tmp_path / "turned.mp4"
-    turned.write_bytes(raw)
+    turned = turn(straight, tmp_path / "turned.mp4", matrix)
     plain, frame = images(straight)[0], images(turned)[0]
     np.testing.assert_array_equal(frame, np.rot90(plain, quarter_turns))
     info = probe_video(turned)

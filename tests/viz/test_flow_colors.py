@@ -68,10 +68,16 @@ def test_negative_zero_is_zero() -> None:
 
 def test_half_the_length_is_half_way_to_white() -> None:
     assert color_of(0.5, 0) in {(255, 127, 127), (255, 128, 128)}
+    assert color_of(0.55, 0) == (255, 115, 115)  # 114.75
 
 
 def test_beyond_the_scale_colors_are_darker_and_stay_so() -> None:
     assert color_of(2, 0) == color_of(50, 0) == (191, 0, 0)
+
+
+def test_rounding_does_not_darken_the_longest_motion() -> None:
+    longest = [-8.423566818237305, -18.06132698059082]  # above 1 when divided by its own length
+    assert flow_to_image(np.array([[longest]], np.float32)).max() == 255
 
 
 def test_no_motion_is_white() -> None:
