@@ -173,7 +173,9 @@ def test_a_run_over_everything_lists_the_failures_of_shards(
     assert run(config, source, memory).failed_before == 1
     assert [row["id"] for row in failures(memory)] == ["b"]
     (source / "b" / "frame2.png").unlink()
-    assert run(replace(config, retry_failed=True), source, memory).done == 1
+    assert run(replace(config, shard="2/2", retry_failed=True), source, memory).done == 1
+    assert [row["id"] for row in failures(memory)] == ["b"]  # the list of another run
+    run(config, source, memory)
     assert failures(memory) == []
 
 
