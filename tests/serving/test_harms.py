@@ -488,6 +488,8 @@ def long_job(site: Running) -> str:
 def test_a_job_is_cancelled_between_two_refinements(models: ModelRegistry) -> None:
     with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
+        picture = site.client.get(f"{url}/pairs/0/small/frame1")
+        assert picture.headers["cache-control"] == "no-store"  # others change until the end
         assert site.client.delete(url).status_code == 204
         status = site.wait(url)
         assert (status["state"], status["error"]) == ("cancelled", "cancelled")
@@ -672,12 +674,18 @@ def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(models: ModelRegist
     with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
         folder = site.folder
-        with site.client.stream("GET", f"{url}/events") as stream:
+        with (
+            ThreadPoolExecutor(1) as pool,
+            site.client.stream("GET", f"{url}/events") as stream,
+        ):
             lines = stream.iter_lines()
             next(lines)
+            flow = pool.submit(site.client.post, "/api/flow?iters=1", files=pair_files())
+            eventually(lambda: site.queue.counts() == (1, 2))
             site.queue.close()
             refused(site.send(), 503, "shutting down")
             assert json.loads(list(lines)[-2][6:])["state"] == "cancelled"
+            refused(flow.result(), 503, "shutting down")
     assert not site.thread.is_alive()
     assert not folder.exists()
 

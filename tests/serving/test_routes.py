@@ -85,7 +85,9 @@ def test_every_view_is_a_picture_of_the_frames_size(site: Running, job: str, vie
 
 def test_frames_come_back_as_they_were_sent(site: Running, job: str) -> None:
     for name, frame in zip(("frame1", "frame2"), frames(SIZE), strict=True):
-        assert np.array_equal(picture(site.client.get(f"{job}/pairs/0/small/{name}")), frame)
+        answer = site.client.get(f"{job}/pairs/0/small/{name}")
+        assert np.array_equal(picture(answer), frame)
+        assert answer.headers["cache-control"] == "private, max-age=600"
 
 
 def test_iterations_lead_to_the_final_flow(site: Running, job: str) -> None:
