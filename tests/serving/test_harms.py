@@ -582,8 +582,10 @@ def test_requests_that_wait_for_their_flow_do_not_count_as_uploads(
 
 
 def test_an_abandoned_job_is_cancelled(models: ModelRegistry) -> None:
-    with running(models, iters=FOR_EVER, unseen_seconds=0.5) as site:
+    with running(models, iters=FOR_EVER, unseen_seconds=1) as site:
         url = long_job(site)
+        end = time.monotonic() + 1.3
+        assert site.until(url, lambda _: time.monotonic() > end)["state"] == "running"
         job = site.queue._jobs[url.rsplit("/", 1)[1]]
         eventually(lambda: job.state.over)
         assert "no client asked" in site.client.get(url).json()["error"]
@@ -634,6 +636,15 @@ def test_one_client_cannot_fill_the_queue_of_all(models: ModelRegistry) -> None:
         other = httpx.HTTPTransport(local_address="127.0.0.3")
         with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
+
+
+def test_unfinished_jobs_cannot_fill_the_disk(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER, keep_bytes=10_000) as site:
+        url = long_job(site)
+        refused(site.send(), 429, "the disk space for jobs (--keep-disk) is used up")
+        assert site.client.delete(url).status_code == 204
+        site.wait(url)
+        assert site.send(iters="1").status_code == 202
 
 
 def test_results_expire(models: ModelRegistry) -> None:
