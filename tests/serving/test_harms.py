@@ -24,6 +24,8 @@ from gmaflow.errors import OutputError
 from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import VideoWriter, encode_png
 from gmaflow.serving import middleware, server
+from gmaflow.serving.job_queue import JobQueue
+from gmaflow.serving.jobs import Job, Task
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.views import ARCHIVED
 from tests.io.bombs import make_gif
@@ -706,6 +708,24 @@ def full_disk() -> OutputError:
     err = OutputError("/tmp/a secret cannot be written: no space left on device")
     err.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     return err
+
+
+def test_pairs_that_were_deleted_for_a_full_disk_are_not_listed(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch, pan: bytes
+) -> None:
+    compute = JobQueue._compute
+
+    def fill_disk(queue: JobQueue, job: Job, task: Task, estimator: FlowEstimator) -> None:
+        if task.number == 1:
+            raise full_disk()
+        compute(queue, job, task, estimator)
+
+    monkeypatch.setattr(JobQueue, "_compute", fill_disk)
+    with running(models) as site:
+        sent = site.client.post("/api/jobs", files={"clip": pan}, data={"iters": "1"})
+        status = site.wait(sent.json()["url"])
+        assert (status["state"], status["done_pairs"]) == ("failed", [])
+        refused(site.client.get(f"{sent.json()['url']}/pairs/0/small/flow"), 507, "disk is full")
 
 
 @pytest.mark.parametrize(
