@@ -24,6 +24,7 @@ from gmaflow.errors import OutputError
 from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import VideoWriter, encode_png
 from gmaflow.serving import middleware, server
+from gmaflow.serving.http_errors import too_busy
 from gmaflow.serving.job_queue import JobQueue
 from gmaflow.serving.jobs import Job, Task
 from gmaflow.serving.models import ModelRegistry
@@ -647,6 +648,18 @@ def test_unfinished_jobs_cannot_fill_the_disk(models: ModelRegistry) -> None:
         assert site.client.delete(url).status_code == 204
         site.wait(url)
         assert site.send(iters="1").status_code == 202
+
+
+def test_an_upload_for_which_the_queue_filled_up_meanwhile_leaves_nothing(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(client: str) -> None:
+        raise too_busy("the queue is full")
+
+    with running(models) as site:
+        monkeypatch.setattr(site.queue, "admit", full)  # the middleware keeps the other one
+        refused(site.send(), 429, "the queue is full")
+        assert not list(site.folder.iterdir())
 
 
 def test_results_expire(models: ModelRegistry) -> None:
