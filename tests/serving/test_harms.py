@@ -202,7 +202,9 @@ def test_a_polyglot_is_a_picture_and_nothing_else(site: Running) -> None:
 def test_a_file_that_is_not_an_image_is_refused(
     site: Running, content: bytes, sentence: str
 ) -> None:
+    before = set(site.folder.iterdir())
     refused(send(site, content), 400, sentence)
+    assert set(site.folder.iterdir()) <= before
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -287,6 +288,7 @@ def test_a_clip_is_done_pair_by_pair(site: Running, clip: Path) -> None:
     assert picture(site.client.get(f"{url}/pairs/3/small/flow")).shape[:2] == (48, 64)
     names = zipfile.ZipFile(io.BytesIO(site.client.get(f"{url}/all.zip").content)).namelist()
     assert "small/0003-flow.flo" in names
+    assert not list(site.folder.rglob("clip"))  # the upload itself is not kept
 
 
 def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Path) -> None:
@@ -304,8 +306,11 @@ def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Pat
         site.wait(url)
 
 
-def test_a_long_clip_is_cut_with_a_note(models: ModelRegistry, clip: Path) -> None:
-    with running(models, clip_frames=3) as site:
+@pytest.mark.parametrize("limit", [{"clip_frames": 3}, {"clip_seconds": 0.2}])
+def test_a_long_clip_is_cut_with_a_note(
+    models: ModelRegistry, clip: Path, limit: dict[str, Any]
+) -> None:
+    with running(models, **limit) as site:
         files = {"clip": ("x.mp4", clip.read_bytes())}
         url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
         status = site.wait(url)
