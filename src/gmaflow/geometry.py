@@ -72,7 +72,7 @@ def distance_to(mask: Bool[Tensor, "n h w"], limit: int) -> Float[Tensor, "n h w
         further = squared + step * step
         torch.minimum(nearest[:, step:], further[:, :-step], out=nearest[:, step:])
         torch.minimum(nearest[:, :-step], further[:, step:], out=nearest[:, :-step])
-    return nearest.clamp_max(limit * limit).float().sqrt()
+    return nearest.float().sqrt()
 
 
 def sample(

@@ -173,7 +173,9 @@ def test_a_run_over_everything_lists_the_failures_of_shards(
     assert run(config, source, memory).failed_before == 1
     assert [row["id"] for row in failures(memory)] == ["b"]
     (source / "b" / "frame2.png").unlink()
-    assert run(replace(config, retry_failed=True), source, memory).done == 1
+    assert run(replace(config, shard="2/2", retry_failed=True), source, memory).done == 1
+    assert [row["id"] for row in failures(memory)] == ["b"]  # the list of another run
+    run(config, source, memory)
     assert failures(memory) == []
 
 
@@ -343,6 +345,20 @@ def test_progress_adds_up(config: BatchConfig, clips: Path, memory: str) -> None
     assert [left for left, _ in seen] == list(range(9, -1, -1))
     assert seen[0][1] is None
     assert seen[-1][1] is not None
+
+
+def test_results_that_this_machine_does_not_see_are_refused(
+    config: BatchConfig, clips: Path, memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work_elsewhere(
+        config: BatchConfig, destination: Destination, todo: Iterator[Clip]
+    ) -> Iterator[ClipResult]:
+        for clip in todo:
+            yield ClipResult(clip, node="far")
+
+    monkeypatch.setattr(local_engine, "run_in_process", work_elsewhere)
+    with pytest.raises(OutputError, match=r"far wrote '00' to .*this machine does not see it"):
+        run(config, clips, memory)
 
 
 def test_a_failure_after_a_row_that_a_crash_cut_off_is_listed(tmp_path: Path, memory: str) -> None:

@@ -1,3 +1,4 @@
+import errno
 import pickle
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmaflow.errors import FlowError, FlowFileError, OutputError
-from gmaflow.io import FLOW_ENDINGS, create_clip, open_clip
+from gmaflow.io import FLOW_ENDINGS, create_clip, open_clip, write_flow
 from gmaflow.io.clips import ClipReader
 from tests.io.test_xy_jpeg import smooth
 
@@ -78,6 +79,26 @@ def test_an_unfinished_clip_leaves_nothing_and_keeps_the_old_one(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EBUSY, "busy"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_take_its_place_keeps_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    path = tmp_path / "a"
+    write(path, (7,))
+    rename = Path.rename
+
+    def refuse(source: Path, target: Path) -> Path:
+        if target == path and source.suffix == ".partial":
+            raise error
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises((OutputError, KeyboardInterrupt)):
+        write(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert open_clip(path).frames == (7,)
+
+
 @pytest.mark.parametrize("name", CLIPS)
 def test_what_does_not_belong_into_a_clip_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FlowFileError, match="no flow was added"), create_clip(tmp_path / name):
@@ -116,6 +137,20 @@ def test_a_folder_takes_any_format(tmp_path: Path, ending: str) -> None:
     clip = open_clip(tmp_path / "a")
     assert clip.frames == (12,)
     np.testing.assert_allclose(clip[0].array, flow, atol=0.6 if "flow_x" in ending else 0.01)
+
+
+def test_a_folder_of_files_made_otherwise_is_read(tmp_path: Path) -> None:
+    for name in ("b_9.flo", "b_10.flo", "b_9-backward.flo"):
+        write_flow(tmp_path / name, smooth() + int(name[2] == "9"))
+    clip = open_clip(tmp_path)
+    assert clip.frames == (9, 10)
+    np.testing.assert_array_equal(clip.at_frame(9).array, smooth() + 1)
+    write_flow(tmp_path / "c_10.flo", smooth())  # the numbers are not those of one clip
+    assert open_clip(tmp_path).frames == (0, 1, 2)
+    for name in ("b_9.flo", "b_10.flo", "c_10.flo"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FlowFileError, match="holds only backward flow"):
+        open_clip(tmp_path)
 
 
 def test_a_file_that_is_not_a_clip_is_refused(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ def test_arrays_may_lie_in_memory_as_they_like(tmp_path: Path) -> None:
         "x y",
         "R G",
         "backward.u backward.v",
+        "Backward.U Backward.V",
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -170,7 +171,7 @@ def test_names_in_common_use_are_read_with_v_up(tmp_path: Path, names: str, dtyp
     write(tmp_path / "a.exr", {right: RIGHT.astype(dtype), up: UP.astype(dtype)})
     got = read_flow_arrays(tmp_path / "a.exr")
     assert got.valid.all()
-    assert got.backward == names.startswith("backward")
+    assert got.backward == names.lower().startswith("backward")
     np.testing.assert_array_equal(got.array, ramp().array)
 
 
@@ -198,17 +199,19 @@ def test_a_later_part_may_hold_the_flow(tmp_path: Path) -> None:
 
 
 def test_nan_and_missing_pixels_are_unknown(tmp_path: Path) -> None:
-    right = RIGHT.copy()
+    right, known = RIGHT.copy(), np.ones_like(RIGHT)
     right[0, 0] = np.nan
+    known[2, 1:4] = 0, 0.5, 0.51
     write(
         tmp_path / "a.exr",
-        {"forward.u": right, "forward.v": UP},
+        {"forward.u": right, "forward.v": UP, "valid.a": known},
         data=(2, 1, 8, 5),
         display=(0, 0, 7, 9),
     )
     wanted, valid = np.zeros((10, 8, 2), np.float32), np.zeros((10, 8), bool)
     wanted[1:6, 2:8], valid[1:6, 2:8] = ramp().array[:, :6], True
-    wanted[1, 2], valid[1, 2] = 0, False
+    for row, column in ((1, 2), (3, 3), (3, 4)):
+        wanted[row, column], valid[row, column] = 0, False
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.exr"), type(ramp())(wanted, valid))
 
 

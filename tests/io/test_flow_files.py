@@ -26,7 +26,7 @@ from gmaflow.io import (
 )
 from gmaflow.io.flow_files import check_arrays, check_length, known_part
 from gmaflow.io.images import MAX_PIXELS, check_header_size, check_ratio
-from gmaflow.io.png16 import read_png16
+from gmaflow.io.png16 import encode_png16, read_png16
 from tests.io.flows import SUFFIXES, assert_same, flows, ramp
 
 
@@ -221,6 +221,9 @@ def test_codes_are_those_of_the_benchmark(tmp_path: Path) -> None:
     write_flow(tmp_path / "a.png", array, np.array([[True, True, False]]))
     codes = read_png16(tmp_path / "a.png")
     assert codes.tolist() == [[[32768, 32832, 1], [32640, 32800, 1], [0, 0, 0]]]
+    codes[0, 0, 2] = 65535  # any blue but 0 is known
+    (tmp_path / "a.png").write_bytes(encode_png16(codes))
+    assert read_flow_arrays(tmp_path / "a.png").valid.tolist() == [[True, True, False]]
 
 
 @pytest.mark.parametrize("value", [512, -512, 511.995, -1e8])
@@ -263,7 +266,7 @@ def test_either_byte_order_and_number_of_channels(
     flow = FlowArrays(ramp().array, np.ones((5, 7), bool))
     data = np.zeros((5, 7, channels), f"{order}f4")
     data[..., :2] = flow.array
-    scale = "-1.0" if order == "<" else "1"
+    scale = "-0.5" if order == "<" else "1"  # only the sign counts
     header = newline.join(["PF", "7 5", scale, ""]).encode()
     (tmp_path / "a.pfm").write_bytes(header + data[::-1].tobytes())
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.pfm"), flow)
@@ -300,11 +303,13 @@ def test_what_numpy_saves_is_read(tmp_path: Path, dtype: str, order: str) -> Non
     flow = ramp()
     array = np.where(flow.valid[..., None], flow.array, np.nan).astype(dtype)
     array = np.asfortranarray(array) if order == "F" else array
-    np.save(tmp_path / "a.npy", array)
-    assert_same(tmp_path, read_flow_arrays(tmp_path / "a.npy"), flow)
+    for version in ((1, 0), (2, 0), (3, 0)):
+        with (tmp_path / "a.npy").open("wb") as file:
+            np.lib.format.write_array(file, array, version)
+        assert_same(tmp_path, read_flow_arrays(tmp_path / "a.npy"), flow)
     np.savez(tmp_path / "a.npz", flow=array)
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.npz"), flow)
-    np.savez(tmp_path / "a.npz", flow=array, valid=flow.valid.astype(np.uint8))
+    np.savez(tmp_path / "a.npz", flow=array, valid=255 * flow.valid.astype(np.uint8))
     assert_same(tmp_path, read_flow_arrays(tmp_path / "a.npz"), flow)
 
 
@@ -379,13 +384,14 @@ def test_an_archive_that_claims_too_much_is_refused(tmp_path: Path) -> None:
         archive.writestr("flow.npy", npy("(8192, 8192, 2)", bytes(8)))
     with pytest.raises(FlowFileError, match="its header"):
         read_flow_arrays(path)
-    # The size in the archive's directory lies as well.
+    # The sizes in the archive's directory lie as well: that of the array, then the packed one.
     raw = bytearray(path.read_bytes())
     entry = raw.index(b"PK\x01\x02")
-    raw[entry + 24 : entry + 28] = struct.pack("<I", 8192 * 8192 * 8 + 100)
-    path.write_bytes(raw)
-    with pytest.raises(FlowFileError, match="compressed bytes"):
-        read_flow_arrays(path)
+    for place in (24, 20):
+        raw[entry + place : entry + place + 4] = struct.pack("<I", 8192 * 8192 * 8 + 100)
+        path.write_bytes(raw)
+        with pytest.raises(FlowFileError, match="compressed bytes"):
+            read_flow_arrays(path)
 
 
 h5py = pytest.importorskip("h5py")
@@ -428,6 +434,11 @@ def test_a_way_into_other_files_is_refused(tmp_path: Path) -> None:
     layout[:] = h5py.VirtualSource(str(tmp_path / "secret.flo5"), "flow", (5, 7, 2))
     with h5py.File(path, "w") as file:
         file.create_virtual_dataset("flow", layout)
+    with pytest.raises(FlowFileError, match="not a plain dataset"):
+        read_flow_arrays(path)
+    raw = [(str(tmp_path / "secret.flo5"), 0, 280)]
+    with h5py.File(path, "w") as file:
+        file.create_dataset("flow", (5, 7, 2), "f4", external=raw)
     with pytest.raises(FlowFileError, match="not a plain dataset"):
         read_flow_arrays(path)
 

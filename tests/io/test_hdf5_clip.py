@@ -92,6 +92,20 @@ def test_a_changed_byte_of_flow_is_noticed(clip: Path) -> None:
         reader[1]
 
 
+@pytest.mark.parametrize(("lost", "reason"), [(4, "does not end"), (8, "asks for 24 bytes")])
+def test_a_chunk_that_is_cut_off_is_noticed(tmp_path: Path, lost: int, reason: str) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset(
+            "flow", (1, 3, 4, 2), "f2", chunks=(1, 3, 4, 1), shuffle=True, compression="gzip"
+        )
+        packed = zlib.compress(bytes(range(24)))  # the last four bytes are a checksum
+        for component in range(2):
+            data.id.write_direct_chunk((0, 0, 0, component), packed[:-lost])
+        file["frames"] = np.array([0])
+    with pytest.raises(FlowFileError, match=reason):
+        open_clip(tmp_path / "a.h5")[0]
+
+
 def test_a_missing_chunk_is_noticed(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         data = file.create_dataset(

@@ -78,7 +78,8 @@ def test_stopping_early_closes_the_source() -> None:
             closed.set()
 
     before = threading.active_count()
-    items = read_ahead(source())
+    generator = source()  # held here, or it would be closed for want of use
+    items = read_ahead(generator)
     next(items)
     items.close()
     assert closed.is_set()

@@ -1,6 +1,8 @@
 """Folders of results that are started, resumed or started over."""
 
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +128,15 @@ def test_a_second_process_is_refused_until_the_first_ends(record: ResultRecord) 
     assert b"another process is writing" in second.stderr
     unlock_folder(record.folder)
     assert subprocess.run(command, input=b"", check=False).returncode == 0
+
+
+def test_a_check_is_not_in_the_way_of_others(record: ResultRecord) -> None:
+    record.folder.mkdir()
+    handle = os.open(record.folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)  # as a process that checks at the same time
+    record.check_start(resume=False, overwrite=False)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(handle)
 
 
 def test_partial_files_of_a_killed_run_are_removed(record: ResultRecord) -> None:

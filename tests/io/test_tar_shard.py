@@ -2,10 +2,11 @@ import io
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gmaflow.errors import FlowFileError
-from gmaflow.io import create_clip, open_clip
+from gmaflow.io import create_clip, open_clip, write_flow
 from gmaflow.io.tar_shard import list_samples, read_member
 from tests.io.test_xy_jpeg import smooth
 
@@ -38,10 +39,22 @@ def test_a_clip_is_a_shard_under_its_key(tmp_path: Path) -> None:
     assert [sample.key for sample in list_samples(path)] == ["some/clip.mp4/000003"]
 
 
+def test_frames_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    write_flow(tmp_path / "flow_x.jpg", smooth())
+    x, y = ((tmp_path / f"flow_{c}.jpg").read_bytes() for c in "xy")
+    files = {"10.flow_x.jpg": y, "10.flow_y.jpg": x, "9.flow_x.jpg": x, "9.flow_y.jpg": y}
+    write_tar(tmp_path / "a.tar", files)
+    clip = open_clip(tmp_path / "a.tar")
+    assert clip.frames == (9, 10)
+    np.testing.assert_array_equal(clip[0].array, clip[1].array[..., ::-1])
+    np.testing.assert_allclose(clip[0].array, smooth(), atol=0.6)
+
+
 def test_links_devices_and_holes_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:
-        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.DIRTYPE):
+        links, holes = (tarfile.SYMTYPE, tarfile.LNKTYPE), tarfile.GNUTYPE_SPARSE
+        for kind in (*links, tarfile.CHRTYPE, tarfile.DIRTYPE, holes):
             member = tarfile.TarInfo("1.flow_x.jpg")
             member.type, member.linkname = kind, "/etc/passwd"
             tar.addfile(member)

@@ -18,7 +18,7 @@ from tests.full_disk import largest_file
 from tests.io.clips import frame_times, images, sound_of, write_clip
 from tests.io.frames import moving
 
-pytest.importorskip("av")
+av = pytest.importorskip("av")
 
 FRAME = np.zeros((16, 16, 3), np.uint8)
 
@@ -131,6 +131,18 @@ def test_pixels_keep_their_shape(tmp_path: Path) -> None:
     with VideoWriter(tmp_path / "a.mp4", pixel_aspect=Fraction(16, 15)) as video:
         video.write(FRAME)
     assert probe_video(tmp_path / "a.mp4").pixel_aspect == Fraction(16, 15)
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov"])
+def test_players_start_at_once_and_need_not_guess_colours(tmp_path: Path, suffix: str) -> None:
+    with VideoWriter(tmp_path / f"a{suffix}") as video:
+        video.write(FRAME)
+    raw = (tmp_path / f"a{suffix}").read_bytes()
+    assert raw.index(b"moov") < raw.index(b"mdat")
+    with av.open(str(tmp_path / f"a{suffix}")) as container:
+        coded = container.streams.video[0].codec_context
+        marks = (coded.colorspace, coded.color_primaries, coded.color_trc, coded.color_range)
+    assert marks == (1, 1, 1, 1)  # BT.709, limited range
 
 
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:

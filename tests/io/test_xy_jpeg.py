@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gmaflow.errors import FlowError, FlowFileError
+from gmaflow.errors import FlowError, FlowFileError, OutputError
 from gmaflow.io import is_picture, list_flows, read_flow_arrays, stem_of, write_flow
 from gmaflow.io.paths import is_xy, xy_paths
 from tests.io.bombs import read_in_a_process
@@ -104,6 +104,13 @@ def test_half_a_pair_and_two_sizes_are_refused(tmp_path: Path) -> None:
         read_flow_arrays(tmp_path / "flow_x_1.jpg")
     with pytest.raises(FlowFileError, match=r"flow_y_2\.jpg does not exist"):
         read_flow_arrays(tmp_path / "flow_x_2.jpg")
+
+
+def test_x_appears_only_where_y_is(tmp_path: Path) -> None:
+    (tmp_path / "flow_y.jpg").mkdir()
+    with pytest.raises(OutputError, match=r"flow_y\.jpg exists and is not a file"):
+        write_flow(tmp_path / "flow_x.jpg", smooth())
+    assert not (tmp_path / "flow_x.jpg").exists()
 
 
 @given(data=st.data())

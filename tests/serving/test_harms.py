@@ -24,6 +24,9 @@ from gmaflow.errors import OutputError
 from gmaflow.inference import FlowEstimator, FrameAttention
 from gmaflow.io import VideoWriter, encode_png
 from gmaflow.serving import middleware, server
+from gmaflow.serving.http_errors import too_busy
+from gmaflow.serving.job_queue import JobQueue
+from gmaflow.serving.jobs import Job, Task
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.serving.views import ARCHIVED
 from tests.io.bombs import make_gif
@@ -199,7 +202,9 @@ def test_a_polyglot_is_a_picture_and_nothing_else(site: Running) -> None:
 def test_a_file_that_is_not_an_image_is_refused(
     site: Running, content: bytes, sentence: str
 ) -> None:
+    before = set(site.folder.iterdir())
     refused(send(site, content), 400, sentence)
+    assert set(site.folder.iterdir()) <= before
 
 
 @pytest.mark.parametrize(
@@ -276,6 +281,8 @@ def test_a_browser_must_show_that_the_page_itself_asks(site: Running) -> None:
         refused(client.post("/api/jobs", data={"example": "1"}, headers=own), 403, "X-Gmaflow")
         refused(client.delete("/api/jobs/x", headers=own), 403, "X-Gmaflow")
         refused(client.delete("/api/jobs/x", headers={**own, **BROWSER}), 404)
+        named = {"Host": "LocalHost:1", "Origin": "http://localhost:1"}  # upper or lower case
+        refused(client.delete("/api/jobs/x", headers={**named, **BROWSER}), 404)
         # A program, which sends none of this, may ask.
         refused(client.delete("/api/jobs/x"), 404)
 
@@ -393,7 +400,9 @@ def test_a_slow_upload_times_out(models: ModelRegistry, silence: float, total: f
         socket.create_connection(address(site)) as wire,
     ):
         wire.sendall(HEAD + b"--x\r\n")
-        assert b" 408 " in everything(wire).split(b"\r\n")[0]
+        status, *headers = everything(wire).lower().split(b"\r\n")
+        assert b" 408 " in status
+        assert b"connection: close" in headers  # the rest is not the next request
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: loc"])
@@ -484,6 +493,8 @@ def long_job(site: Running) -> str:
 def test_a_job_is_cancelled_between_two_refinements(models: ModelRegistry) -> None:
     with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
+        picture = site.client.get(f"{url}/pairs/0/small/frame1")
+        assert picture.headers["cache-control"] == "no-store"  # others change until the end
         assert site.client.delete(url).status_code == 204
         status = site.wait(url)
         assert (status["state"], status["error"]) == ("cancelled", "cancelled")
@@ -518,6 +529,15 @@ def test_too_many_uploads_are_refused(
             wire.sendall(HEAD)
         eventually(lambda: site.send(iters="1").status_code == 429)
         refused(site.send(), 429, "too many uploads")
+
+
+def test_uploads_that_were_refused_do_not_count(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "MAX_UPLOADS", 1)
+    with running(models) as site:
+        for _ in range(3):
+            refused(site.send(iters="0"), 422, "iters is 0")
 
 
 def test_one_client_cannot_take_all_uploads(models: ModelRegistry) -> None:
@@ -570,6 +590,8 @@ def test_an_abandoned_job_is_cancelled(models: ModelRegistry) -> None:
     with running(models, iters=FOR_EVER, unseen_seconds=0.5) as site:
         url = long_job(site)
         job = site.queue._jobs[url.rsplit("/", 1)[1]]
+        asked_before, _ = job.last_seen, site.client.get(url)
+        assert job.last_seen > asked_before
         eventually(lambda: job.state.over)
         assert "no client asked" in site.client.get(url).json()["error"]
 
@@ -621,6 +643,27 @@ def test_one_client_cannot_fill_the_queue_of_all(models: ModelRegistry) -> None:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
 
 
+def test_unfinished_jobs_cannot_fill_the_disk(models: ModelRegistry) -> None:
+    with running(models, iters=FOR_EVER, keep_bytes=10_000) as site:
+        url = long_job(site)
+        refused(site.send(), 429, "the disk space for jobs (--keep-disk) is used up")
+        assert site.client.delete(url).status_code == 204
+        site.wait(url)
+        assert site.send(iters="1").status_code == 202
+
+
+def test_an_upload_for_which_the_queue_filled_up_meanwhile_leaves_nothing(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(client: str) -> None:
+        raise too_busy("the queue is full")
+
+    with running(models) as site:
+        monkeypatch.setattr(site.queue, "admit", full)  # the middleware keeps the other one
+        refused(site.send(), 429, "the queue is full")
+        assert not list(site.folder.iterdir())
+
+
 def test_results_expire(models: ModelRegistry) -> None:
     with running(models, keep_results=1) as site:
         first, second = (site.start(iters="1") for _ in range(2))
@@ -659,12 +702,18 @@ def test_a_server_that_stops_ends_its_jobs_and_takes_no_more(models: ModelRegist
     with running(models, iters=FOR_EVER) as site:
         url = long_job(site)
         folder = site.folder
-        with site.client.stream("GET", f"{url}/events") as stream:
+        with (
+            ThreadPoolExecutor(1) as pool,
+            site.client.stream("GET", f"{url}/events") as stream,
+        ):
             lines = stream.iter_lines()
             next(lines)
+            flow = pool.submit(site.client.post, "/api/flow?iters=1", files=pair_files())
+            eventually(lambda: site.queue.counts() == (1, 2))
             site.queue.close()
             refused(site.send(), 503, "shutting down")
             assert json.loads(list(lines)[-2][6:])["state"] == "cancelled"
+            refused(flow.result(), 503, "shutting down")
     assert not site.thread.is_alive()
     assert not folder.exists()
 
@@ -674,6 +723,24 @@ def full_disk() -> OutputError:
     err = OutputError("/tmp/a secret cannot be written: no space left on device")
     err.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     return err
+
+
+def test_pairs_that_were_deleted_for_a_full_disk_are_not_listed(
+    models: ModelRegistry, monkeypatch: pytest.MonkeyPatch, pan: bytes
+) -> None:
+    compute = JobQueue._compute
+
+    def fill_disk(queue: JobQueue, job: Job, task: Task, estimator: FlowEstimator) -> None:
+        if task.number == 1:
+            raise full_disk()
+        compute(queue, job, task, estimator)
+
+    monkeypatch.setattr(JobQueue, "_compute", fill_disk)
+    with running(models) as site:
+        sent = site.client.post("/api/jobs", files={"clip": pan}, data={"iters": "1"})
+        status = site.wait(sent.json()["url"])
+        assert (status["state"], status["done_pairs"]) == ("failed", [])
+        refused(site.client.get(f"{sent.json()['url']}/pairs/0/small/flow"), 507, "disk is full")
 
 
 @pytest.mark.parametrize(
@@ -777,7 +844,7 @@ def test_flow_that_a_format_cannot_hold_is_refused(site: Running) -> None:
     folder = site.queue.find(url.rsplit("/", 1)[1]).footage.folder
     folder.save("pair-0000-0/flow", np.full((40, 56, 2), 600, np.float32))
     answer = site.client.get(f"{url}/pairs/0/small/flow.png16")
-    refused(answer, 400, "flow.png16: a flow of 600.0 pixels does not fit KITTI's format")
+    refused(answer, 400, "flow.png16: a flow of 600 pixels does not fit KITTI's format")
 
 
 @pytest.mark.parametrize(

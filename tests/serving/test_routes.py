@@ -5,6 +5,7 @@ import json
 import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -85,7 +86,9 @@ def test_every_view_is_a_picture_of_the_frames_size(site: Running, job: str, vie
 
 def test_frames_come_back_as_they_were_sent(site: Running, job: str) -> None:
     for name, frame in zip(("frame1", "frame2"), frames(SIZE), strict=True):
-        assert np.array_equal(picture(site.client.get(f"{job}/pairs/0/small/{name}")), frame)
+        answer = site.client.get(f"{job}/pairs/0/small/{name}")
+        assert np.array_equal(picture(answer), frame)
+        assert answer.headers["cache-control"] == "private, max-age=600"
 
 
 def test_iterations_lead_to_the_final_flow(site: Running, job: str) -> None:
@@ -285,6 +288,7 @@ def test_a_clip_is_done_pair_by_pair(site: Running, clip: Path) -> None:
     assert picture(site.client.get(f"{url}/pairs/3/small/flow")).shape[:2] == (48, 64)
     names = zipfile.ZipFile(io.BytesIO(site.client.get(f"{url}/all.zip").content)).namelist()
     assert "small/0003-flow.flo" in names
+    assert not list(site.folder.rglob("clip"))  # the upload itself is not kept
 
 
 def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Path) -> None:
@@ -302,8 +306,11 @@ def test_a_clip_continues_at_the_requested_pair(models: ModelRegistry, clip: Pat
         site.wait(url)
 
 
-def test_a_long_clip_is_cut_with_a_note(models: ModelRegistry, clip: Path) -> None:
-    with running(models, clip_frames=3) as site:
+@pytest.mark.parametrize("limit", [{"clip_frames": 3}, {"clip_seconds": 0.2}])
+def test_a_long_clip_is_cut_with_a_note(
+    models: ModelRegistry, clip: Path, limit: dict[str, Any]
+) -> None:
+    with running(models, **limit) as site:
         files = {"clip": ("x.mp4", clip.read_bytes())}
         url = site.client.post("/api/jobs", files=files, data={"iters": "1"}).json()["url"]
         status = site.wait(url)

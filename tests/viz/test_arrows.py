@@ -19,13 +19,14 @@ def test_an_arrow_points_where_the_flow_goes() -> None:
     image = gray(41, 41)
     valid = np.zeros((41, 41), np.bool_)
     valid[20, 20] = True
-    for u, v in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+    for u, v in ((1, 0), (-1, 0), (0, 1), (0, -1), (-0.7071, 0.7071), (0.7071, 0.7071)):
         picture = flow_arrows(image, constant(41, 41, u, v), spacing=20, valid=valid)
         y, x = np.nonzero((picture != picture[0, 0]).any(axis=2))
-        reach = ((x - 20) * u + (y - 20) * v, (x - 20) * v + (y - 20) * u)
-        assert reach[0].max() >= 17
-        assert reach[0].min() >= -3
-        assert np.abs(reach[1]).max() <= 7
+        along, across = (x - 20) * u + (y - 20) * v, (x - 20) * v - (y - 20) * u
+        assert along.max() >= 17
+        assert along.min() >= -3
+        assert 4 <= across.max() <= 7
+        assert -7 <= across.min() <= -4
 
 
 def test_the_image_is_dimmed_where_there_is_no_arrow() -> None:
@@ -79,6 +80,18 @@ def test_large_images_are_drawn_too() -> None:
 def test_a_spacing_without_room_is_refused() -> None:
     with pytest.raises(FlowError, match="spacing of 3"):
         flow_arrows(gray(9, 9), constant(9, 9, 1, 1), spacing=3)
+
+
+def test_nine_of_ten_arrows_fit_their_space_and_none_is_much_longer() -> None:
+    flow = constant(100, 100, 1, 0)
+    flow[:, 80:] *= 4
+    expected = flow_arrows(gray(100, 100), flow, spacing=20, max_length=4.0)
+    np.testing.assert_array_equal(flow_arrows(gray(100, 100), flow, spacing=20), expected)
+    valid = np.zeros((41, 81), np.bool_)
+    valid[20, 20] = True
+    far = constant(41, 81, 100, 0)
+    picture = flow_arrows(gray(41, 81), far, spacing=20, max_length=1.0, valid=valid)
+    assert 44 <= np.nonzero((picture != picture[0, 0]).any(axis=2))[1].max() <= 47
 
 
 def test_a_fixed_scale_makes_frames_comparable() -> None:

@@ -68,13 +68,6 @@ def test_tiny_pictures_are_no_exception(size: tuple[int, int]) -> None:
     assert confidence_map(np.zeros(size, np.float32)).shape == (*size, 3)
 
 
-@pytest.mark.parametrize("max_error", [0.0, -3.0, float("nan")])
-def test_the_scale_must_be_positive(max_error: float) -> None:
-    flow = errors_of(1)
-    with pytest.raises(FlowError, match="max_error"):
-        error_map(flow, flow, max_error=max_error)
-
-
 def test_more_confidence_is_lighter_and_nan_is_black() -> None:
     confidence = np.linspace(0, 1, 50, dtype=np.float32)[None]
     assert np.all(np.diff(brightness(confidence_map(confidence))[0]) > 0)

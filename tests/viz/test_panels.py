@@ -36,6 +36,11 @@ def test_up_to_four_stand_in_a_row_and_more_in_a_square(n: int, columns: int) ->
     assert panel([picture(6, 6)] * n).shape[1] == columns * 10 + 4
 
 
+def test_pictures_go_row_by_row() -> None:
+    whole = panel([picture(6, 6, level) for level in (10, 20, 30)], columns=2)
+    assert [whole[6, 6, 0], whole[6, 16, 0], whole[16, 6, 0]] == [10, 20, 30]
+
+
 def test_a_picture_of_the_cells_size_is_not_resampled() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype(np.uint8)
     assert np.array_equal(panel([noise])[4:24, 4:34], noise)

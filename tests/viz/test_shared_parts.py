@@ -94,6 +94,22 @@ def test_scales_are_above_zero(value: float) -> None:
         check_positive("max_length", value)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments", "scale"),
+    [
+        (viz.flow_to_image, (FLOW,), "max_length"),
+        (viz.add_legend, (IMAGE,), "max_length"),
+        (viz.flow_arrows, (IMAGE, FLOW), "max_length"),
+        (viz.error_map, (FLOW, FLOW), "max_error"),
+    ],
+)
+def test_every_scale_is_checked(
+    function: Callable[..., object], arguments: tuple[object, ...], scale: str
+) -> None:
+    with pytest.raises(FlowError, match=f"{scale} is 0; give a number above 0"):
+        function(*arguments, **{scale: 0.0})
+
+
 @pytest.mark.parametrize("ramp", [EMBER, REEF])
 def test_more_is_always_lighter_and_nothing_is_near_black(ramp: UInt8[np.ndarray, "256 3"]) -> None:
     linear = (ramp / 255.0) ** 2.2

@@ -35,6 +35,14 @@ def test_hidden_stretches_are_dotted_and_hidden_points_are_rings() -> None:
     assert not dotted[160, 70]
 
 
+def test_a_trail_fades_towards_the_past() -> None:
+    large = np.full((960, 1280, 3), 120, np.uint8)
+    track = path(*((100.0 + 100 * step, 480.0) for step in range(6)))
+    row = draw_trails(large, track, np.ones((6, 1), bool), RED)[480].astype(int)
+    redness = (row[:, 0] - row[:, 1])[[150, 250, 350, 450, 550]]
+    assert (np.diff(redness) > 10).all()
+
+
 def test_a_ring_is_seen_in_a_small_frame() -> None:
     still = path((30, 20), (30, 20))
     picture = draw_trails(GREY, still, np.zeros((2, 1), bool), RED).astype(int)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gmaflow.batch.clip_outputs import ROWS
-from gmaflow.batch.destination import SHARDS, Destination, FinishedClips, HashSet
+from gmaflow.batch.destination import SHARDS, Destination, HashSet
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipResult
 from gmaflow.errors import import_extra
@@ -89,14 +89,12 @@ class FailureLog:
         self._folder: str | None = None
         self._uploaded = time.monotonic()
 
-    def read_earlier(self, finished: FinishedClips) -> HashSet:
-        """Return the keys of clips that failed before, in whichever shard, and still do."""
+    def read_earlier(self) -> HashSet:
+        """Return the keys of clips that failed before, in whichever shard."""
         failed = HashSet()
         for name in (ALL_FAILURES, *self._names_of_shards()):
             for row in read_rows(self._destination.read(name)):
-                key = Clip.from_row(row).key
-                if key not in finished:
-                    failed.add(key)
+                failed.add(Clip.from_row(row).key)
         return failed
 
     def _names_of_shards(self) -> list[str]:

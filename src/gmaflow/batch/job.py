@@ -209,7 +209,7 @@ class BatchJob:
 
     def _run(self, checkpoint: Checkpoint, watch: Watch) -> None:
         finished = FinishedClips(self.destination)
-        failed = HashSet() if self.config.retry_failed else self._failures.read_earlier(finished)
+        failed = HashSet() if self.config.retry_failed else self._failures.read_earlier()
         self._count(finished, failed)
         progress = self.progress
         progress.started = time.monotonic()

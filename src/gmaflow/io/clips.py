@@ -332,14 +332,19 @@ class _FolderWriter(ClipWriter):
             raise type(err)(str(err).replace(str(self._folder), str(self.path))) from err
 
     def _end(self) -> None:
+        old = self._folder.with_name(f"{self._folder.name}-old")
         try:
             if self.path.is_dir():  # a rename does not replace a folder
-                old = self._folder.with_name(f"{self._folder.name}-old")
                 self.path.rename(old)
-                self._stack.callback(shutil.rmtree, old, ignore_errors=True)
-            self._folder.rename(self.path)
+            try:
+                self._folder.rename(self.path)
+            except BaseException:
+                if old.exists():
+                    old.rename(self.path)
+                raise
         except OSError as err:
             raise OutputError(f"{self.path} cannot be written: {os_reason(err)}") from err
+        shutil.rmtree(old, ignore_errors=True)
 
 
 class _FolderReader(ClipReader):
