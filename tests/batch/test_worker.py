@@ -96,8 +96,9 @@ def test_everything_that_can_be_written(worker: ClipWorker, clips: Path) -> None
     statistics = record_of(worker, clip)["statistics"]
     assert isinstance(statistics, dict)
     flows = [read_flow(out / "00" / f"frame{n}.npz") for n in (0, 1)]
-    lengths = [flow.statistics().mean_length for flow in flows]
-    assert statistics["mean_length"] == pytest.approx(np.mean(lengths))
+    wanted = [flow.statistics() for flow in flows]
+    assert statistics["mean_length"] == pytest.approx(np.mean([one.mean_length for one in wanted]))
+    assert statistics["max_length"] == max(one.max_length for one in wanted)
 
 
 def test_bytes_do_not_depend_on_when_or_where(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from gmaflow.bench import (
     output_files,
     write_files,
 )
+from gmaflow.bench.bench_report import row_of
 from gmaflow.bench.cases import Case
 from gmaflow.bench.measuring import (
     MAX_ROUNDS,
@@ -46,7 +48,7 @@ def test_everything_is_measured(compared: BenchResult) -> None:
         assert one.parameters == 990_162
         assert len(one.times.wall) == len(one.times.cpu) == 2
         assert one.peak is not None
-        assert 5e6 < one.peak.used < 500e6
+        assert 5e6 < one.peak.used < 200e6  # the program itself takes more
     (ratio,) = compared.ratios()
     assert ratio.size == "256x320"
     assert ratio.memory is not None
@@ -69,6 +71,9 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
     for start, end in ((0, 4), (4, 7)):  # a table's lines are aligned
         assert len({len(row) for row in rows[start:end]}) == 1
     assert "float32, back end fast, batch 1, 1 iterations" in text
+    one = compared.measured[0]
+    batches = replace(one, case=replace(one.case, batch=4), times=Times([0.5], [0.25]))
+    assert row_of(batches)[4:9] == ["1", "500.0", "500.0", "0.25", "8.00"]
 
 
 def test_overhead_and_the_distance_from_float32() -> None:

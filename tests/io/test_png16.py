@@ -98,6 +98,7 @@ def test_other_kinds_of_png_are_refused(path: Path) -> None:
         "more than": png(rows, 9999, 9999),
         "a size of": png(rows, 2**32 - 1, 2**32 - 1),
         "no header": b"\x89PNG\r\n\x1a\n" + chunk(b"IEND", b""),
+        "no header or": b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes(12)) + chunk(b"IDAT", rows),
         "not a PNG": b"GIF89a",
     }
     for reason, raw in wrong.items():

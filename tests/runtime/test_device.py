@@ -137,8 +137,12 @@ def test_a_limit_is_the_budget() -> None:
     assert memory_budget(torch.device("cpu")) > 1e6
 
 
-def test_some_memory_is_free_here() -> None:
+def test_some_memory_is_free_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e8 < free_memory(torch.device("cpu")) < 1e14
+    for scarce in ("free_host_memory", "free_container_memory"):
+        with monkeypatch.context() as patch:
+            patch.setattr(device_module, scarce, lambda: 7.0)
+            assert free_memory(torch.device("cpu")) == 7
 
 
 VERSION_2 = "memory.max", "memory.current"

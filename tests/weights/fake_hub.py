@@ -22,6 +22,9 @@ class FakeHub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.gated: set[str] = set()
+        self.private: set[str] = set()
+        self.written_to: list[str] = []
+        """The revision of each commit."""
         self.broken = False
 
     @property
@@ -75,6 +78,8 @@ class Handler(BaseHTTPRequestHandler):
             about = json.loads(content)
             repository = f"{about['organization']}/{about['name']}"
             self.server.repositories.setdefault(repository, {})
+            if about.get("private") or about.get("visibility") == "private":  # by version
+                self.server.private.add(repository)
             self.json({"url": f"{self.server.url}/{repository}"})
         elif "/preupload/" in self.path:
             paths = [file["path"] for file in json.loads(content)["files"]]
@@ -87,7 +92,8 @@ class Handler(BaseHTTPRequestHandler):
                 }
             )
         elif "/commit/" in self.path:
-            repository = self.path.removeprefix("/api/models/").partition("/commit/")[0]
+            repository, _, revision = self.path.removeprefix("/api/models/").partition("/commit/")
+            self.server.written_to.append(revision)
             self.commit(repository, content)
         else:
             self.fail(404, "")

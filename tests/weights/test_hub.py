@@ -111,6 +111,15 @@ def test_up_to_the_hub_and_back(
     assert load("someone/small", local_files_only=True).config == estimator.config
 
 
+def test_a_private_repository_and_a_revision_are_what_was_asked_for(
+    estimator: FlowEstimator, hub: FakeHub
+) -> None:
+    estimator.push_to_hub("someone/open", token=WRITER)
+    estimator.push_to_hub("someone/own", token=WRITER, private=True, revision=COMMIT)
+    assert hub.private == {"someone/own"}
+    assert hub.written_to == ["main", COMMIT]
+
+
 def test_a_card_on_the_hub_is_kept(estimator: FlowEstimator, hub: FakeHub) -> None:
     hub.repositories["someone/small"] = {"README.md": b"mine"}
     estimator.push_to_hub("someone/small", token=WRITER)

@@ -15,6 +15,7 @@ CONFIGS = {
     "2 heads": replace(MODELS["gma"], num_heads=2),
     "alpha 1": replace(MODELS["gma"], learned_alpha=False),
     "replace": replace(MODELS["gma"], combination="replace", num_heads=4),
+    "no residual": replace(MODELS["gma"], residual=False),
 }
 
 
@@ -57,7 +58,9 @@ def test_the_index_table_reads_the_offset_from_query_to_key() -> None:
 def test_the_config_is_inferred_from_the_tensors(name: str) -> None:
     config = CONFIGS[name]
     theirs = to_published(state(config), config)
-    looks_alone = replace(config, attention="content") if config.aggregates else config
+    looks_alone = config
+    if config.aggregates:
+        looks_alone = replace(config, attention="content", residual=True)
     assert infer_config(theirs) == looks_alone
     assert infer_config(theirs, config) == config
 

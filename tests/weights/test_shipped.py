@@ -44,6 +44,7 @@ def test_shipped_weights_are_found_by_name(shelf: Path) -> None:
     assert list(shipped_weights()) == ["gma", "raft"]
     assert find_checkpoint().config == MODELS["gma"]
     assert find_checkpoint("raft").config == MODELS["raft"]
+    assert find_checkpoint("raft").card.warm_start is False  # it makes them worse
     assert find_checkpoint(model="raft").config == MODELS["raft"]
     with pytest.raises(WeightsError, match="for raft-small: there are gma, raft"):
         find_checkpoint(model="raft-small")

@@ -180,7 +180,7 @@ def walk_folder(root: str, leave_out: str | None = None) -> Iterator[Clip]:
     has_clips = False
     top = full_address(root)
     for folder, files in folders_below(root, leave_out):
-        relative = folder[len(top.rstrip("/")) :].strip("/")
+        relative = folder[len(top) :].strip("/")
         suffixes = {PurePosixPath(name).suffix.lower() for name in files}
         if suffixes & FRAME_SUFFIXES:
             has_clips = True
