@@ -8,6 +8,10 @@ import pytest
 from gmaflow.io import read_ahead, write_behind
 
 
+def fail() -> None:
+    raise OSError("full")
+
+
 def assert_ends(work: Callable[[], None]) -> None:
     """Do some work that would hang if it were wrong."""
     ended = threading.Event()
@@ -119,9 +123,6 @@ def test_pieces_run_at_the_same_time_and_end_in_order() -> None:
 def test_an_error_drops_what_was_to_end_after_it() -> None:
     ended: list[int] = []
 
-    def fail() -> None:
-        raise OSError("full")
-
     def give() -> None:
         with write_behind(threads=4) as later:
             later(lambda: lambda: ended.append(0))
@@ -136,9 +137,6 @@ def test_an_error_drops_what_was_to_end_after_it() -> None:
 
 def test_an_error_of_the_work_is_raised_and_stops_it() -> None:
     done: list[int] = []
-
-    def fail() -> None:
-        raise OSError("full")
 
     def work() -> None:
         with write_behind(depth=1) as later:
@@ -159,9 +157,6 @@ def test_an_error_of_the_work_is_raised_and_stops_it() -> None:
 
 
 def test_an_error_is_raised_however_often_work_is_given() -> None:
-    def fail() -> None:
-        raise OSError("full")
-
     def go_on() -> None:
         with write_behind(depth=1) as later:
             later(fail)

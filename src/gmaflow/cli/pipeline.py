@@ -30,7 +30,6 @@ from gmaflow.cli.outputs import (
 )
 from gmaflow.errors import ImageError, OutputError, print_stderr
 from gmaflow.io import (
-    WRITERS,
     ClipWriter,
     VideoReader,
     files_of,
@@ -41,6 +40,7 @@ from gmaflow.io import (
     stem_in,
     write_behind,
 )
+from gmaflow.io.overlap import WRITERS
 from gmaflow.io.resumable import Record, ResultRecord, is_finished
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from gmaflow.io.images import (
     write_image,
 )
 from gmaflow.io.masks import MaskReader, read_mask
-from gmaflow.io.overlap import WRITERS, read_ahead, write_behind
+from gmaflow.io.overlap import read_ahead, write_behind
 from gmaflow.io.paths import (
     CLIP_SUFFIXES,
     atomic_write,
@@ -61,7 +61,6 @@ __all__ = [
     "PICTURE_SUFFIXES",
     "USUAL_BOUND",
     "VIDEO_OUTPUTS",
-    "WRITERS",
     "ClipReader",
     "ClipWriter",
     "FlowArrays",

@@ -153,7 +153,7 @@ def unwrap(content: object) -> dict[str, Tensor]:
     if others:
         raise WeightsError(
             f"it holds more than named tensors: {', '.join(others[:3])}; give a file of weights "
-            "alone, such as weights.safetensors in the folder of a run"
+            "only, such as weights.safetensors in the folder of a run"
         )
     return tensors
 
