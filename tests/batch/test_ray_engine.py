@@ -36,6 +36,16 @@ from tests.batch.conftest import bytes_of
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is missing")
 
 
+@pytest.fixture
+def nothing_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep Ray from registering what its clusters do at exit.
+
+    Processes that Python 3.13 forks for other tests would drop that, and with it Ray's clients,
+    which crash outside the process that made them.
+    """
+    monkeypatch.setattr("atexit.register", lambda callback, *_, **__: callback)
+
+
 class TellingWorker(RayWorker):
     """An actor that tells after each pair how far it is."""
 
@@ -47,6 +57,7 @@ class TellingWorker(RayWorker):
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray
+@pytest.mark.usefixtures("nothing_at_exit")
 def test_a_killed_node_costs_nothing_but_time(
     clips: Path,
     small_weights: Path,
@@ -188,6 +199,7 @@ class SharingWorker(RayWorker):
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray
+@pytest.mark.usefixtures("nothing_at_exit")
 def test_two_workers_share_a_gpu(
     clips: Path, config: BatchConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

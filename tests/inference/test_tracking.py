@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -329,7 +330,7 @@ def test_saved_tracks_are_read_back(estimator: FlowEstimator, tmp_path: Path) ->
 
 def test_invalid_track_files_are_refused(tmp_path: Path) -> None:
     """numpy would take the memory that a header claims."""
-    arrays = {
+    arrays: dict[str, Any] = {
         "points": np.zeros((2, 2), np.float32),
         "reference": np.array(0),
         "positions": np.zeros((3, 2, 2), np.float32),
@@ -337,14 +338,14 @@ def test_invalid_track_files_are_refused(tmp_path: Path) -> None:
         "confidence": np.ones((3, 2), np.float32),
     }
     path = tmp_path / "a.npz"
-    np.savez(path, allow_pickle=False, **arrays)
+    np.savez(path, **arrays)
     assert read_tracks(path).reference == 0
     claim = b"(2, 9999999999999), }"
     path.write_bytes(path.read_bytes().replace(b"(2, 2), }".ljust(len(claim)), claim))
     with pytest.raises(FlowError, match=r"a\.npz"):
         read_tracks(path)
     for name, wrong in (("visible", np.ones((2, 3), bool)), ("reference", np.array(3))):
-        np.savez(path, allow_pickle=False, **(arrays | {name: wrong}))
+        np.savez(path, **(arrays | {name: wrong}))
         with pytest.raises(FlowError, match="not those of tracks"):
             read_tracks(path)
 

@@ -903,3 +903,15 @@ def test_leftovers_of_a_killed_server_are_removed(
         with running(models):
             assert first.folder.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gmaflow-serve-b", "other"]
+
+
+def test_where_folders_cannot_be_locked_leftovers_stay(
+    models: ModelRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delattr("os.getuid")  # as on Windows
+    left = tmp_path / "gmaflow-serve-a"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    with running(models):
+        assert left.exists()

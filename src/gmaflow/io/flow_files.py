@@ -391,10 +391,10 @@ def _write_npz(
     *,
     half: bool = False,
 ) -> None:
-    arrays = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
+    arrays: dict[str, Any] = {**(beside or {}), "flow": flow.array, "valid": flow.valid}
     if half:
         arrays = {name: _halved(array) for name, array in arrays.items()}
-    np.savez_compressed(file, allow_pickle=False, **arrays)
+    np.savez_compressed(file, **arrays)
 
 
 def to_half(array: Float32[np.ndarray, "*shape"]) -> Float16[np.ndarray, "*shape"]:

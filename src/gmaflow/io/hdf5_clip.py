@@ -74,6 +74,7 @@ class Hdf5Output:
     def close(self) -> None:
         """Close the file, complete or not."""
         self._hdf5.close()
+        self._disk.close()
 
 
 class _Disk(RawIOBase):

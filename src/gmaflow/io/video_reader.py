@@ -278,7 +278,7 @@ def probe_video(
         if first is None:
             raise ImageError(f"{path} holds no frames; give another video")
         height, width, _ = upright(first).shape
-        aspect = stream.sample_aspect_ratio or Fraction(1)
+        aspect = Fraction(stream.sample_aspect_ratio or 1)
         return VideoInfo(
             height,
             width,
@@ -325,8 +325,10 @@ def open_video(
     """
     path = require_file(path, ImageError, "a video or a folder of images")
     av = import_av("reading video")
+    # Before version 19 PyAV refuses notes that are not UTF-8, unless told otherwise.
+    lenient = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
     try:
-        with av.open(str(path), options=_OPTIONS, metadata_errors="replace") as container:
+        with av.open(str(path), options=_OPTIONS, **lenient) as container:
             if not container.streams.video:
                 raise ImageError(f"{path} holds no video stream; give a video")
             stream = container.streams.video[0]
@@ -419,7 +421,7 @@ def _lands_before(
 
 def stream_unit(stream: "av.video.stream.VideoStream") -> Fraction:
     """Return the unit of a stream's times, in seconds."""
-    return stream.time_base or 1 / rate_of(stream)
+    return Fraction(stream.time_base) if stream.time_base else 1 / rate_of(stream)
 
 
 def stream_start(stream: "av.video.stream.VideoStream") -> Fraction:

@@ -100,7 +100,7 @@ class Sound:
     def __enter__(self) -> "Sound":
         container, pictures = self._opened.__enter__()
         self._source = container.streams.audio[0]
-        self._unit = self._source.time_base or Fraction(1, _RATE)
+        self._unit = Fraction(self._source.time_base or Fraction(1, _RATE))
         self._begin = stream_start(pictures) + self._start
         if self._start:
             container.seek(int(self._begin / self._unit), stream=self._source)

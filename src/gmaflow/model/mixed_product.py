@@ -15,8 +15,6 @@ PARTS = {torch.float16: 2, torch.bfloat16: 3}
 """How many parts of a dtype hold the digits of a float32."""
 MULTIPLE = 8
 """Tensor cores are fast if the number of columns is a multiple of this."""
-RETURNS_FLOAT32 = torch.__version__ >= "2.8"
-"""Whether torch multiplies half-precision matrices on CUDA with a float32 result."""
 
 
 def mixed_product(
@@ -38,8 +36,7 @@ def can_split(matrix: Tensor) -> bool:
 
     torch has no gradient for it.
     """
-    fast = RETURNS_FLOAT32 and matrix.is_cuda and matrix.dtype in PARTS
-    return fast and not torch.is_grad_enabled()
+    return matrix.is_cuda and matrix.dtype in PARTS and not torch.is_grad_enabled()
 
 
 def multiply_to_float32(matrix: Float[Tensor, "*b q p"], values: Float[Tensor, "*b p d"]) -> Tensor:

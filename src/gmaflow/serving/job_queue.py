@@ -415,6 +415,8 @@ class JobQueue:
 
 def remove_leftovers() -> None:
     """Remove the results of servers that were killed. Running servers have locked theirs."""
+    if not hasattr(os, "getuid"):
+        return  # Windows cannot lock folders: nothing tells which are left over
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         try:
             state = folder.stat(follow_symlinks=False)

@@ -204,7 +204,7 @@ def _explain_hub_errors(
     from huggingface_hub import errors
 
     # The base of its HTTP errors is the one of the HTTP library that it uses, which is also the
-    # base of connection errors; they are OSErrors in older versions.
+    # base of connection errors. Version 1 uses httpx, version 2 another library.
     http_errors: tuple[type[Exception], ...] = (OSError, *errors.HfHubHTTPError.__bases__)
     try:
         yield

@@ -209,7 +209,9 @@ class Float8Attention:
 
     def rows(self, queries: Int64[Tensor, " q"]) -> Float[Tensor, "b a q p"]:
         pixels = self.weights.shape[1]
-        weights = self.weights[:, queries, :pixels].float() * self.scale[:, queries, None]
+        # As bytes: not every version of torch can index float8.
+        weights = self.weights.view(torch.uint8)[:, queries, :pixels].view(self.weights.dtype)
+        weights = weights.float() * self.scale[:, queries, None]
         return weights.unflatten(0, (-1, self.num_heads))
 
     def aggregate(self, values: Float[Tensor, "b a p d"]) -> Float[Tensor, "b a p d"]:
