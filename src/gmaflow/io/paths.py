@@ -39,6 +39,18 @@ def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
     return Path(path)
 
 
+def exists(path: Path) -> bool:
+    """Return whether something is there; raises OSError if nothing can be, as by a name too long.
+
+    `Path.exists` raises too, but from Python 3.14 on it returns False.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     """Return the path of a regular file, or raise; `what` is expected, such as "an image".
 
@@ -46,14 +58,15 @@ def require_file(path: PathLike, error: type[FlowError], what: str) -> Path:
     """
     text, path = str(path), as_path(path, error)
     try:
-        if path.is_file():
-            return path
-        if path.is_dir():
-            raise error(f"{path} is a folder; give {what}")
-        if path.exists():
-            raise error(f"{path} is not a regular file; give {what}")
+        is_there = exists(path)
     except OSError as err:
         raise error(f"{path} cannot be read ({os_reason(err)}); give {what}") from err
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise error(f"{path} is a folder; give {what}")
+    if is_there:
+        raise error(f"{path} is not a regular file; give {what}")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
         # As a Path it has lost a slash.
         url = re.sub(":/+", "://", text, count=1)
@@ -90,7 +103,7 @@ def why_unwritable(folder: Path) -> str | None:
     """Return why a folder, existing or not, cannot be written to; None if it can."""
     existing = folder
     try:
-        while not existing.exists() and existing != existing.parent:
+        while not exists(existing) and existing != existing.parent:
             existing = existing.parent
     except OSError as err:  # a name too long, a folder without permission
         return os_reason(err)
@@ -145,7 +158,7 @@ def write_text(path: PathLike, text: str) -> None:
 
 def _refuse_non_file(path: Path) -> None:
     try:
-        is_special = path.exists() and not path.is_file()
+        is_special = exists(path) and not path.is_file()
     except OSError as err:
         raise OutputError(
             f"{path} cannot be written: {os_reason(err)}; choose another place"

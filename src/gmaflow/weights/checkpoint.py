@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 from gmaflow.errors import WeightsError, os_reason, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.images import shape_text
-from gmaflow.io.paths import as_path, require_file
+from gmaflow.io.paths import as_path, exists, require_file
 from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 
 log = logging.getLogger(__name__)
@@ -508,7 +508,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         )
     path = Path(name)
     with naming_file(path):  # a name may be too long for the file system
-        is_file = path.suffix or path.name != name or path.exists()
+        is_file = path.suffix or path.name != name or exists(path)
     if weights is not None and is_file:
         # An empty name is not the working folder.
         file = find_weights(path) if name and is_folder(path) else weights
@@ -559,4 +559,4 @@ def name_weights(weights: str) -> str:
 
 def is_folder(path: Path) -> bool:
     with naming_file(path):  # a name may be too long for the file system
-        return path.is_dir()
+        return exists(path) and path.is_dir()
