@@ -14,6 +14,8 @@ from gmaflow.runtime.device import (
     free_memory,
     has_bfloat16,
     has_float8,
+    has_kernels,
+    has_little_shared_memory,
     is_out_of_memory,
     memory_budget,
     memory_text,
@@ -58,7 +60,7 @@ def test_float8_needs_kernels_a_new_gpu_of_nvidia_and_its_product(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def found(capability: tuple[int, int] = (9, 0), device: str = "cuda") -> bool:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+        monkeypatch.setattr(device_module, "capability", lambda _: capability)
         return has_float8.__wrapped__(torch.device(device))
 
     monkeypatch.setattr(device_module, "has_triton", lambda: True)
@@ -74,6 +76,19 @@ def test_float8_needs_kernels_a_new_gpu_of_nvidia_and_its_product(
         assert not found()
     monkeypatch.setattr(device_module, "has_triton", lambda: False)
     assert not found()
+
+
+def test_kernels_need_triton_and_a_gpu_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(device_module, "has_triton", lambda: True)
+    for known in ((6, 1), (7, 0), (7, 5), (12, 0)):
+        monkeypatch.setattr(device_module, "capability", lambda _, known=known: known)
+        assert has_kernels(gpu) == (known >= (7, 0))
+        assert has_little_shared_memory(gpu) == (known < (8, 0))
+    assert not has_kernels(torch.device("cpu"))
+    assert not has_little_shared_memory(torch.device("cpu"))
+    monkeypatch.setattr(device_module, "has_triton", lambda: False)
+    assert not has_kernels(gpu)
 
 
 @pytest.mark.parametrize(("place", "warns"), [("cpu", True), ("cuda", False)])

@@ -1,12 +1,17 @@
 """Kernels are compiled ahead, once for each specialization, and launched otherwise."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
-from gmaflow.runtime.kernels import Kernel, compiling_ahead, warm_up_triton
+from gmaflow.runtime.kernels import OPTIONS, Kernel, compiling_ahead, warm_up_triton
 
 
 class Compiled:
@@ -54,7 +59,7 @@ def test_compiling_ahead_compiles_each_specialization_once_and_launches_nothing(
     assert threading.get_ident() not in jit.threads
     assert jit.launchers == jit.threads
     kernel[(1, 2)](x, 3, LANES=8)
-    assert jit.launched == [((1, 2), (x, 3), {"LANES": 8})]
+    assert jit.launched == [((1, 2), (x, 3), {"LANES": 8} | OPTIONS)]
 
 
 def test_compile_errors_are_raised_and_other_threads_are_not_affected() -> None:
@@ -82,3 +87,25 @@ def test_compiling_ahead_waits_for_tritons_cache_key() -> None:
         # Otherwise every thread that compiles would compute it.
         assert cache.triton_key.cache_info().currsize == 1
     assert warm_up_triton() is thread
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("capability", "available"), [(75, 64), (86, 99), (120, 99)])
+def test_kernels_fit_into_gpus_that_are_not_here(
+    capability: int, available: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("triton")
+    environment = {name: text for name, text in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.runtime.compile_for", str(capability)],
+        cwd=Path(__file__).parents[2],
+        env=environment | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    taken = json.loads(done.stdout)
+    assert len(taken) == 4
+    too_large = {name: size for name, size in taken.items() if size > 1024 * available}
+    assert not too_large

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from gmaflow.model.correlation import Window
 from gmaflow.model.gathered_gradients import PerBackwardPass
+from gmaflow.runtime.device import has_little_shared_memory
 from gmaflow.runtime.kernels import kernel
 
 FAR = tl.constexpr(1e6)
@@ -339,7 +340,8 @@ def stream_lookup(
     batch, _, height, width = coords.shape
     channels = rows1.shape[2]
     half = rows1.dtype != torch.float32
-    block = BLOCK if half else BLOCK // 2  # float32 takes twice the shared memory
+    # float32 takes twice the shared memory.
+    block = BLOCK if half and not has_little_shared_memory(rows1.device) else BLOCK // 2
     blocks = triton.cdiv(height, block) * triton.cdiv(width, block)
     _stream[(blocks, num_levels, batch)](
         rows1, rows2, coords, out, rows2.shape[1], height, width, channels, out.stride(2), scale,

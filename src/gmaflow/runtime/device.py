@@ -145,9 +145,20 @@ def cudnn_benchmark() -> Iterator[None]:
             torch.backends.cudnn.benchmark = _previous_settings.pop()
 
 
+@cache
+def capability(device: torch.device) -> tuple[int, int]:
+    """Return the compute capability of a GPU: (7, 5) for Turing, (9, 0) for Hopper."""
+    return torch.cuda.get_device_capability(device)
+
+
 def has_kernels(device: torch.device) -> bool:
-    """Return whether the Triton kernels can run: on CUDA, with Triton installed."""
-    return device.type == "cuda" and has_triton()
+    """Return whether the Triton kernels can run: Triton is installed, and knows this GPU."""
+    return device.type == "cuda" and has_triton() and capability(device) >= (7, 0)
+
+
+def has_little_shared_memory(device: torch.device) -> bool:
+    """Return whether a block of threads has less than 96 KiB of memory: on GPUs before Ampere."""
+    return device.type == "cuda" and capability(device) < (8, 0)
 
 
 @cache
@@ -157,7 +168,7 @@ def has_float8(device: torch.device) -> bool:
         return False
     if not hasattr(torch, "_scaled_mm"):  # not public: it may go away
         return False
-    return torch.cuda.get_device_capability(device) >= (8, 9)
+    return capability(device) >= (8, 9)
 
 
 @cache

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 
 MAX_THREADS = 8
+OPTIONS = {"enable_fp_fusion": True}
+"""What all kernels are compiled with: a product and a sum in one instruction, whatever Triton's
+default, which changes with its versions."""
 
 _compilers = threading.local()
 
@@ -28,6 +31,7 @@ class Kernel:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         def launch(*args: object, **options: object) -> None:
+            options |= OPTIONS
             compiler: KernelCompiler | None = getattr(_compilers, "current", None)
             if compiler is None:
                 self.jit[grid](*args, **options)
