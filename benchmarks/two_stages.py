@@ -37,11 +37,11 @@ COMMON = {
 }  # fmt: skip
 STAGES = {
     "small": ("scenes-pretrain", 12, {
-        "model": "gma", "data": "scenes:slow-glossy-mix", "crop": "320x448", "iters": "4",
+        "model": "gma", "data": "scenes:slow-mix-2", "crop": "320x448", "iters": "4",
         "exposure": "0.25", "erase": "0.1",
     }),
     "large": ("scenes-finetune", 18, {
-        "model": "gma-affine", "data": "scenes:wide-glossy-mix", "crop": "368x768", "iters": "6",
+        "model": "gma-affine", "data": "scenes:wide-mix-2", "crop": "368x768", "iters": "6",
         "exposure": "0.5", "erase": "0.25", "continued": "0.5",
     }),
 }  # fmt: skip

@@ -32,7 +32,7 @@ def test_batches_and_order_change_nothing(bank: TextureBank) -> None:
     assert_equal(together, SceneRenderer("mix", SIZE, 11, bank).render(20, 6))
 
 
-@pytest.mark.parametrize("preset", ["mix", "slow-glossy-mix"])
+@pytest.mark.parametrize("preset", ["mix", "slow-mix-2"])
 def test_doing_more_than_is_needed_changes_nothing(preset: str, bank: TextureBank) -> None:
     rendered = SceneRenderer(preset, SIZE, 5, bank).render(0, 8)
     scenes = Scenes.from_arrays(draw_scenes(preset, 5, np.arange(8), SIZE, bank))
@@ -42,7 +42,7 @@ def test_doing_more_than_is_needed_changes_nothing(preset: str, bank: TextureBan
 
 def test_only_presets_with_glossy_objects_are_planned_with_reflections() -> None:
     planned = {preset for preset in PRESETS if RenderPlan.for_preset(preset).reflections}
-    assert planned == {"glossy-drive", "wide-glossy-mix", "slow-glossy-mix"}
+    assert planned == {"glossy-drive", "wide-mix-2", "slow-mix-2"}
 
 
 RECORD = """

@@ -67,6 +67,7 @@ def _camera_motion(
     # Sideways, up, forward, pan, tilt, roll, zoom; cubing lets one or two of them dominate.
     shares = rng.uniform(7) ** 3
     shares[:, 1] *= 0.5
+    shares[:, 2] *= traits.camera_forward
     shares[:, 4] *= 0.5
     shares[:, 5:] *= 2 * traits.camera_roll[:, None]
     shares = shares / np.sqrt((shares**2).sum(axis=1, keepdims=True)) * rng.sign(7)
