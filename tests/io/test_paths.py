@@ -19,7 +19,7 @@ from gmaflow.io import (
     write_flow,
     write_image,
 )
-from gmaflow.io.paths import require_file, write_text
+from gmaflow.io.paths import exists, require_file, write_text
 
 
 def test_a_file_is_taken_as_text_or_path(tmp_path: Path) -> None:
@@ -174,6 +174,16 @@ def test_an_existing_file_needs_overwrite(tmp_path: Path) -> None:
         ensure_can_write(tmp_path, overwrite=True)
     with pytest.raises(OutputError, match=r"new/b cannot be written: .*a is a file"):
         ensure_can_write(path / "new" / "b", overwrite=True)
+
+
+def test_nothing_exists_by_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    assert exists(tmp_path)
+    for name in ("absent", "null\0byte", "\ud800\udc00\ud800"):
+        assert not exists(tmp_path / name)
+    (tmp_path / "file").touch()
+    assert not exists(tmp_path / "file" / "below")
+    with pytest.raises(OSError, match="too long"):
+        exists(tmp_path / ("a" * 300))
 
 
 def test_a_folder_name_that_is_too_long_gives_one_clear_error(tmp_path: Path) -> None:

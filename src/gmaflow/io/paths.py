@@ -42,11 +42,12 @@ def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
 def exists(path: Path) -> bool:
     """Return whether something is there; raises OSError if nothing can be, as by a name too long.
 
-    `Path.exists` raises too, but from Python 3.14 on it returns False.
+    `Path.exists` raises too, but from Python 3.14 on it returns False. A name with a null byte is
+    a ValueError, and no file has it.
     """
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return False
     return True
 
