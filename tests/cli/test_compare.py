@@ -76,6 +76,7 @@ def test_runs_are_called_by_the_whole_name_of_their_folder(
         (["raft-small"], [], "give the weights of two or more"),
         (["raft-small", "gma"], ["--models", "gma"], "got 1 models for 2 files"),
         (["raft-small", "gma"], ["--split", "test"], "gmaflow submit"),
+        (["raft-small", "gma"], ["--show", "-1"], "--show is -1; give 0 or more"),
     ],
 )
 def test_bad_input_exits_with_2(
@@ -94,3 +95,15 @@ def test_bad_input_exits_with_2(
     )
     assert found.code == 2
     assert message in found.err
+
+
+def test_unknown_pairs_are_refused_before_the_work(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    files = [weights[name] for name in ("raft-small", "gma")]
+    out = ["-o", tmp_path / "out", "--pairs", "clean/nowhere/0001"]
+    found = run("compare", *files, "--data", "sintel", "--root", root, *out)
+    assert found.code == 2
+    assert "no pair 'clean/nowhere/0001'; give names such as" in found.err
+    assert not (tmp_path / "out").exists()
