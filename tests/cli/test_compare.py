@@ -25,6 +25,18 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     assert run(*args, "--json").out == (out / "comparison.json").read_text()
 
 
+def test_wide_tables_are_whole_in_a_file(
+    run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    root = write_sintel(tmp_path / "sintel")
+    files = [weights["raft-small"], *3 * [weights["gma"]]]
+    args = ["--data", "sintel", "--root", root, "--iters", "1", "-o", tmp_path / "out"]
+    found = run("compare", *files, *args)
+    assert found.out.count("95 % interval") == 3
+    assert "…" not in found.out
+
+
 @pytest.mark.usefixtures("few_textures")
 def test_hidden_pixels_by_depth(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     found = run(
