@@ -70,7 +70,7 @@ def test_the_figures_as_tables(compared: BenchResult) -> None:
     assert len(rows) == 4 + 3
     for start, end in ((0, 4), (4, 7)):  # a table's lines are aligned
         assert len({len(row) for row in rows[start:end]}) == 1
-    assert "float32, back end fast, batch 1, 1 iterations" in text
+    assert "float32, back end fast, batch 1, 1 iteration, " in text
     one = compared.measured[0]
     batches = replace(one, case=replace(one.case, batch=4), times=Times([0.5], [0.25]))
     assert row_of(batches)[4:9] == ["1", "500.0", "500.0", "0.25", "8.00"]

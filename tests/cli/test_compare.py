@@ -25,6 +25,18 @@ def test_a_table_and_a_page(run: Run, weights: dict[str, Path], tmp_path: Path) 
     assert run(*args, "--json").out == (out / "comparison.json").read_text()
 
 
+def test_wide_tables_are_whole_in_a_file(
+    run: Run, weights: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    root = write_sintel(tmp_path / "sintel")
+    files = [weights["raft-small"], *3 * [weights["gma"]]]
+    args = ["--data", "sintel", "--root", root, "--iters", "1", "-o", tmp_path / "out"]
+    found = run("compare", *files, *args)
+    assert found.out.count("95 % interval") == 3
+    assert "…" not in found.out
+
+
 @pytest.mark.usefixtures("few_textures")
 def test_hidden_pixels_by_depth(run: Run, weights: dict[str, Path], tmp_path: Path) -> None:
     found = run(
@@ -76,6 +88,7 @@ def test_runs_are_called_by_the_whole_name_of_their_folder(
         (["raft-small"], [], "give the weights of two or more"),
         (["raft-small", "gma"], ["--models", "gma"], "got 1 models for 2 files"),
         (["raft-small", "gma"], ["--split", "test"], "gmaflow submit"),
+        (["raft-small", "gma"], ["--show", "-1"], "--show is -1; give 0 or more"),
     ],
 )
 def test_bad_input_exits_with_2(
@@ -94,3 +107,15 @@ def test_bad_input_exits_with_2(
     )
     assert found.code == 2
     assert message in found.err
+
+
+def test_unknown_pairs_are_refused_before_the_work(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    root = write_sintel(tmp_path / "sintel")
+    files = [weights[name] for name in ("raft-small", "gma")]
+    out = ["-o", tmp_path / "out", "--pairs", "clean/nowhere/0001"]
+    found = run("compare", *files, "--data", "sintel", "--root", root, *out)
+    assert found.code == 2
+    assert "no pair 'clean/nowhere/0001'; give names such as" in found.err
+    assert not (tmp_path / "out").exists()

@@ -29,14 +29,14 @@ def test_a_complete_submission_describes_the_next_step(
 ) -> None:
     monkeypatch.setattr(submission, "count_published", lambda _benchmark: 2)
     root = write_sintel(tmp_path / "data", split="test", frames=2)
-    out = tmp_path / "out"
+    out = tmp_path / "the results"
     found = run(
         *("submit", "sintel", "--root", root, "--weights", weights["raft-small"]),
         *("--iters", "1", "-o", out),
     )
     assert found.code == 0
     assert "all files were read back" in found.out
-    assert f"bundler {out}/clean {out}/final sintel.lzma" in found.out
+    assert f"bundler '{out}'/clean '{out}'/final sintel.lzma" in found.out
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ def write_clip(
     *,
     times: Sequence[Fraction] | None = None,
     sound: str | None = None,
+    layout: str = "stereo",
     quality: str = "17",
 ) -> Path:
     """Write an H.264 clip with its index in front; sound is a codec's name."""
@@ -39,6 +40,7 @@ def write_clip(
         audio = None
         if sound is not None:
             audio = cast("av.AudioStream", container.add_stream(sound, rate=RATE))
+            audio.codec_context.layout = layout
         for image, time in zip(frames, times, strict=True):
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = round(time / unit), unit

@@ -99,6 +99,18 @@ def test_a_folder_that_cannot_take_its_place_keeps_the_old_one(
     assert open_clip(path).frames == (7,)
 
 
+@pytest.mark.parametrize("name", ["holiday.jpg", "000000.png", ".git/config", "1.flo/a"])
+def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a")
+    other = tmp_path / "a" / name
+    other.parent.mkdir(exist_ok=True)
+    other.touch()
+    with pytest.raises(OutputError, match="which is not the flow of a frame"):
+        write(tmp_path / "a")
+    assert other.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.parametrize("name", CLIPS)
 def test_what_does_not_belong_into_a_clip_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FlowFileError, match="no flow was added"), create_clip(tmp_path / name):
@@ -132,6 +144,7 @@ def test_unknown_pixels_are_kept_where_the_format_can(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", FLOW_ENDINGS.values())
 def test_a_folder_takes_any_format(tmp_path: Path, ending: str) -> None:
     flow = np.rint(smooth() * 64) / 64
+    write(tmp_path / "a")  # in another format, which is replaced
     with create_clip(tmp_path / "a", ending=ending) as writer:
         writer.add(12, flow)
     clip = open_clip(tmp_path / "a")

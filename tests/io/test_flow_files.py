@@ -1,3 +1,4 @@
+import inspect
 import io
 import struct
 import subprocess
@@ -140,6 +141,9 @@ def test_arrays_that_are_no_flow_are_refused() -> None:
         with pytest.raises(FlowFileError, match="expected bool of 5 x 7"):
             check_arrays(path, array, wrong)
     check_arrays(path, array, valid)
+    for others in ((array.tolist(), None), (None, None), (array, valid.tolist())):
+        with pytest.raises(FlowFileError, match=r"got a (list|NoneType); give a numpy array"):
+            inspect.unwrap(check_arrays)(path, *others)
 
 
 def test_the_given_arrays_are_not_changed(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import inspect
 import os
 from fractions import Fraction
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.errors import OutputError
+from gmaflow.errors import FlowError, ImageError, OutputError
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     Sound,
@@ -78,6 +79,10 @@ def test_what_makes_no_video_is_refused(tmp_path: Path) -> None:
         video.write(FRAME)
         with pytest.raises(OutputError, match="8 x 16 after frames of 16 x 16"):
             video.write(FRAME[:8])
+        unchecked = inspect.unwrap(video.write)  # the tests check types, users do not
+        for image in (FRAME[:, :0], FRAME.astype(np.float32), FRAME[..., 0]):
+            with pytest.raises(FlowError, match="got an "):
+                unchecked(video, image)
     (tmp_path / "b.mp4").unlink()
     with pytest.raises(OutputError, match="is not a video format"):
         VideoWriter(tmp_path / "a.wmv")
@@ -125,6 +130,12 @@ def test_times_that_a_format_cannot_distinguish_are_moved(tmp_path: Path) -> Non
         for image in moving(4):
             video.write(image)
     assert len(frame_times(tmp_path / "a.gif")) == 4
+
+
+def test_a_frame_may_be_shown_for_hours(tmp_path: Path) -> None:
+    with VideoWriter(tmp_path / "a.mp4", fps=1e-5) as video:
+        video.write(FRAME)
+    assert len(images(tmp_path / "a.mp4")) == 1
 
 
 def test_pixels_keep_their_shape(tmp_path: Path) -> None:
@@ -207,6 +218,42 @@ def test_who_has_sound(clip: Path, tmp_path: Path) -> None:
     assert has_sound(clip)
     assert not has_sound(write_clip(tmp_path / "a.mp4", moving(2)))
     assert not has_sound(tmp_path)
+
+
+def test_sound_without_a_decoder_is_passed_over(clip: Path, tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown.mp4"
+    unknown.write_bytes(clip.read_bytes().replace(b"mp4a", b"apac").replace(b"esds", b"free"))
+    assert not has_sound(unknown)
+    with pytest.raises(ImageError, match=r"unknown.mp4 has no sound that can be read"):
+        carry_over(unknown, tmp_path / "a.mp4", count=2)
+
+
+def test_mp3_in_avi_is_copied(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.avi", moving(20), sound="libmp3lame")
+    carry_over(clip, tmp_path / "a.mp4", count=20)
+    assert sound_of(tmp_path / "a.mp4") == pytest.approx(("mp3float", 1), abs=0.1)
+
+
+def test_coarse_times_of_sound_do_not_go_back(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "clip.avi", moving(20), sound="adpcm_ms")
+    carry_over(clip, tmp_path / "a.webm", count=20)
+    with av.open(str(tmp_path / "a.webm")) as container:
+        packets = container.demux(container.streams.audio[0])
+        times = [packet.pts for packet in packets if packet.pts is not None]
+    assert times == sorted(set(times))
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.webm"])
+def test_sound_may_change_from_mono_to_stereo(tmp_path: Path, name: str) -> None:
+    parts = [
+        write_clip(tmp_path / f"{layout}.ts", moving(20), sound="mp2", layout=layout).read_bytes()
+        for layout in ("mono", "stereo")
+    ]
+    (tmp_path / "both.ts").write_bytes(b"".join(parts))
+    carry_over(tmp_path / "both.ts", tmp_path / name, count=40)
+    found = sound_of(tmp_path / name)
+    assert found is not None
+    assert abs(found[1] - 2) < 0.1
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.webm"])

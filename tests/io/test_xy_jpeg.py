@@ -20,7 +20,7 @@ def smooth(height: int = 24, width: int = 40, longest: float = 15.0) -> np.ndarr
     return flow.astype(np.float32)
 
 
-@pytest.mark.parametrize("bound", [20.0, 5.5, 300.0])
+@pytest.mark.parametrize("bound", [20.0, 5.5, 300.0, 1e-6])
 def test_either_name_reads_both_within_a_step_of_8_bits_and_jpeg(
     tmp_path: Path, bound: float
 ) -> None:

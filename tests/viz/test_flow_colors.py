@@ -1,4 +1,5 @@
 import colorsys
+import inspect
 import time
 
 import numpy as np
@@ -15,6 +16,8 @@ from gmaflow.viz.flow_colors import (
     flow_to_image,
     format_length,
     largest_length,
+    valid_mask,
+    zero_invalid,
 )
 
 ANGLES = st.floats(0.05, 2 * np.pi - 0.05)  # the code has a seam at 0, where the hue jumps a little
@@ -156,6 +159,21 @@ def test_tiny_flows_are_no_exception(size: tuple[int, int]) -> None:
 
 def test_a_scale_too_small_for_single_precision_is_survived() -> None:
     assert color_of(1, 0, max_length=1e-60) == (191, 0, 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_scale_too_large_for_single_precision_is_survived() -> None:
+    assert (flow_to_image(np.ones((2, 2, 2), np.float32), max_length=1e300) == 255).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["f2", "f8", "i2", "u2"])
+def test_other_kinds_of_numbers_do_not_overflow(dtype: str) -> None:
+    flow = np.array([[[300, 0], [0, 200], [0, 0]]]).astype(dtype)
+    mask = inspect.unwrap(valid_mask)(flow, None)  # without the tests' check of types
+    u, v = inspect.unwrap(zero_invalid)(flow, mask)
+    assert mask.all()
+    np.testing.assert_array_equal(u * u + v * v, [[90_000, 40_000, 0]])
 
 
 def test_rows_done_in_strips_are_the_same_rows() -> None:

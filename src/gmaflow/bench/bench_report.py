@@ -31,8 +31,8 @@ def as_text(result: BenchResult) -> str:
     about += "".join(f", {name} {machine[name]}" for name in ("cuda", "triton") if name in machine)
     config = result.config
     how = (
-        f"{result.precision}, back end {result.backend}, batch {config.batch}, {config.iters} "
-        f"iterations, {config.warm_up} warm-up rounds"
+        f"{result.precision}, back end {result.backend}, batch {config.batch}, "
+        f"{counted(config.iters, 'iteration')}, {counted(config.warm_up, 'warm-up round')}"
     )
     parts = [about, how, main_table(result), ratio_table(result), overhead_table(result)]
     return "\n\n".join(part for part in parts if part)

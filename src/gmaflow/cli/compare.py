@@ -70,7 +70,10 @@ def main(args: list[str]) -> None:
     if len(names) < 2:
         raise FlowError("got one network; give the weights of two or more to compare")
     models = models_of(options.models, options.weights)
+    if options.show < 0:
+        raise FlowError(f"--show is {options.show}; give 0 or more")
     data = options.data.open(options.place.device)
+    data.find(options.pairs)  # before hours of work, not after
     estimators = {
         name: options.place.load(
             file,

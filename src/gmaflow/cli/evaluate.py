@@ -25,9 +25,13 @@ from gmaflow.errors import DatasetError, FlowError, counted, printable, suggest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from gmaflow.data import FlowDataset
     from gmaflow.evaluation import ExampleSet
     from gmaflow.evaluation.pages import Table
+
+_WIDTH_OF_FILES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +198,15 @@ def main(args: list[str]) -> None:
     print_notes(evaluation.notes, page)
 
 
-def print_table(table: "Table", *, title: str) -> None:
+def make_console() -> "Console":
+    """Return rich's console; files and pipes are wide, so that nothing in them is cut."""
     from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, _WIDTH_OF_FILES))
+
+
+def print_table(table: "Table", *, title: str) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -209,14 +220,12 @@ def print_table(table: "Table", *, title: str) -> None:
         )
     for row in table.rows:
         shown.add_row(*(Text(printable(str(getattr(cell, "text", cell)))) for cell in row))
-    Console().print(shown)
+    make_console().print(shown)
 
 
 def print_notes(notes: "Sequence[str]", page: Path) -> None:
     """Print the notes of a result, and where its page is."""
-    from rich.console import Console
-
-    console = Console()
+    console = make_console()
     for note in notes:
         console.print(printable(f"note: {note}"), highlight=False, markup=False)
     console.print(f"wrote {page}", highlight=False, markup=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """`gmaflow submit`: writes submissions for the servers of Sintel, KITTI and Spring."""
 
+import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,7 +76,7 @@ def main(args: list[str]) -> None:
     if not report.complete:
         print_stderr(f"gmaflow: {options.output} is not ready for upload")
         sys.exit(NOT_WHOLE)
-    print(benchmark.instructions.format(folder=options.output))
+    print(benchmark.instructions.format(folder=shlex.quote(str(options.output))))
 
 
 def show(report: "SubmissionReport") -> None:

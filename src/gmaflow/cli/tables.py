@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.compare import models_of, unique_names
-from gmaflow.cli.evaluate import print_notes
+from gmaflow.cli.evaluate import make_console, print_notes
 from gmaflow.cli.options import Models, OutputFolder, Place, PlaceOptions, parse, step_bar
 from gmaflow.errors import FlowError, counted
 
@@ -58,8 +58,6 @@ class TablesOptions:
 
 
 def main(args: list[str]) -> None:
-    from rich.console import Console
-
     options = parse(TablesOptions, args, verb="tables")
     from gmaflow.evaluation.paper_tables import make_tables, measure_runs
 
@@ -85,7 +83,7 @@ def main(args: list[str]) -> None:
         f"{counted(options.iters, 'iteration')}; the lowest error of each block is in bold"
     )
     write(options.output, tables, notes)
-    console = Console()
+    console = make_console()
     for table in tables:
         console.print(as_rich(table))
     print_notes(notes, options.output / "tables.md, .tex and .json")

@@ -6,7 +6,7 @@ Legend: n pairs, r regions, c columns of sums, t resamples.
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -110,17 +110,6 @@ class Comparison:
         gains = np.nan_to_num(before - after if better else after - before, nan=-math.inf)
         best = np.argsort(-gains, kind="stable")[:count]
         return [(int(i), self.data.examples[i]) for i in best if gains[i] > 0]
-
-    def find(self, names: Sequence[str]) -> list[tuple[int, Example]]:
-        """Return pairs by name: SCENE/FRAME, or PASS/SCENE/FRAME."""
-        index_of: dict[str, int] = {}
-        for i, example in enumerate(self.data.examples):
-            index_of.setdefault(f"{example.scene}/{example.frame}", i)
-            index_of[f"{example.group}/{example.scene}/{example.frame}"] = i
-        for name in names:
-            if name not in index_of:
-                raise FlowError(f"no pair {name!r}; give names such as {next(iter(index_of))}")
-        return [(index_of[name], self.data.examples[index_of[name]]) for name in names]
 
 
 def compare(

@@ -151,6 +151,17 @@ class ExampleSet:
         """Whether a warm start can make a difference."""
         return any(example.follows for example in self.examples)
 
+    def find(self, names: Iterable[str]) -> list[tuple[int, Example]]:
+        """Return pairs by name, SCENE/FRAME or PASS/SCENE/FRAME, each with its index."""
+        index_of: dict[str, int] = {}
+        for i, example in enumerate(self.examples):
+            index_of.setdefault(f"{example.scene}/{example.frame}", i)
+            index_of[f"{example.group}/{example.scene}/{example.frame}"] = i
+        for name in names:
+            if name not in index_of:
+                raise DatasetError(f"no pair {name!r}; give names such as {next(iter(index_of))}")
+        return [(index_of[name], self.examples[index_of[name]]) for name in names]
+
 
 def identify_masks(masks: MaskReader) -> str:
     """Return a text that changes when one of the masks is rewritten."""

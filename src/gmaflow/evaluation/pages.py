@@ -145,7 +145,7 @@ def write_comparison(
     It shows `show` of the most improved and of the most worsened pairs, or those named in `pairs`.
     """
     if pairs:
-        chosen = {"Pairs": comparison.find(pairs)}
+        chosen = {"Pairs": comparison.data.find(pairs)}
     else:
         chosen = {
             "Most improved pairs": comparison.most_changed(show, better=True),

@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Float32
 
 from gmaflow.errors import FlowError, FlowFileError, OutputError, os_reason
 from gmaflow.io.flow_files import (
+    FLOW_ENDINGS,
     FlowArrays,
     check_arrays,
     ensure_can_encode,
@@ -34,6 +35,7 @@ from gmaflow.io.flow_files import (
     known_part,
     name_file,
     read_flow_arrays,
+    stem_in,
     stem_of,
     write_flow,
 )
@@ -45,7 +47,9 @@ from gmaflow.io.paths import (
     atomic_write,
     ensure_can_fill,
     is_clip,
+    is_xy,
     require_file,
+    xy_paths,
 )
 from gmaflow.io.tar_shard import Member, list_samples, read_member
 from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound, decode_xy, encode_xy
@@ -59,7 +63,8 @@ def create_clip(
     """Start a clip; use it in a `with` block, at whose end the clip appears.
 
     Args:
-        path: A file that ends in .h5 or .tar, or a folder. An existing clip is replaced.
+        path: A file that ends in .h5 or .tar, or a folder. An existing clip is replaced; a folder
+            that holds anything else is refused.
         ending: Folders: the format of the files, one of `FLOW_ENDINGS`.
         bound: Pairs of JPEGs: the longest motion in x and in y; longer ones are clipped.
         key: .tar: what the names of its files begin with; by default the name of the clip.
@@ -321,6 +326,12 @@ class _FolderWriter(ClipWriter):
 
     def _open(self, stack: ExitStack) -> None:
         ensure_can_fill(self.path)
+        for old in sorted(self.path.glob("*")):
+            if not _is_frame(old):
+                raise OutputError(
+                    f"{self.path} holds {old.name}, which is not the flow of a frame; choose "
+                    "another folder, since this one would be replaced"
+                )
         self._folder = self.path.with_name(f".{secrets.token_hex(8)}.partial")
         stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -359,6 +370,13 @@ class _FolderReader(ClipReader):
 
     def _read(self, index: int) -> FlowArrays:
         return read_flow_arrays(self._files[index])
+
+
+def _is_frame(path: Path) -> bool:
+    """Whether a file has a name that `_FolderWriter` gives."""
+    name = xy_paths(path)[0].name if is_xy(path) else path.name
+    stems = (stem_in(name, ending) for ending in FLOW_ENDINGS.values())
+    return path.is_file() and any(stem is not None and stem.isdecimal() for stem in stems)
 
 
 def _number_in(stem: str) -> int | None:

@@ -173,6 +173,9 @@ def ensure_can_encode(path: PathLike) -> None:
 
 def check_arrays(path: Path, array: np.ndarray, valid: np.ndarray | None) -> None:
     """Refuse arrays that are not flow, which the formats would take for flow of another shape."""
+    for given in (array, *(() if valid is None else (valid,))):
+        if not isinstance(given, np.ndarray):
+            raise FlowFileError(f"{path}: got a {type(given).__name__}; give a numpy array")
     if array.ndim != 3 or array.shape[2] != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise FlowFileError(
             f"{path}: got an array of {array.dtype} and shape {array.shape}; "

@@ -1,5 +1,6 @@
 """Writing video that every player plays, with the sound of another video."""
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import OutputError
+from gmaflow.errors import ImageError, OutputError
+from gmaflow.io.images import check_image, check_picture
 from gmaflow.io.paths import NO_ROOM, PathLike, atomic_write
 from gmaflow.io.video_reader import DEFAULT_FPS, import_av, open_video, stream_start
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import av.container
     import av.video.frame
     import av.video.stream
+    from av.audio.frame import AudioFrame
     from av.audio.stream import AudioStream
     from av.packet import Packet as AnyPacket
 
@@ -72,15 +75,20 @@ VIDEO_OUTPUTS = frozenset(VIDEO_FORMATS)
 
 
 def has_sound(path: PathLike) -> bool:
-    """Whether a video has sound; a folder of images has none."""
+    """Whether a video has sound that can be read; a folder of images has none."""
     if Path(path).is_dir():
         return False
     with open_video(path) as (container, _):
-        return bool(container.streams.audio)
+        return _find_track(container) is not None
+
+
+def _find_track(container: "av.container.InputContainer") -> "AudioStream | None":
+    # Without a decoder, as of newer codecs of phones, there is no context.
+    return next((track for track in container.streams.audio if track.codec_context), None)
 
 
 class Sound:
-    """The first sound track of a video, from a moment on.
+    """The first sound track of a video that can be read, from a moment on.
 
     It is copied unchanged if the new container can hold it, and encoded again otherwise.
     """
@@ -88,18 +96,26 @@ class Sound:
     def __init__(self, path: PathLike, *, start: Fraction = Fraction(0)) -> None:
         """Set the source and the moment that becomes the beginning; nothing is opened yet."""
         self._av = import_av("writing sound")
+        self._path = path
         self._opened = open_video(path)
         self._start = start
         self._packets: Iterator[Packet] = iter(())
         self._waiting: Packet | None = None
         self._target: Any = None
+        self._encodes = False
         self._resampler: Any = None
+        self._kind: tuple[object, ...] = ()
+        self._end = -math.inf
         self._begin = Fraction(0)
         self._last: int | None = None
 
     def __enter__(self) -> "Sound":
         container, pictures = self._opened.__enter__()
-        self._source = container.streams.audio[0]
+        track = _find_track(container)
+        if track is None:
+            self._opened.__exit__(None, None, None)
+            raise ImageError(f"{self._path} has no sound that can be read; write it without")
+        self._source = track
         self._unit = Fraction(self._source.time_base or Fraction(1, _RATE))
         self._begin = stream_start(pictures) + self._start
         if self._start:
@@ -114,17 +130,15 @@ class Sound:
         """Add a sound track to a new video, before anything is written to it."""
         self._container = container
         copied = _COPIED.get(container.format.name, container.supported_codecs)
-        if self._source.codec_context.name in copied:
+        codec = self._source.codec_context.codec
+        if copied & {codec.name, codec.canonical_name}:  # mp3float is a decoder of mp3
             self._target = container.add_stream_from_template(self._source)
             return
         encoder = _ENCODERS.get(container.format.name, _USUAL_ENCODER)
         self._target = container.add_stream(encoder, rate=_RATE)
         self._target.codec_context.layout = "stereo"
-        context = self._target.codec_context
-        context.open()
-        self._resampler = self._av.AudioResampler(
-            context.format, "stereo", _RATE, frame_size=context.frame_size
-        )
+        self._target.codec_context.open()
+        self._encodes = True
 
     def copy_until(self, moment: Fraction) -> None:
         """Write the sound up to a moment of the new video, continuing where it stopped."""
@@ -136,16 +150,15 @@ class Sound:
             # The beginning of a file holds what a decoder needs before the first sample.
             if time < 0 and self._start:
                 continue
-            if self._resampler is None:
-                self._copy(packet)
-            else:
+            if self._encodes:
                 self._encode(packet)
+            else:
+                self._copy(packet)
 
     def finish(self) -> None:
         """Write what is left in the encoder."""
-        if self._resampler is not None:
-            for frame in self._resampler.resample(None):
-                self._container.mux(self._target.encode(frame))
+        if self._encodes:
+            self._encode_resampled(None)
             self._container.mux(self._target.encode(None))
 
     def _next_packets(self) -> Iterator["Packet"]:
@@ -174,8 +187,22 @@ class Sound:
             frames = self._source.codec_context.decode(packet)
         for frame in frames:
             frame.pts = (frame.pts or 0) - round(self._begin / self._unit)
-            for ready in self._resampler.resample(frame):
-                self._container.mux(self._target.encode(ready))
+            self._encode_resampled(frame)
+
+    def _encode_resampled(self, frame: "AudioFrame | None") -> None:
+        kind = frame and (frame.format.name, frame.layout.name, frame.sample_rate)
+        if kind and kind != self._kind:
+            # Broadcasts change from stereo to surround and back, which a resampler refuses. What
+            # the old one holds, less than a frame of the encoder, is left out.
+            self._kind, context = kind, self._target.codec_context
+            self._resampler = self._av.AudioResampler(
+                context.format, "stereo", _RATE, frame_size=context.frame_size
+            )
+        for ready in self._resampler.resample(frame) if self._resampler else ():
+            # Coarse times, as of AVI, overlap by a few samples, and containers refuse such frames.
+            self._end = ready.pts = max(ready.pts, self._end)
+            self._end += ready.samples
+            self._container.mux(self._target.encode(ready))
 
 
 class VideoWriter:
@@ -218,7 +245,8 @@ class VideoWriter:
             raise OutputError(
                 f"{self.path}: {fps} frames per second; give more than 0, at most 1000"
             )
-        self._fps = Fraction(fps).limit_denominator(10_000)
+        # A lower rate would become 0.
+        self._fps = max(Fraction(fps).limit_denominator(10_000), Fraction(1, 10_000))
         self._time_base = self._format.time_base or time_base or 1 / self._fps
         self._aspect = pixel_aspect
         self._sound = sound
@@ -266,6 +294,8 @@ class VideoWriter:
         """
         if self._container is None:
             raise RuntimeError("VideoWriter.write is called inside its with block")
+        check_picture(self.path, image, alpha=False)
+        check_image(image)
         if self._shape and image.shape != self._shape:
             raise OutputError(
                 f"{self.path}: a frame of {image.shape[0]} x {image.shape[1]} after frames of "

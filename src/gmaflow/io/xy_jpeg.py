@@ -21,7 +21,7 @@ USUAL_BOUND = 20.0
 
 # Above 95 the files grow faster than the error shrinks, which is mostly that of 8 bits.
 _QUALITY = 95
-_COMMENT = re.compile(rb"gmaflow bound=([0-9.e+]{1,24})")
+_COMMENT = re.compile(rb"gmaflow bound=([0-9.e+-]{1,24})")
 _LARGEST_BOUND = 1e4
 
 

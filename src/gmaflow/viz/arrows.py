@@ -48,7 +48,7 @@ def flow_arrows(
         return ground
 
     x, y = starts.T.astype(int)
-    motions = flow[y, x]
+    motions = flow[y, x].astype(np.float32, copy=False)
     lengths = np.hypot(motions[:, 0], motions[:, 1])
     unit = max_length or float(np.percentile(lengths, 90)) or float(lengths.max()) or 1.0
     reach = np.minimum(lengths * (0.9 * spacing / unit), 1.25 * spacing)

@@ -19,7 +19,7 @@ WHITE, INK = (255, 255, 255), (28, 28, 32)
 # Large pictures are computed in strips that fit the processor's cache: about twice as fast.
 _STRIP_PIXELS = 65_536
 # Middlebury writes 1e10 where the ground truth is unknown; anything above this counts as unknown.
-_UNKNOWN = 1e9
+_UNKNOWN = np.float32(1e9)  # float16 cannot hold it
 # Dividing by less could overflow single precision; no real motion is that short.
 _SHORTEST = 1e-9
 _SMALLEST_WITH_LEGEND = 72
@@ -46,7 +46,7 @@ def flow_to_image(
         max_length = _largest(flow, mask) or 1.0
     check_positive("max_length", max_length)
 
-    scale = np.float32(max(max_length, _SHORTEST))
+    scale = np.float32(np.clip(max_length, _SHORTEST, _UNKNOWN))
     picture = np.empty((*mask.shape, 3), np.uint8)
     for rows in strips(*mask.shape):
         u, v = zero_invalid(flow[rows], mask[rows])
@@ -75,8 +75,9 @@ def valid_mask(
 def zero_invalid(
     flow: Float32[np.ndarray, "h w 2"], mask: Bool[np.ndarray, "h w"]
 ) -> tuple[Float32[np.ndarray, "h w"], Float32[np.ndarray, "h w"]]:
-    """Both components, with 0 where invalid, so that NaN and infinity cause no warnings."""
-    return np.where(mask, flow[..., 0], 0), np.where(mask, flow[..., 1], 0)
+    """Both components in float32, with 0 where invalid; neither they nor squares overflow."""
+    u, v = (np.where(mask, flow[..., i], 0).astype(np.float32, copy=False) for i in range(2))
+    return u, v
 
 
 def color_wheel(size: int) -> UInt8[np.ndarray, "{size} {size} 3"]:
