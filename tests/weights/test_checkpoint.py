@@ -3,9 +3,11 @@ import logging
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,28 @@ def test_the_real_published_checkpoint(raft_small_file: Path) -> None:
     checkpoint = load_checkpoint(raft_small_file)
     assert describe(checkpoint.config) == "raft-small"
     assert checkpoint.num_parameters == 990_162
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_loading_weights_does_not_load_torchs_compiler(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    save_checkpoint(path, make_checkpoint())
+    program = f"""
+import sys
+from gmaflow import load_checkpoint
+load_checkpoint({str(path)!r}).build()
+assert "torch._dynamo.symbolic_convert" not in sys.modules  # it takes two seconds
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_network_is_no_file_of_weights() -> None:
+    network = FlowNetwork(MODELS["raft-small"])
+    for weights in (network, network.state_dict()):
+        with pytest.raises(
+            WeightsError, match=f"^the weights are of type {type(weights).__name__}; use a "
+        ):
+            find_checkpoint.__wrapped__(weights)  # type: ignore[attr-defined]
 
 
 def test_a_model_that_differs_from_the_file_is_refused(tmp_path: Path) -> None:
@@ -276,9 +300,24 @@ def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
     assert checkpoint.card.warm_start is False
     save_checkpoint(tmp_path / "a.safetensors", checkpoint, half=True)
     assert load_checkpoint(tmp_path / "a.safetensors").card.warm_start is False
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"warm_start": "yes"}, "warm_start is 'yes', not true or false"),
+        ({"title": 3}, "title is 3, not a text"),
+        ({"licence": None}, "licence is None, not a text"),
+        ({"figures": ["sintel"]}, "figures is .*, not numbers by name"),
+        ({"figures": {"sintel": "1.5"}}, "figures is .*, not numbers by name"),
+    ],
+)
+def test_a_card_with_values_of_other_types_is_refused(
+    entry: dict[str, object], complaint: str
+) -> None:
     card = object.__new__(ModelCard)  # behind the annotations, which the tests enforce
-    vars(card).update(iters=None, warm_start="yes")
-    with pytest.raises(ValueError, match="warm_start is 'yes', not true or false"):
+    vars(card).update(asdict(CARD) | entry)
+    with pytest.raises(ValueError, match=complaint):
         card.__post_init__()
 
 

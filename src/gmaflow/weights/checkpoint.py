@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,6 +90,13 @@ class ModelCard:
             raise ValueError(f"iters is {self.iters!r}, not a whole number of 1 or more")
         if self.warm_start not in (None, True, False):
             raise ValueError(f"warm_start is {self.warm_start!r}, not true or false")
+        for name in ("title", "trained_on", "licence", "notes"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, not a text")
+        if not isinstance(self.figures, dict) or not all(
+            isinstance(figure, int | float) for figure in self.figures.values()
+        ):
+            raise ValueError(f"figures is {self.figures!r}, not numbers by name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +208,7 @@ def read_safetensors(path: Path, model: NetworkConfig | None) -> Checkpoint:
         )
     config, card = parse_metadata(metadata)
     check_model(config, model)
-    check_same_tensors(tensors, empty_state(config))
+    check_same_tensors(tensors, blank_network(config).state_dict())
     return Checkpoint(config=config, tensors=as_float32(tensors), card=card)
 
 
@@ -376,15 +384,10 @@ def fingerprint(network: FlowNetwork) -> str:
     return hashed.hexdigest()[:24]
 
 
-def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
-    """Return the names, shapes and types of a network's tensors, without memory."""
-    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
-
-
 def blank_network(config: NetworkConfig) -> FlowNetwork:
     """Return a network with uninitialised weights, to load others into.
 
-    Not on the meta device, where torch's initialisers load its compiler, which takes two seconds.
+    Not on the meta device, on which many operations load torch's compiler, which takes two seconds.
     """
     with SkipInit():
         return new_network(config)
@@ -494,6 +497,11 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
 
     By default those of the model.
     """
+    if not isinstance(weights, str | PathLike | None):
+        raise WeightsError(
+            f"the weights are of type {type(weights).__name__}; use a file, a name, or "
+            "Checkpoint(config=network.config, tensors=network.state_dict())"
+        )
     config = find_config(model)
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
