@@ -1,5 +1,7 @@
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,6 +76,26 @@ def test_an_estimator_can_be_pickled_and_copied(
     assert twin.card == estimator.card
     np.testing.assert_array_equal(twin(*pair).array, flow.array)
     assert again(estimator.with_iters("auto")).settings == estimator.with_iters("auto").settings
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork")
+def test_a_forked_process_can_estimate(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a.safetensors", checkpoint())
+    program = """
+import os, signal, sys
+import numpy as np, torch
+from gmaflow import FlowEstimator
+torch.set_num_threads(2)
+estimator = FlowEstimator(sys.argv[1], iters=1, device="cpu")
+image = np.zeros((160, 160, 3), np.uint8)
+estimator(image, image)
+if os.fork() == 0:
+    signal.alarm(60)  # it would wait for ever
+    estimator(image, image)
+    os._exit(0)
+sys.exit(os.wait()[1] != 0)
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a.safetensors"], check=True)
 
 
 def test_the_flow_of_a_batch_can_be_a_training_target() -> None:
