@@ -106,6 +106,18 @@ def test_the_flow_of_a_batch_can_be_a_training_target() -> None:
         assert scale.grad is not None
 
 
+def test_tensors_of_other_classes_are_images_too() -> None:
+    class Annotated(torch.Tensor):
+        pass
+
+    estimator = FlowEstimator(checkpoint("gma"), iters=1, device="cpu")
+    pair = random_images(1, 32, 40)
+    plain = estimator.batch(*pair)
+    found = estimator.batch(*(x.as_subclass(Annotated) for x in pair), start=0 * plain.coarse)
+    assert type(found.flow) is torch.Tensor
+    assert torch.equal(found.flow, plain.flow)
+
+
 @contextmanager
 def torch_defaults(dtype: torch.dtype, device: str) -> Iterator[None]:
     torch.set_default_dtype(dtype)

@@ -236,6 +236,20 @@ def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_tensors_that_could_not_be_loaded_are_not_saved(suffix: str, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / f"a{suffix}", make_checkpoint()
+    wrapped = {f"_orig_mod.{name}": value for name, value in checkpoint.tensors.items()}
+    with pytest.raises(
+        WeightsError, match=r"do not fit this network: missing .*; unexpected _orig"
+    ):
+        save_checkpoint(path, replace(checkpoint, tensors=wrapped))
+    empty = {name: value.to("meta") for name, value in checkpoint.tensors.items()}
+    with pytest.raises(WeightsError, match="not plain numbers"):
+        save_checkpoint(path, replace(checkpoint, tensors=empty))
+    assert not path.exists()
+
+
 def test_networks_are_described_by_name_and_difference() -> None:
     assert describe(MODELS["gma-p-only"]) == "gma-p-only"
     assert describe(replace(MODELS["gma"], num_heads=2)) == "gma with num_heads=2"

@@ -536,7 +536,8 @@ class FlowEstimator:
             start: Initial flow, such as the `coarse` flow of another estimate.
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
-        with torch.inference_mode():
+        # Fast layers take plain tensors, not those of classes such as MONAI's MetaTensor.
+        with torch.inference_mode(), torch._C.DisableTorchFunctionSubclass():
             check_pairs(image1, image2)
             checks_late = self._engine.checks_late
             if not checks_late:

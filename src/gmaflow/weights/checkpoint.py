@@ -152,7 +152,7 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         half: Store in half precision, at half the size; safetensors only.
 
     Raises:
-        WeightsError: The suffix is neither of the two.
+        WeightsError: The suffix is neither of the two, or the tensors are not the network's.
     """
     path = as_path(path)
     if not isinstance(checkpoint, Checkpoint):
@@ -160,6 +160,8 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
             f"a {type(checkpoint).__name__} cannot be saved; use "
             "Checkpoint(config=network.config, tensors=network.state_dict())"
         )
+    with naming_file(path):  # such as those of a network inside torch.compile
+        check_same_tensors(checkpoint.tensors, blank_network(checkpoint.config).state_dict())
     if path.suffix == ".safetensors":
         from safetensors.torch import save
 
@@ -422,7 +424,11 @@ class SkipInit(TorchFunctionMode):
 
 def check_same_tensors(actual: StateDict, expected: StateDict) -> None:
     """Refuse tensors that are not exactly the expected ones, and name those that differ."""
-    unusual = [n for n, v in actual.items() if v.is_sparse or v.is_complex() or v.is_quantized]
+    unusual = [
+        name
+        for name, value in actual.items()
+        if value.is_sparse or value.is_complex() or value.is_quantized or value.is_meta
+    ]
     if unusual:
         raise WeightsError(f"its tensors are not plain numbers: {shorten(unusual)}")
     common = sorted(actual.keys() & expected.keys())
