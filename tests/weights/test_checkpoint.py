@@ -335,12 +335,15 @@ def test_a_card_with_values_of_other_types_is_refused(
         card.__post_init__()
 
 
-def test_a_name_too_long_for_a_file_is_refused() -> None:
+def test_a_name_that_no_file_can_have_is_refused() -> None:
     for name in (1000 * "a", f"{1000 * 'a'}.pth"):
         with pytest.raises(WeightsError, match="file name too long"):
             find_checkpoint(name)
         with pytest.raises(WeightsError, match="file name too long"):
             name_weights(name)
+    for use in (find_checkpoint, name_weights):
+        with pytest.raises(WeightsError, match="contains a null byte"):
+            use("gm\0a")
 
 
 def test_a_run_gives_its_best_or_newest_weights(tmp_path: Path) -> None:

@@ -520,7 +520,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         return replace(
             fit_to(checkpoint, config), card=shipped_card(checkpoint.card, shipped[name], name)
         )
-    path = Path(name)
+    path = as_path(name, WeightsError)
     with naming_file(path):  # a name may be too long for the file system
         is_file = path.suffix or path.name != name or exists(path)
     if weights is not None and is_file:
@@ -567,7 +567,7 @@ def find_weights(run: Path) -> Path:
 
 def name_weights(weights: str) -> str:
     """Return a short name for weights: that of their file without suffix, or of their run."""
-    path = Path(weights)
+    path = as_path(weights, WeightsError)
     return path.resolve().name if is_folder(path) else path.stem
 
 
