@@ -1,5 +1,7 @@
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -76,12 +78,44 @@ def test_an_estimator_can_be_pickled_and_copied(
     assert again(estimator.with_iters("auto")).settings == estimator.with_iters("auto").settings
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not fork")
+def test_a_forked_process_can_estimate(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "a.safetensors", checkpoint())
+    program = """
+import os, signal, sys
+import numpy as np, torch
+from gmaflow import FlowEstimator
+torch.set_num_threads(2)
+estimator = FlowEstimator(sys.argv[1], iters=1, device="cpu")
+image = np.zeros((160, 160, 3), np.uint8)
+estimator(image, image)
+if os.fork() == 0:
+    signal.alarm(60)  # it would wait for ever
+    estimator(image, image)
+    os._exit(0)
+sys.exit(os.wait()[1] != 0)
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path / "a.safetensors"], check=True)
+
+
 def test_the_flow_of_a_batch_can_be_a_training_target() -> None:
     found = FlowEstimator(checkpoint(), iters=1, device="cpu").batch(*random_images(2, 32, 40))
     for target in (found.flow, found.coarse):
         scale = torch.ones(1, requires_grad=True)
         (scale * target).sum().backward()
         assert scale.grad is not None
+
+
+def test_tensors_of_other_classes_are_images_too() -> None:
+    class Annotated(torch.Tensor):
+        pass
+
+    estimator = FlowEstimator(checkpoint("gma"), iters=1, device="cpu")
+    pair = random_images(1, 32, 40)
+    plain = estimator.batch(*pair)
+    found = estimator.batch(*(x.as_subclass(Annotated) for x in pair), start=0 * plain.coarse)
+    assert type(found.flow) is torch.Tensor
+    assert torch.equal(found.flow, plain.flow)
 
 
 @contextmanager

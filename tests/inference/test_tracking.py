@@ -307,6 +307,10 @@ def test_a_cut_ends_the_tracks(estimator: FlowEstimator) -> None:
     assert np.isnan(found.positions[3:]).all()
     assert not found.visible[3:].any()
     assert not found.confidence[3:].any()
+    buffer = np.empty_like(shots[0])
+    reused = (np.multiply(shot, 1, out=buffer) for shot in shots)
+    again = Tracks.collect(estimator.track(reused, [(9, 9)]))
+    np.testing.assert_array_equal(again.positions, found.positions)
     across = Tracks.collect(estimator.track(shots, [(9, 9)], cut_threshold=None))
     assert np.isfinite(across.positions).all()
 
@@ -372,6 +376,22 @@ def test_bad_input_is_refused_with_one_sentence(estimator: FlowEstimator) -> Non
         track(images, [(1, 1)], reference=-1)
     with pytest.raises(ImageError, match=r"differ in size.*tracks need frames of one size"):
         track([*images[:2], images[2][:40]], [(1, 1)])
+
+
+def test_names_that_colmap_cannot_use_are_refused(estimator: FlowEstimator, tmp_path: Path) -> None:
+    tracks = Tracks.collect(estimator.track(moving(2), [(9, 9)]))
+    for names, complaint in (
+        ([tmp_path / "a.png", tmp_path / "b.png"], "a.png' is outside the folder; give names"),
+        (["a.png", "../b.png"], "'../b.png' is outside the folder"),
+        (["a.png", "a.png"], "two frames have the same name"),
+        (["a.png", "b b.png"], "cannot match 'b b.png'"),
+        (["a.png"], "1 name for 2 frames"),
+    ):
+        with pytest.raises(FlowError, match=complaint):
+            tracks.save_colmap(tmp_path / "colmap", names)
+    assert not list(tmp_path.iterdir())
+    tracks.save_colmap(tmp_path / "colmap", [Path("left/a.png"), Path("left/b.png")])
+    assert (tmp_path / "colmap" / "features" / "left" / "b.png.txt").is_file()
 
 
 @pytest.mark.parametrize(

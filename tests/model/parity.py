@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gmaflow.model import NetworkConfig
 from gmaflow.weights import Checkpoint
-from gmaflow.weights.checkpoint import empty_state
+from gmaflow.weights.checkpoint import blank_network
 from gmaflow.weights.published import from_published, to_published
 
 VARIANTS = ("gma", "gma-p", "gma-p-only", "gma-2heads", "raft", "raft-small")
@@ -42,7 +42,7 @@ def drawn_checkpoint(
     """Draw a network by the same rule from other random numbers, with sharper attention."""
     theirs = {
         name: torch.from_numpy(draw(name, list(value.shape), drawing))
-        for name, value in to_published(empty_state(config), config).items()
+        for name, value in to_published(blank_network(config).state_dict(), config).items()
         if not name.endswith(INTEGER_ENDINGS)
     }
     for name, value in theirs.items():

@@ -3,9 +3,11 @@ import logging
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +106,28 @@ def test_the_real_published_checkpoint(raft_small_file: Path) -> None:
     checkpoint = load_checkpoint(raft_small_file)
     assert describe(checkpoint.config) == "raft-small"
     assert checkpoint.num_parameters == 990_162
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_loading_weights_does_not_load_torchs_compiler(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{suffix}"
+    save_checkpoint(path, make_checkpoint())
+    program = f"""
+import sys
+from gmaflow import load_checkpoint
+load_checkpoint({str(path)!r}).build()
+assert "torch._dynamo.symbolic_convert" not in sys.modules  # it takes two seconds
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_network_is_no_file_of_weights() -> None:
+    network = FlowNetwork(MODELS["raft-small"])
+    for weights in (network, network.state_dict()):
+        with pytest.raises(
+            WeightsError, match=f"^the weights are of type {type(weights).__name__}; use a "
+        ):
+            find_checkpoint.__wrapped__(weights)  # type: ignore[attr-defined]
 
 
 def test_a_model_that_differs_from_the_file_is_refused(tmp_path: Path) -> None:
@@ -212,6 +236,20 @@ def test_an_unknown_suffix_is_refused_and_nothing_written(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_tensors_that_could_not_be_loaded_are_not_saved(suffix: str, tmp_path: Path) -> None:
+    path, checkpoint = tmp_path / f"a{suffix}", make_checkpoint()
+    wrapped = {f"_orig_mod.{name}": value for name, value in checkpoint.tensors.items()}
+    with pytest.raises(
+        WeightsError, match=r"do not fit this network: missing .*; unexpected _orig"
+    ):
+        save_checkpoint(path, replace(checkpoint, tensors=wrapped))
+    empty = {name: value.to("meta") for name, value in checkpoint.tensors.items()}
+    with pytest.raises(WeightsError, match="not plain numbers"):
+        save_checkpoint(path, replace(checkpoint, tensors=empty))
+    assert not path.exists()
+
+
 def test_networks_are_described_by_name_and_difference() -> None:
     assert describe(MODELS["gma-p-only"]) == "gma-p-only"
     assert describe(replace(MODELS["gma"], num_heads=2)) == "gma with num_heads=2"
@@ -276,18 +314,36 @@ def test_a_card_may_say_whether_a_warm_start_helps(tmp_path: Path) -> None:
     assert checkpoint.card.warm_start is False
     save_checkpoint(tmp_path / "a.safetensors", checkpoint, half=True)
     assert load_checkpoint(tmp_path / "a.safetensors").card.warm_start is False
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ({"warm_start": "yes"}, "warm_start is 'yes', not true or false"),
+        ({"title": 3}, "title is 3, not a text"),
+        ({"licence": None}, "licence is None, not a text"),
+        ({"figures": ["sintel"]}, "figures is .*, not numbers by name"),
+        ({"figures": {"sintel": "1.5"}}, "figures is .*, not numbers by name"),
+    ],
+)
+def test_a_card_with_values_of_other_types_is_refused(
+    entry: dict[str, object], complaint: str
+) -> None:
     card = object.__new__(ModelCard)  # behind the annotations, which the tests enforce
-    vars(card).update(iters=None, warm_start="yes")
-    with pytest.raises(ValueError, match="warm_start is 'yes', not true or false"):
+    vars(card).update(asdict(CARD) | entry)
+    with pytest.raises(ValueError, match=complaint):
         card.__post_init__()
 
 
-def test_a_name_too_long_for_a_file_is_refused() -> None:
+def test_a_name_that_no_file_can_have_is_refused() -> None:
     for name in (1000 * "a", f"{1000 * 'a'}.pth"):
         with pytest.raises(WeightsError, match="file name too long"):
             find_checkpoint(name)
         with pytest.raises(WeightsError, match="file name too long"):
             name_weights(name)
+    for use in (find_checkpoint, name_weights):
+        with pytest.raises(WeightsError, match="contains a null byte"):
+            use("gm\0a")
 
 
 def test_a_run_gives_its_best_or_newest_weights(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ from gmaflow.runtime.device import (
     memory_budget,
     pick_device,
     pick_fast_dtype,
+    survive_forks,
 )
 from gmaflow.runtime.kernels import warm_up_triton
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
@@ -157,6 +158,7 @@ class FlowEstimator:
             )
         if plan is not None and not isinstance(plan, MemoryPlan):
             raise FlowError(f"the plan is of type {type(plan).__name__}; use a MemoryPlan")
+        survive_forks()  # loading weights starts torch's threads
         self.device = pick_device(device)
         if has_kernels(self.device):
             warm_up_triton()
@@ -534,7 +536,8 @@ class FlowEstimator:
             start: Initial flow, such as the `coarse` flow of another estimate.
             watch: Called after each refinement; an exception that it raises stops the estimate.
         """
-        with torch.inference_mode():
+        # Fast layers take plain tensors, not those of classes such as MONAI's MetaTensor.
+        with torch.inference_mode(), torch._C.DisableTorchFunctionSubclass():
             check_pairs(image1, image2)
             checks_late = self._engine.checks_late
             if not checks_late:

@@ -313,6 +313,7 @@ def track(
     """Track points of one frame through a shot; see `FlowEstimator.track`."""
     if not isinstance(reference, Integral) or reference < 0:
         raise FlowError(f"there is no frame {reference!r}; frames count from 0")
+    reference = int(reference)  # a numpy integer is not JSON
     check_cut_threshold(cut_threshold)
     images = each_image(frames)
     with TemporaryDirectory(prefix="gmaflow-") as folder:
@@ -347,7 +348,7 @@ def track(
         )
         for direction in directions:
             tracker = Tracker(estimator, encoded, points_array, ignored, watch=watch)
-            for number, tracked in _follow(tracker, first, direction, cut_threshold):
+            for number, tracked in _follow(tracker, encoded.image, direction, cut_threshold):
                 yield _as_arrays(number, reference, shape, tracked, in_tiles=tracker.in_tiles)
     if reference == number == 0:
         raise ImageError("there is one frame; tracks need at least two")
@@ -373,8 +374,12 @@ def _follow(
         )
         check_ignored(ignored, array)
         cut = is_cut(_bytes(last), _bytes(array), cut_threshold)
-        yield number, None if cut else tracker.advance(tracker.encode(array), ignored)
-        last = array
+        if cut:
+            yield number, None
+        else:
+            frame = tracker.encode(array)
+            yield number, tracker.advance(frame, ignored)
+            last = frame.image  # a copy: the caller may reuse the memory of an image
 
 
 def _as_arrays(

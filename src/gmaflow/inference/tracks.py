@@ -123,7 +123,7 @@ class Tracks:
             else:
                 self._write_csv(file)
 
-    def save_colmap(self, folder: PathLike, names: Sequence[str]) -> None:
+    def save_colmap(self, folder: PathLike, names: Sequence[PathLike]) -> None:
         """Write the tracks as features and matches that COLMAP imports, into a folder.
 
         `features/NAME.txt` lists the points that are visible in a frame, `matches.txt` which of
@@ -131,30 +131,35 @@ class Tracks:
 
         Args:
             folder: The folder; created if needed.
-            names: The file names of the frames' images.
+            names: The file names of the frames' images, relative to the folder of all images.
 
         Raises:
-            FlowError: There is not one name for each frame, or one has a space.
+            FlowError: There is not one name for each frame, or COLMAP cannot use one.
         """
-        if len(names) != len(self.positions):
+        files = [str(name) for name in names]
+        if len(files) != len(self.positions):
             raise FlowError(
-                f"there are {counted(len(names), 'name')} for "
+                f"there are {counted(len(files), 'name')} for "
                 f"{counted(len(self.positions), 'frame')}; give one for each"
             )
-        if spaced := [name for name in names if name.split() != [name]]:
+        if spaced := [name for name in files if name.split() != [name]]:
             raise FlowError(f"COLMAP cannot match {spaced[0]!r}; give file names without spaces")
+        if outside := [n for n in files if Path(n).is_absolute() or ".." in Path(n).parts]:
+            raise FlowError(f"{outside[0]!r} is outside the folder; give names relative to it")
+        if len(set(files)) < len(files):
+            raise FlowError("two frames have the same name; give each its own")
         numbers = np.cumsum(self.visible, axis=1) - 1  # index of a point among the visible ones
-        for name, positions, visible in zip(names, self.positions, self.visible, strict=True):
+        for name, positions, visible in zip(files, self.positions, self.visible, strict=True):
             # In COLMAP the centre of the first pixel is (0.5, 0.5). There are no descriptors.
             rows = [f"{x:.3f} {y:.3f} 1 0{_NO_DESCRIPTOR}\n" for x, y in positions[visible] + 0.5]
             with atomic_write(Path(folder) / "features" / f"{name}.txt") as file:
                 file.write(f"{len(rows)} {_DESCRIPTOR_LENGTH}\n{''.join(rows)}".encode())
         with atomic_write(Path(folder) / "matches.txt") as file:
-            for first, second in _pairs_apart(len(names)):
+            for first, second in _pairs_apart(len(files)):
                 both = self.visible[first] & self.visible[second]
                 if both.any():
                     matches = zip(numbers[first, both], numbers[second, both], strict=True)
-                    rows = [f"{names[first]} {names[second]}", *(f"{a} {b}" for a, b in matches)]
+                    rows = [f"{files[first]} {files[second]}", *(f"{a} {b}" for a, b in matches)]
                     file.write(("\n".join(rows) + "\n\n").encode())
 
     def _write_csv(self, raw: IO[bytes]) -> None:

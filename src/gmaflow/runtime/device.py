@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
@@ -227,6 +227,17 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@cache
+def survive_forks() -> None:
+    """Let processes that are forked from now on compute with one thread, as data loaders do.
+
+    GNU's OpenMP does not start its threads again after a fork: torch would wait for them forever.
+    """
+    loaded = Path("/proc/self/maps")  # only on Linux
+    if loaded.exists() and "libgomp" in loaded.read_text(errors="replace"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def free_host_memory() -> float:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
@@ -89,6 +90,13 @@ class ModelCard:
             raise ValueError(f"iters is {self.iters!r}, not a whole number of 1 or more")
         if self.warm_start not in (None, True, False):
             raise ValueError(f"warm_start is {self.warm_start!r}, not true or false")
+        for name in ("title", "trained_on", "licence", "notes"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, not a text")
+        if not isinstance(self.figures, dict) or not all(
+            isinstance(figure, int | float) for figure in self.figures.values()
+        ):
+            raise ValueError(f"figures is {self.figures!r}, not numbers by name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +152,7 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
         half: Store in half precision, at half the size; safetensors only.
 
     Raises:
-        WeightsError: The suffix is neither of the two.
+        WeightsError: The suffix is neither of the two, or the tensors are not the network's.
     """
     path = as_path(path)
     if not isinstance(checkpoint, Checkpoint):
@@ -152,6 +160,8 @@ def save_checkpoint(path: Path | str, checkpoint: Checkpoint, *, half: bool = Fa
             f"a {type(checkpoint).__name__} cannot be saved; use "
             "Checkpoint(config=network.config, tensors=network.state_dict())"
         )
+    with naming_file(path):  # such as those of a network inside torch.compile
+        check_same_tensors(checkpoint.tensors, blank_network(checkpoint.config).state_dict())
     if path.suffix == ".safetensors":
         from safetensors.torch import save
 
@@ -200,7 +210,7 @@ def read_safetensors(path: Path, model: NetworkConfig | None) -> Checkpoint:
         )
     config, card = parse_metadata(metadata)
     check_model(config, model)
-    check_same_tensors(tensors, empty_state(config))
+    check_same_tensors(tensors, blank_network(config).state_dict())
     return Checkpoint(config=config, tensors=as_float32(tensors), card=card)
 
 
@@ -376,15 +386,10 @@ def fingerprint(network: FlowNetwork) -> str:
     return hashed.hexdigest()[:24]
 
 
-def empty_state(config: NetworkConfig) -> dict[str, Tensor]:
-    """Return the names, shapes and types of a network's tensors, without memory."""
-    return {name: value.to("meta") for name, value in blank_network(config).state_dict().items()}
-
-
 def blank_network(config: NetworkConfig) -> FlowNetwork:
     """Return a network with uninitialised weights, to load others into.
 
-    Not on the meta device, where torch's initialisers load its compiler, which takes two seconds.
+    Not on the meta device, on which many operations load torch's compiler, which takes two seconds.
     """
     with SkipInit():
         return new_network(config)
@@ -419,7 +424,11 @@ class SkipInit(TorchFunctionMode):
 
 def check_same_tensors(actual: StateDict, expected: StateDict) -> None:
     """Refuse tensors that are not exactly the expected ones, and name those that differ."""
-    unusual = [n for n, v in actual.items() if v.is_sparse or v.is_complex() or v.is_quantized]
+    unusual = [
+        name
+        for name, value in actual.items()
+        if value.is_sparse or value.is_complex() or value.is_quantized or value.is_meta
+    ]
     if unusual:
         raise WeightsError(f"its tensors are not plain numbers: {shorten(unusual)}")
     common = sorted(actual.keys() & expected.keys())
@@ -494,6 +503,11 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
 
     By default those of the model.
     """
+    if not isinstance(weights, str | PathLike | None):
+        raise WeightsError(
+            f"the weights are of type {type(weights).__name__}; use a file, a name, or "
+            "Checkpoint(config=network.config, tensors=network.state_dict())"
+        )
     config = find_config(model)
     shipped = shipped_weights()
     name = str(model or DEFAULT_MODEL) if weights is None else str(weights)
@@ -506,7 +520,7 @@ def find_checkpoint(weights: Path | str | None = None, *, model: str | None = No
         return replace(
             fit_to(checkpoint, config), card=shipped_card(checkpoint.card, shipped[name], name)
         )
-    path = Path(name)
+    path = as_path(name, WeightsError)
     with naming_file(path):  # a name may be too long for the file system
         is_file = path.suffix or path.name != name or exists(path)
     if weights is not None and is_file:
@@ -553,7 +567,7 @@ def find_weights(run: Path) -> Path:
 
 def name_weights(weights: str) -> str:
     """Return a short name for weights: that of their file without suffix, or of their run."""
-    path = Path(weights)
+    path = as_path(weights, WeightsError)
     return path.resolve().name if is_folder(path) else path.stem
 
 

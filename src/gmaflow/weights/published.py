@@ -14,7 +14,7 @@ from torch import Tensor
 from gmaflow.errors import WeightsError
 from gmaflow.model import MAX_OFFSET, NetworkConfig
 from gmaflow.model.config import MAX_HEADS
-from gmaflow.weights.checkpoint import StateDict, check_same_tensors, empty_state
+from gmaflow.weights.checkpoint import StateDict, blank_network, check_same_tensors
 
 HEAD_CHANNELS = 128
 MAX_WRAPPERS = 3
@@ -54,7 +54,7 @@ RECURRENT = "update.passes."
 
 def from_published(theirs: StateDict, config: NetworkConfig) -> dict[str, Tensor]:
     """Rename and rearrange the authors' tensors into ours."""
-    skeleton = empty_state(config)
+    skeleton = blank_network(config).state_dict()
     expected = to_published(skeleton, config)
     required = {name: value for name, value in theirs.items() if not is_optional(name)}
     expected_required = {name: value for name, value in expected.items() if not is_optional(name)}
@@ -65,7 +65,7 @@ def from_published(theirs: StateDict, config: NetworkConfig) -> dict[str, Tensor
         if name.startswith(RECURRENT):
             continue
         # Missing counters (see `is_optional`) start at zero.
-        ours[name] = theirs.get(published_name(name), torch.zeros_like(value, device="cpu"))
+        ours[name] = theirs.get(published_name(name), torch.zeros_like(value))
     for number, suffix in enumerate(pass_suffixes(config)):
         ours |= join_pass(theirs, config, number=number, suffix=suffix)
     return ours
