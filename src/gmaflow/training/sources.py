@@ -33,6 +33,7 @@ from gmaflow.errors import FlowError
 from gmaflow.runtime.device import usable_cores
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.render_steps import quantise
+from gmaflow.scenes.renderer import rendering_device
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
@@ -60,9 +61,14 @@ class SceneSource:
     With `both_ways` it has half as many pairs, forward and backward.
     """
 
-    def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
-        self.renderer = renderer
-        self.config = config
+    def __init__(
+        self,
+        config: TrainConfig,
+        renderer: SceneRenderer,
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
+        self.config, self.renderer, self.device = config, renderer, device
         share = world.share(config.batch, parts=config.parts * config.ways) // config.ways
         self.own = world.rank * share + np.arange(share)
         self.stream = SideStream(renderer.device)
@@ -70,7 +76,7 @@ class SceneSource:
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches, beginning with step `start`."""
         for step in count(start):
-            yield self.stream.make(partial(self.make, step))
+            yield self.stream.make(partial(self.make, step)).to(self.device)
 
     def make(self, step: int) -> Batch:
         """Render this process's share of a batch."""
@@ -167,7 +173,7 @@ def open_source(
     if source.kind != "scenes":
         return FileSource(config, open_files(config, source), device, world)
     renderer = open_renderer(source, config, device, seed=config.seed, compiled=compiled)
-    return SceneSource(config, renderer, world)
+    return SceneSource(config, renderer, device, world)
 
 
 def open_renderer(
@@ -180,7 +186,7 @@ def open_renderer(
     compiled: bool = False,
 ) -> SceneRenderer:
     """Create a renderer of scenes with a split of the textures."""
-    textures = None
+    textures, device = None, rendering_device(device)
     if config.textures:
         split = split if config.textures_split == "train" else "all"
         textures = load_textures(config.textures, split, device)
