@@ -30,6 +30,7 @@ from gmaflow.data import (
 from gmaflow.data.dataset import find_subfolder
 from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import FlowError
+from gmaflow.io.paths import expand_home
 from gmaflow.runtime.device import usable_cores
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.render_steps import quantise
@@ -260,7 +261,7 @@ def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
 def open_pairs(config: TrainConfig, source: DataSource, *, held_out: bool = False) -> FlowDataset:
     """List the pairs of a data set or a folder; with `held_out` its validation split, if any."""
     if source.kind == "folder":
-        pairs = open_dataset("folder", Path(source.name).expanduser())
+        pairs = open_dataset("folder", expand_home(source.name))
         return pairs.where(lambda pair: pair.flow is not None)
     root = find_below(config.root, source.name)
     has_validation = "validation" in dataset_info(source.name).splits
@@ -272,7 +273,7 @@ def find_below(root: str, dataset: str) -> Path | None:
     """Return a data set's folder: the subfolder of `root` with its name, or `root` itself."""
     if not root:
         return None
-    parent = Path(root).expanduser()
+    parent = expand_home(root)
     return find_subfolder(parent, dataset_info(dataset)) or parent
 
 
