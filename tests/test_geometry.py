@@ -1,13 +1,25 @@
+from collections.abc import Callable
 from inspect import unwrap  # tests check types first
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gmaflow.errors import FlowError
-from gmaflow.geometry import compose, distance_to, hole_depths, leaves_frame, sample, warp
+from gmaflow.geometry import (
+    compose,
+    distance_to,
+    hole_depths,
+    leaves_frame,
+    sample,
+    sample_grid,
+    warp,
+)
 from gmaflow.training import loss as training_loss
 from tests.evaluation import plain
 
@@ -87,6 +99,28 @@ def test_tensors_are_warped_as_pictures_are() -> None:
     torch.testing.assert_close(found[..., 1:, :-2], image[..., :-1, 2:])
     assert torch.equal(found[..., 3, -1], found[..., 3, -2])  # the border's pixel
     assert torch.autograd.gradcheck(warp, (image[:1, :1].double().requires_grad_(), flow[:1] + 0.3))
+
+
+def test_mps_lacks_the_border_which_is_sampled_on_the_cpu() -> None:
+    sampled_on = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self,
+            func: Callable[..., Any],
+            types: object,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> object:
+            if "grid_sampler" in str(func):
+                sampled_on.append(args[0].device.type)
+            return func(*args, **(kwargs or {}))
+
+    with FakeTensorMode(), Watch():  # type: ignore[no-untyped-call]
+        image = torch.empty(1, 3, 8, 9, device="mps")
+        found = sample_grid(image, torch.empty(1, 4, 5, 2, device="mps"))
+    assert (found.shape, found.device.type) == ((1, 3, 4, 5), "mps")
+    assert sampled_on == ["cpu"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

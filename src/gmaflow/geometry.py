@@ -100,10 +100,23 @@ def sample(
     x, y = at_least_float32(points).flatten(1, -2)[:, None].unbind(dim=-1)
     grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)
     pixels = at_least_float32(image)
-    sampled = F.grid_sample(
-        pixels, grid.to(pixels.dtype), padding_mode="border", align_corners=False
-    )
+    sampled = sample_grid(pixels, grid.to(pixels.dtype))
     return sampled[:, :, 0].unflatten(2, points.shape[1:-1]).to(image.dtype)
+
+
+def sample_grid(
+    image: Float[Tensor, "b c h w"],
+    grid: Float[Tensor, "b y x 2"],
+    *,
+    mode: str = "bilinear",
+    align_corners: bool = False,
+) -> Float[Tensor, "b c y x"]:
+    """`F.grid_sample` with padding "border"; on the CPU for MPS, which lacks it in torch 2.9."""
+    device = image.device
+    if device.type == "mps":
+        image, grid = image.cpu(), grid.cpu()
+    found = F.grid_sample(image, grid, mode, padding_mode="border", align_corners=align_corners)
+    return found.to(device)
 
 
 def at_least_float32(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:

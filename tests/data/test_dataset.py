@@ -189,6 +189,16 @@ def test_the_config_file_may_lie_elsewhere(tmp_path: Path, monkeypatch: pytest.M
     assert read_config(tmp_path / "none.toml") == (None, {})
 
 
+def test_a_home_that_does_not_exist_is_an_error_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "~nobody-has-this-name/config")
+    monkeypatch.delenv("GMAFLOW_CONFIG", raising=False)
+    assert not config_path().exists()
+    with pytest.raises(DatasetError, match="~nobody-has-this-name/sintel is not a folder"):
+        open_dataset("sintel", "~nobody-has-this-name/sintel")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -16,6 +16,7 @@ from gmaflow.runtime.device import (
     has_float8,
     has_kernels,
     has_little_shared_memory,
+    has_triton,
     is_out_of_memory,
     memory_budget,
     memory_text,
@@ -89,6 +90,20 @@ def test_kernels_need_triton_and_a_gpu_that_it_knows(monkeypatch: pytest.MonkeyP
     assert not has_little_shared_memory(torch.device("cpu"))
     monkeypatch.setattr(device_module, "has_triton", lambda: False)
     assert not has_kernels(gpu)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Triton brings a compiler")
+def test_without_a_c_compiler_there_is_no_triton(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not has_triton.__wrapped__()
+    assert "install gcc" in caplog.text
+    compiler = tmp_path / "gcc"
+    compiler.touch(mode=0o755)
+    assert has_triton.__wrapped__()
 
 
 @pytest.mark.parametrize(("place", "warns"), [("cpu", True), ("cuda", False)])

@@ -9,8 +9,10 @@ import torch
 
 from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
+from gmaflow.runtime import device as device_module
 from gmaflow.training.config import StepPlan, TrainConfig
 from gmaflow.training.recorded import CompiledParts, RecordedStep, instance_norm
+from gmaflow.training.setup import RunOptions, is_recorded
 from gmaflow.training.step import TrainStep
 
 # Torch's compiler warns about itself when it is loaded, and about gradients that it looks at.
@@ -38,6 +40,17 @@ def make_batch(seed: int) -> Batch:
     flow = 3 * torch.randn(2, 2, *CROP, device=DEVICE, generator=random)
     known = torch.ones(2, *CROP, dtype=torch.bool, device=DEVICE)
     return Batch(images[0], images[1], flow, known, ~known)
+
+
+@pytest.mark.parametrize("triton", [True, False])
+def test_without_triton_no_step_is_compiled(monkeypatch: pytest.MonkeyPatch, triton: bool) -> None:
+    """As on Windows, where torch for CUDA comes without it."""
+    monkeypatch.setattr(device_module, "has_triton", lambda: triton)
+    monkeypatch.setattr(device_module, "capability", lambda _: (9, 0))
+    gpu = torch.device("cuda")
+    assert is_recorded(RunOptions(), gpu) == triton
+    assert not is_recorded(RunOptions(eager=True), gpu)
+    assert not is_recorded(RunOptions(), torch.device("cpu"))
 
 
 def test_compiled_parts_compute_the_same_and_leave_no_trace() -> None:

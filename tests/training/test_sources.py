@@ -65,6 +65,14 @@ def test_exposure_changes_both_frames_of_a_share_of_the_pairs_alike() -> None:
         torch.testing.assert_close(255 * after, (255 * after).round(), atol=1e-3, rtol=0)
 
 
+def test_scenes_for_mps_are_rendered_on_the_cpu() -> None:
+    source = open_source(tiny_config(), torch.device("mps"))
+    assert isinstance(source, SceneSource)
+    assert source.renderer.device == CPU
+    assert source.make(0).flow.device == CPU
+    assert source.device.type == "mps"
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_both_ways_the_second_half_of_each_part_is_the_first_backward(parts: int) -> None:
     config = tiny_config(both_ways=True, batch=8, accumulate=parts)

@@ -60,10 +60,11 @@ class RenderingOptions:
 
     def pick_device(self) -> "torch.device":
         from gmaflow.runtime.device import pick_device
+        from gmaflow.scenes.renderer import rendering_device
 
         picked = pick_device(self.device)
-        if picked.type == "mps" and self.device == "auto":
-            return pick_device("cpu")
+        if self.device == "auto":
+            picked = rendering_device(picked)
         if picked.type not in ("cpu", "cuda"):
             raise FlowError(f"scenes cannot be rendered on {picked}; use --device cpu")
         return picked

@@ -19,7 +19,7 @@ from gmaflow.data.catalog import DATASETS, DatasetInfo, dataset_info
 from gmaflow.data.layouts import DirectoryCache
 from gmaflow.data.pairs import FlowPair, FlowSample
 from gmaflow.errors import DatasetError
-from gmaflow.io.paths import PathLike
+from gmaflow.io.paths import PathLike, expand_home
 
 log = logging.getLogger(__name__)
 
@@ -181,9 +181,9 @@ def root_variable(info: DatasetInfo) -> str:
 
 def config_path() -> Path:
     if path := os.environ.get(_CONFIG):
-        return Path(path).expanduser()
+        return expand_home(path)
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "gmaflow" / "data.toml"
+    return expand_home(home) / "gmaflow" / "data.toml"
 
 
 def find_root(info: DatasetInfo, root: PathLike | None = None) -> Path:
@@ -210,11 +210,11 @@ def look_up_root(info: DatasetInfo, root: PathLike | None = None) -> tuple[Path,
     """Return the configured folder of a data set, existing or not, and the setting it is from."""
     variable, environ = root_variable(info), os.environ
     if root is not None:
-        return Path(root).expanduser(), "the caller"
+        return expand_home(root), "the caller"
     if environ.get(variable):
-        return Path(environ[variable]).expanduser(), variable
+        return expand_home(environ[variable]), variable
     if environ.get(_PARENT):
-        folder = find_subfolder(Path(environ[_PARENT]).expanduser(), info)
+        folder = find_subfolder(expand_home(environ[_PARENT]), info)
         if folder is not None:
             return folder, _PARENT
     data, roots = read_config(config_path())
@@ -251,7 +251,7 @@ def read_config(path: Path) -> tuple[Path | None, dict[str, Path]]:
 def _folder(config: Path, name: str, value: object) -> Path:
     if not isinstance(value, str):
         raise DatasetError(f"{config}: {name} is {value!r}; expected a folder in quotes")
-    return config.parent / Path(value).expanduser()  # absolute paths stay unchanged
+    return config.parent / expand_home(value)  # absolute paths stay unchanged
 
 
 def find_subfolder(parent: Path, info: DatasetInfo) -> Path | None:

@@ -18,7 +18,7 @@ from gmaflow.io.images import check_smallest
 from gmaflow.io.paths import PathLike
 from gmaflow.runtime.device import pick_device
 from gmaflow.scenes import SceneRenderer, TextureBank
-from gmaflow.scenes.renderer import SMALLEST, PairArrays, pair_arrays
+from gmaflow.scenes.renderer import SMALLEST, PairArrays, pair_arrays, rendering_device
 from gmaflow.scenes.scene_presets import check_preset
 from gmaflow.scenes.texture_bank import list_pictures
 from gmaflow.version import __version__
@@ -103,9 +103,7 @@ class RenderedScenes:
     def _open(self) -> SceneRenderer:
         # Only when a pair is rendered: textures take seconds, and a run whose results are all
         # stored needs none.
-        device = pick_device(self.device)
-        if device.type == "mps":
-            device = pick_device("cpu")
+        device = rendering_device(pick_device(self.device))
         if self.textures is None:
             return SceneRenderer(self.preset, self.size, self.seed, device=device)
         bank = TextureBank.load(self.textures, split="held-out")

@@ -39,6 +39,11 @@ def as_path(path: PathLike, error: type[FlowError] = OutputError) -> Path:
     return Path(path)
 
 
+def expand_home(path: PathLike) -> Path:
+    """Replace `~` by the user's folder; unlike `Path.expanduser`, keep it if there is none."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111
+
+
 def exists(path: Path) -> bool:
     """Return whether something is there; raises OSError if nothing can be, as by a name too long.
 

@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import os
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -173,7 +174,18 @@ def has_float8(device: torch.device) -> bool:
 
 @cache
 def has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    """Return whether Triton is installed, and on Linux a C compiler, without which it fails.
+
+    Logs a warning if only the compiler is missing.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return False
+    if sys.platform != "linux" or os.environ.get("CC"):
+        return True
+    if shutil.which("gcc") or shutil.which("clang"):
+        return True
+    log.warning("Triton needs a C compiler; install gcc, since without its kernels a GPU is slower")
+    return False
 
 
 # --- Memory --------------------------------------------------------------------------------------

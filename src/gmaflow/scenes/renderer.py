@@ -34,6 +34,11 @@ _PIXELS_AT_ONCE = 250_000
 _WARM_UPS = 2  # before recording: steps are compiled and tuned at their first use
 
 
+def rendering_device(device: torch.device) -> torch.device:
+    """Return where to render for work on a device: on the CPU for MPS, which lacks operations."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 class SceneBatch(NamedTuple):
     """Rendered pairs: all fields of the first frames, then the same fields of the second."""
 

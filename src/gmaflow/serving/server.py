@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import ipaddress
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -227,7 +228,8 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as err:
         raise FlowError(f"cannot listen on {host} port {port}: {err}") from err
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # on Windows two servers could then share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as err:
         listener.close()

@@ -12,6 +12,7 @@ from gmaflow.model import MIN_SIDE, STRIDE, FlowNetwork
 from gmaflow.runtime.device import (
     as_precision,
     free_memory,
+    has_kernels,
     memory_budget,
     memory_text,
     pick_dtype,
@@ -201,8 +202,8 @@ def smaller_crop(config: TrainConfig, device: torch.device, budget: float) -> st
 
 
 def is_recorded(options: RunOptions, device: torch.device) -> bool:
-    """Return whether steps are compiled and recorded."""
-    return device.type == "cuda" and not options.eager
+    """Return whether steps are compiled, which needs Triton, and recorded."""
+    return has_kernels(device) and not options.eager
 
 
 def make_network(config: TrainConfig) -> FlowNetwork:

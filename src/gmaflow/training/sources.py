@@ -30,9 +30,11 @@ from gmaflow.data import (
 from gmaflow.data.dataset import find_subfolder
 from gmaflow.data.layouts import no_flow_files
 from gmaflow.errors import FlowError
+from gmaflow.io.paths import expand_home
 from gmaflow.runtime.device import usable_cores
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
 from gmaflow.scenes.render_steps import quantise
+from gmaflow.scenes.renderer import rendering_device
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 from gmaflow.scenes.texture_bank import TexturesSplit, list_pictures
 from gmaflow.training.config import DataSource, TrainConfig
@@ -60,9 +62,14 @@ class SceneSource:
     With `both_ways` it has half as many pairs, forward and backward.
     """
 
-    def __init__(self, config: TrainConfig, renderer: SceneRenderer, world: World = ALONE) -> None:
-        self.renderer = renderer
-        self.config = config
+    def __init__(
+        self,
+        config: TrainConfig,
+        renderer: SceneRenderer,
+        device: torch.device,
+        world: World = ALONE,
+    ) -> None:
+        self.config, self.renderer, self.device = config, renderer, device
         share = world.share(config.batch, parts=config.parts * config.ways) // config.ways
         self.own = world.rank * share + np.arange(share)
         self.stream = SideStream(renderer.device)
@@ -70,7 +77,7 @@ class SceneSource:
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield this process's share of the batches, beginning with step `start`."""
         for step in count(start):
-            yield self.stream.make(partial(self.make, step))
+            yield self.stream.make(partial(self.make, step)).to(self.device)
 
     def make(self, step: int) -> Batch:
         """Render this process's share of a batch."""
@@ -167,7 +174,7 @@ def open_source(
     if source.kind != "scenes":
         return FileSource(config, open_files(config, source), device, world)
     renderer = open_renderer(source, config, device, seed=config.seed, compiled=compiled)
-    return SceneSource(config, renderer, world)
+    return SceneSource(config, renderer, device, world)
 
 
 def open_renderer(
@@ -180,7 +187,7 @@ def open_renderer(
     compiled: bool = False,
 ) -> SceneRenderer:
     """Create a renderer of scenes with a split of the textures."""
-    textures = None
+    textures, device = None, rendering_device(device)
     if config.textures:
         split = split if config.textures_split == "train" else "all"
         textures = load_textures(config.textures, split, device)
@@ -254,7 +261,7 @@ def open_files(config: TrainConfig, source: DataSource) -> AugmentedDataset:
 def open_pairs(config: TrainConfig, source: DataSource, *, held_out: bool = False) -> FlowDataset:
     """List the pairs of a data set or a folder; with `held_out` its validation split, if any."""
     if source.kind == "folder":
-        pairs = open_dataset("folder", Path(source.name).expanduser())
+        pairs = open_dataset("folder", expand_home(source.name))
         return pairs.where(lambda pair: pair.flow is not None)
     root = find_below(config.root, source.name)
     has_validation = "validation" in dataset_info(source.name).splits
@@ -266,7 +273,7 @@ def find_below(root: str, dataset: str) -> Path | None:
     """Return a data set's folder: the subfolder of `root` with its name, or `root` itself."""
     if not root:
         return None
-    parent = Path(root).expanduser()
+    parent = expand_home(root)
     return find_subfolder(parent, dataset_info(dataset)) or parent
 
 

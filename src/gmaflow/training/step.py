@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gmaflow.data import Batch
 from gmaflow.errors import TrainingError
+from gmaflow.geometry import sample_grid
 from gmaflow.model import STRIDE, EncodedFrame, FlowNetwork, Prediction, pixel_grid
 from gmaflow.model.continuation import Continuation
 from gmaflow.model.network import memory_format_of
@@ -454,7 +455,7 @@ def disturb(
     # Edges are displaced by one or two cells.
     x, y = (pixel_grid(start) + 1.5 * smooth_noise()).unbind(dim=1)
     grid = torch.stack([2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], dim=-1)
-    start = F.grid_sample(start, grid, mode="nearest", padding_mode="border", align_corners=True)
+    start = sample_grid(start, grid, mode="nearest", align_corners=True)
     size = start.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
     start = start * (0.6 + 0.6 * drawn[:, 2])  # another speed
     start = start + (0.1 + 0.3 * drawn[:, 3] * size) * smooth_noise()
