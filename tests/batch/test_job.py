@@ -262,7 +262,20 @@ def test_the_settings_of_earlier_jobs_are_known(
     assert json.loads(contents(memory)["batch.json"]).keys() == {
         *("batch", "model", "weights", "iters", "write", "format", "bound", "max_length"),
         *("precision", "backend", "every", "scale", "side", "warm_start", "no_cuts"),
+        "views",
     }
+
+
+def test_jobs_from_before_there_were_views_continue_without(
+    config: BatchConfig, clips: Path, memory: str
+) -> None:
+    run(config, clips / "00", memory)
+    record = json.loads(contents(memory)["batch.json"])
+    del record["views"]
+    Destination(memory).write("batch.json", json.dumps(record).encode())
+    assert run(config, clips / "00", memory).finished_before == 1
+    with pytest.raises(OutputError, match="another job, started with views 1, not 2"):
+        run(replace(config, views=2), clips / "00", memory)
 
 
 @pytest.mark.parametrize("no_cuts", [False, True])

@@ -67,7 +67,13 @@ def test_an_estimator_can_be_pickled_and_copied(
     again: Callable[[FlowEstimator], FlowEstimator], backend: Backend
 ) -> None:
     estimator = FlowEstimator(
-        checkpoint("gma"), iters=2, device="cpu", backend=backend, max_memory="1GB", padding="kitti"
+        checkpoint("gma"),
+        iters=2,
+        device="cpu",
+        backend=backend,
+        max_memory="1GB",
+        padding="kitti",
+        views=2,
     )
     pair = arrays(40, 52)
     flow = estimator(*pair)  # after which a back end may hold tensors that cannot be pickled

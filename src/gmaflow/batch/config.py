@@ -103,6 +103,7 @@ class BatchConfig(DeviceOptions):
         """Refuse what workers would refuse, before it is recorded as a new job's settings."""
         from gmaflow.inference import as_backend, as_precision
         from gmaflow.inference.engine import check_iters
+        from gmaflow.inference.mirroring import MirroredViews
         from gmaflow.runtime.device import as_bytes
 
         as_precision(self.precision)
@@ -111,6 +112,7 @@ class BatchConfig(DeviceOptions):
             check_iters(self.iters)
         if self.max_memory is not None:
             as_bytes(self.max_memory)
+        MirroredViews(self.views)
 
     def _check_outputs(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS, ROWS

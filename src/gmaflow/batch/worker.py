@@ -120,6 +120,7 @@ class ClipWorker:
             precision=as_precision(config.precision),
             backend=as_backend(config.backend),
             max_memory=memory_limit(config, torch_device),
+            views=config.views,
         )
 
     def run(

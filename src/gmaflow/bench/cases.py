@@ -85,6 +85,7 @@ class Case(Settings):
             precision=as_precision(self.precision),
             backend=as_backend(self.backend),
             max_memory=self.max_memory,
+            views=self.views,
         )
         images = self._images(estimator.device)
         return lambda: estimator.batch(*images)

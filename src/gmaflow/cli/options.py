@@ -206,6 +206,7 @@ class PlaceOptions(DeviceOptions):
             precision=as_precision(self.precision),
             backend=as_backend(self.backend),
             max_memory=self.max_memory,
+            views=self.views,
             padding=padding,
         )
 

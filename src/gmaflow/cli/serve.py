@@ -107,6 +107,7 @@ def main(args: list[str]) -> None:
             precision=as_precision(options.precision),
             backend=as_backend(options.backend),
             max_memory=options.max_memory,
+            views=options.views,
         )
         FlowServer(
             listener,

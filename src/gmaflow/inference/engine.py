@@ -34,6 +34,7 @@ from gmaflow.inference.images import (
     check_values,
     to_tensor,
 )
+from gmaflow.inference.mirroring import MirroredViews
 from gmaflow.inference.planning import Computation, PlanLog, WorkPlan, plan_work
 from gmaflow.inference.tiles import count_parts, estimate_in_parts
 from gmaflow.model import (
@@ -134,7 +135,8 @@ class Refinement:
     total: int
     """How many there will be."""
     state: "tuple[Float[Tensor, 'b 2 h w'], Float[Tensor, 'b c h w']] | None"
-    """The coarse flow and the hidden state; None for a part of the work, or a CUDA graph."""
+    """The coarse flow and the hidden state of all views, the images as they are first; None for a
+    part of the work, or a CUDA graph."""
     network: FlowNetwork
     padding: Padding
 
@@ -163,6 +165,7 @@ class Pairs:
     image1: Float[Tensor, "b 3 H W"]
     image2: Float[Tensor, "b 3 H W"]
     encoded: tuple[EncodedFrame, EncodedFrame] | None = None
+    """All views of them, if there are more than one."""
     both_ways: bool = False
     checked: bool = True
     """Whether the values of the images are known to be in 0..1."""
@@ -178,6 +181,11 @@ class Pairs:
             return self.image1, self.image2
         both = [self.image1, self.image2]
         return torch.cat(both), torch.cat(both[::-1])
+
+    def mirrored(self, views: MirroredViews) -> "Pairs":
+        """Return all views of the pairs."""
+        image1, image2 = views.of_images(self.image1), views.of_images(self.image2)
+        return replace(self, image1=image1, image2=image2)
 
     def match(self, runner: Runner, options: MatchOptions) -> Prediction:
         """Estimate the whole batch at once."""
@@ -206,6 +214,7 @@ class Engine:
     """Bytes to plan with; by default the free memory."""
     settled: float | None = None
     """Stop where an iteration changes the flow by less than this many pixels; None: never."""
+    views: MirroredViews = field(default_factory=MirroredViews)
     plan_log: PlanLog = field(default_factory=PlanLog)
     plans: dict[tuple[tuple[int, ...], float | None], WorkPlan] = field(default_factory=dict)
     """Plans that worked, by the shape of the batch and the limit; on CUDA only."""
@@ -232,18 +241,23 @@ class Engine:
         A GPU works while the caller does something else: only that call waits for it.
         """
         check_watch(watch)
+        views = pairs.mirrored(self.views)
+        starts = None if start is None else self.views.of_flow(start)
         try:
-            plan, prediction = self._launch(pairs, padding, start, watch)
+            plan, prediction = self._launch(views, padding, starts, watch)
         except FlowError:
             self.plans.clear()  # memory may have run out: plans that fitted may no longer fit
             raise
 
         def finish() -> BatchEstimate:
             if self._is_finite(prediction, pairs):
-                shape = pairs.shape
-                iterations = prediction.iterations or (self.iters,) * shape[0]
-                flow = padding.crop(prediction.flow)
-                return BatchEstimate(flow, prediction.low, plan.in_tiles(shape), iterations)
+                shape = views.shape
+                return BatchEstimate(
+                    padding.crop(self.views.average(prediction.flow)),
+                    self.views.average(prediction.low),
+                    plan.in_tiles(shape),
+                    self.views.largest(prediction.iterations or (self.iters,) * shape[0]),
+                )
             exact, images = self._in_float32(start), replace(pairs, encoded=None)
             return exact.estimate(images, padding, start, watch)
 
@@ -293,7 +307,8 @@ class Engine:
         return math.isfinite(low) and math.isfinite(high)
 
     def encode(self, padded: Float[Tensor, "b 3 H W"], padding: Padding) -> EncodedFrame | None:
-        """Encode images once for all their pairs; None if they must be estimated in tiles."""
+        """Encode images once for all their pairs; None if they must be estimated in parts."""
+        padded = self.views.of_images(padded)
         if not self.plan_for(padded.shape, padding).is_whole(padded.shape):
             return None
         with self._computing(padded.shape):

@@ -45,6 +45,7 @@ from gmaflow.inference.images import (
     to_tensor,
     to_tensors,
 )
+from gmaflow.inference.mirroring import MirroredViews
 from gmaflow.inference.sequence import CUT_THRESHOLD, SequenceFrame, estimate_pairs
 from gmaflow.inference.tracking import Ignored, track
 from gmaflow.inference.tracks import TrackedFrame
@@ -91,6 +92,8 @@ class EstimatorSettings:
     """The change in pixels at which refining stops (`--iters auto`); None: it does not stop."""
     max_memory: float | None = None
     """Bytes; None: the free memory. A limit can lead to tiles, which change the flow."""
+    views: int = 1
+    """How many mirrored views of each pair are averaged."""
 
     def chosen(self) -> dict[str, object]:
         """Return the options that differ from their defaults, by name."""
@@ -134,6 +137,8 @@ class FlowEstimator:
         max_memory: How much memory to plan with, beyond the loaded network: bytes, or a text such
             as `1.5GB`; by default what is free.
         padding: How to pad images to multiples of 8: as published for `sintel`, or for `kitti`.
+        views: Mirrored views of each pair to average: 1, 2 (also left to right) or 4 (also upside
+            down). More are more accurate, and take as many times longer.
 
     Raises:
         FlowError: The weights, the device or another argument cannot be used.
@@ -151,6 +156,7 @@ class FlowEstimator:
         plan: MemoryPlan | None = None,
         max_memory: str | int | float | None = None,
         padding: PaddingKind = "sintel",
+        views: int = 1,
     ) -> None:
         if plan is not None and max_memory is not None:
             raise FlowError(
@@ -164,6 +170,7 @@ class FlowEstimator:
             warm_up_triton()
         self.dtype = pick_fast_dtype(precision, self.device)
         self.padding = as_padding_kind(padding)
+        mirrored = MirroredViews(views)
         if not isinstance(weights, Checkpoint):
             weights = find_checkpoint(weights, model=model)
         elif model is not None and find_config(model) != weights.config:
@@ -177,7 +184,7 @@ class FlowEstimator:
         limit = None if max_memory is None else as_bytes(max_memory)
         max_iters, settled = check_iters(iters)
         self._engine = Engine(
-            self.network, runner, self.device, self.dtype, max_iters, plan, limit, settled
+            self.network, runner, self.device, self.dtype, max_iters, plan, limit, settled, mirrored
         )
 
     @classmethod
@@ -278,6 +285,7 @@ class FlowEstimator:
             plan=self._engine.plan,
             max_memory=self.max_memory,
             padding=self.padding,
+            views=self.views,
         )
         return rebuild, (self.checkpoint,)
 
@@ -293,6 +301,7 @@ class FlowEstimator:
             backend=self.backend,
             settled=self.settled,
             max_memory=self.max_memory,
+            views=self.views,
         )
 
     @property
@@ -314,6 +323,11 @@ class FlowEstimator:
     def max_memory(self) -> float | None:
         """How many bytes it plans with; None for the free memory."""
         return self._engine.max_memory
+
+    @property
+    def views(self) -> int:
+        """How many mirrored views of each pair it averages."""
+        return self._engine.views.count
 
     def __call__(
         self,
@@ -488,7 +502,7 @@ class FlowEstimator:
         if encoded is not None:
             first, second = (
                 EncodedFrame(*(part[part_of_batch] for part in encoded))
-                for part_of_batch in (slice(None, -1), slice(1, None))
+                for part_of_batch in (slice(None, -self.views), slice(self.views, None))
             )
             encoded_pairs = first, second
         pairs = Pairs(padded[:-1], padded[1:], encoded_pairs)
@@ -570,7 +584,7 @@ class FlowEstimator:
         if not isinstance(image1, Frame):
             return FrameAttention.of(self.network, load_image(image1), self.device, self.padding)
         encoded = self._check_own(image1).encoded
-        context = None if encoded is None else encoded.context
+        context = None if encoded is None else encoded.context[:1]  # the first view
         return FrameAttention.of(self.network, image1.image, self.device, self.padding, context)
 
     def with_iters(self, iters: Iterations) -> "FlowEstimator":

@@ -16,3 +16,6 @@ class DeviceOptions:
     max_memory: str | None = None
     """Limit on memory, such as 1.5GB; larger images are estimated in tiles. By default the free
     memory."""
+    views: int = 1
+    """Mirrored views of each pair to average: 1, 2 (also left to right) or 4 (also upside down).
+    More are more accurate, and take as many times longer."""

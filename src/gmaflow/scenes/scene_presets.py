@@ -221,11 +221,12 @@ _MIXES = {
         "fast-drive": 0.15,
     },
 }
-for _name in ("wide-mix", "slow-mix"):
-    _MIXES[f"{_name}-2"] = {
-        "glossy-drive" if kind == "fast-drive" else kind: 0.75 * share
+for _name, _pan in (("wide-mix", 0.0), ("slow-mix", 0.25)):
+    _mix = {
+        "glossy-drive" if kind == "fast-drive" else kind: (1 - _pan) * share
         for kind, share in _MIXES[_name].items()
-    } | {"pan": 0.25}
+    }
+    _MIXES[f"{_name}-2"] = _mix | ({"pan": _pan} if _pan else {})
 
 
 def _of_mix(name: str, purpose: str, size: tuple[int, int]) -> PresetInfo:
@@ -251,7 +252,7 @@ PRESET_INFO = {
     "deep-mix": _of_mix("deep-mix", "for learning hidden motion", (368, 768)),
     "wide-mix": _of_mix("wide-mix", "for long runs", (368, 768)),
     "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),
-    "wide-mix-2": _of_mix("wide-mix-2", "wide-mix with reflections and pan", (368, 768)),
+    "wide-mix-2": _of_mix("wide-mix-2", "wide-mix with reflections", (368, 768)),
     "slow-mix-2": _of_mix("slow-mix-2", "slow-mix with reflections and pan", (320, 448)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}

@@ -9,6 +9,7 @@ import torch
 
 from gmaflow.errors import FlowError, look_up
 from gmaflow.inference import Backend, FlowEstimator, Precision
+from gmaflow.inference.mirroring import MirroredViews
 from gmaflow.runtime.device import as_bytes, pick_device
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, name_weights, shipped_weights
 
@@ -25,7 +26,7 @@ class Model:
 
 
 class ModelRegistry:
-    """Models by name, on one device; device to memory are those of `FlowEstimator`.
+    """Models by name, on one device; device to views are those of `FlowEstimator`.
 
     Args:
         weights: Files or names of shipped weights, offered before the other shipped ones. The first
@@ -42,6 +43,7 @@ class ModelRegistry:
         precision: Precision = "auto",
         backend: Backend = "auto",
         max_memory: str | None = None,
+        views: int = 1,
     ) -> None:
         self.device: torch.device = pick_device(device)
         self._open = partial(
@@ -50,6 +52,7 @@ class ModelRegistry:
             precision=precision,
             backend=backend,
             max_memory=None if max_memory is None else as_bytes(max_memory),
+            views=MirroredViews(views).count,  # refused now, not at the first request
         )
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
