@@ -359,6 +359,7 @@ def main() -> None:
     parser.add_argument("--textures", help="folder of images, of which the held-out ones are used")
     parser.add_argument("--weights")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--views", type=int, default=1, help="mirrored views of each pair")
     parser.add_argument("--output", type=Path, help="JSON file with the scores of every clip")
     parser.add_argument("--picture", type=int, metavar="CLIP", help="draw the tracks of a clip")
     parser.add_argument("--limits", action="store_true", help="add what better choices could reach")
@@ -368,7 +369,7 @@ def main() -> None:
     parser.add_argument("--speed", metavar="HxW", help="measure the speed instead")
     options = parser.parse_args()
 
-    estimator = FlowEstimator(options.weights, device=options.device)
+    estimator = FlowEstimator(options.weights, device=options.device, views=options.views)
     if options.speed:
         measure_speed(estimator, read_size(options.speed), options.frames)
         return

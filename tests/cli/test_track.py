@@ -247,9 +247,16 @@ def test_too_large_tracks_are_refused_and_memory_is_reported(
         assert not any(tmp_path.iterdir())
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
     assert outcome.code == 0
-    assert (
-        "tracking 48x64 keeps up to 0.0 GB, in addition to the memory of the network" in outcome.err
-    )
+    report = "tracking 48x64 keeps up to 0.0 GB, in addition to the memory of the network"
+    assert report in outcome.err
+    monkeypatch.setattr(verb, "REPORTED_BYTES", 1.5e6)
+    for views in (1, 2):  # which have features of their own
+        outcome = run(
+            *("track", clip, "-f", "-o", tmp_path / "t.npz", "--points", "9,9"),
+            *(*fast, "--views", views),
+        )
+        assert outcome.code == 0
+        assert (report in outcome.err) == (views == 2)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ LARGEST = 4e9
 REPORTED_BYTES = 1e9
 """Memory of tracking above which it is reported."""
 _BYTES = 8 + 1 + 4  # position, visible, confidence
-_FRAME_BYTES = 330  # for each pixel, of up to seven frames and their features
+_FRAME_BYTES = 110  # for each pixel, of up to seven frames
+_FEATURE_BYTES = 220  # for each pixel and view, of their features
 _DENSE_BYTES = 300  # for each pixel that is tracked, measured
 
 
@@ -173,7 +174,7 @@ def run(options: TrackOptions) -> dict[str, object]:
     points = None if options.folder else choose_points(options, size, masks)
     refuse_large_tracks(reader, points)
     estimator = options.estimator.make()
-    report_memory(size, points)
+    report_memory(size, points, estimator.views)
     ignore = None if masks is None else partial(masks.mask, size=size, may_be_whole=True)
     tracked = track_frames(options, estimator, reader, points, ignore)
     if options.folder:
@@ -309,10 +310,11 @@ def refuse_large_tracks(reader: VideoReader, points: "np.ndarray | None") -> Non
         )
 
 
-def report_memory(size: tuple[int, int], points: "np.ndarray | None") -> None:
+def report_memory(size: tuple[int, int], points: "np.ndarray | None", views: int) -> None:
     """Report the memory of large frames."""
     height, width = size
-    needed = height * width * (_FRAME_BYTES + (_DENSE_BYTES if points is None else 0))
+    each = _FRAME_BYTES + _FEATURE_BYTES * views + (_DENSE_BYTES if points is None else 0)
+    needed = height * width * each
     if needed > REPORTED_BYTES:
         what = f"every pixel of {height}x{width}" if points is None else f"{height}x{width}"
         print_stderr(
