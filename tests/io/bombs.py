@@ -48,12 +48,14 @@ def deflated_zeros(count: int) -> bytes:
     return b"\x78\xda" + blocks * block + end + struct.pack(">I", count % 65521 << 16 | 1)
 
 
-def make_gif(side: int, count: int, comment: int = 0) -> bytes:
+def make_gif(side: int, count: int, comment: int = 0, colours: int = 2) -> bytes:
     """An animation of black squares, of which each frame stores one pixel.
 
-    It begins with a comment of that many blocks.
+    It begins with a palette of that many colours, a power of two or none, and a comment of that
+    many blocks.
     """
-    head = b"GIF89a" + struct.pack("<HHBBB", side, side, 0x80, 0, 0) + bytes(6)
+    palette = 0x80 | colours.bit_length() - 2 if colours else 0
+    head = b"GIF89a" + struct.pack("<HHBBB", side, side, palette, 0, 0) + bytes(3 * colours)
     place = struct.pack("<HHHHB", 0, 0, 1, 1, 0)
     frame = b"\x21\xf9\x04\0\x04\0\0\0\x2c" + place + b"\x02\x02\x44\x01\0"
     words = b"\x21\xfe" + comment * (b"\xff" + bytes(255)) + b"\0" if comment else b""

@@ -332,11 +332,12 @@ def test_a_long_comment_in_a_ppm_is_refused(tmp_path: Path) -> None:
             read_image(path)
 
 
-def test_megabytes_of_comments_in_a_gif_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("colours", [0, 2, 16, 256])
+def test_megabytes_of_comments_in_a_gif_are_refused(tmp_path: Path, colours: int) -> None:
     """Pillow would copy them again at every 255 bytes."""
     path = tmp_path / "a.gif"
     for blocks, fits in ((200, True), (40_000, False)):
-        path.write_bytes(bombs.make_gif(64, 1, comment=blocks))
+        path.write_bytes(bombs.make_gif(64, 1, comment=blocks, colours=colours))
         if fits:
             assert read_image(path).shape == (64, 64, 3)
             continue

@@ -32,6 +32,8 @@ from tests.io.clips import (
 )
 from tests.io.frames import moving
 
+av = pytest.importorskip("av")
+
 UNEVEN = [Fraction(n, 1000) for n in (0, 50, 200, 250, 700, 750, 800, 1500)]
 TICK = Fraction(1, 15360)
 
@@ -76,6 +78,17 @@ def test_a_part_contains_only_its_frames(
     for found, wanted in zip(frames, whole, strict=True):
         assert found.time == wanted.time
         np.testing.assert_array_equal(found.image, wanted.image)
+
+
+@pytest.mark.parametrize(("rate", "read"), [(999, 999), (1000, 25)])
+def test_ticks_of_a_clock_are_no_frame_rate(tmp_path: Path, rate: int, read: int) -> None:
+    with av.open(tmp_path / "a.avi", "w") as container:
+        stream = container.add_stream("mjpeg", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = 48, 64, "yuvj420p"
+        for image in moving(3):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    assert probe_video(tmp_path / "a.avi").fps == read
 
 
 def test_a_folder_is_shown_at_the_speed_given(tmp_path: Path) -> None:
@@ -200,9 +213,6 @@ def test_memory_does_not_grow_with_the_video(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 3 * 48 * 64 * 3
-
-
-pytest.importorskip("av")
 
 
 def level(number: int) -> int:
