@@ -358,6 +358,7 @@ def test_every_argument_of_an_estimator_is_recorded(frames: Path) -> None:
         "backend": "reference",
         "max_memory": "1GB",
         "padding": "kitti",
+        "views": 2,
     }
     # The device is in the keys of stored results, but a folder may be resumed on another one. A
     # memory plan changes rounding only, and no command has an option for it.

@@ -135,6 +135,31 @@ def test_an_error_drops_what_was_to_end_after_it() -> None:
     assert ended == [0]
 
 
+def test_nothing_begins_after_an_error_while_earlier_pieces_end() -> None:
+    tried, ended = threading.Event(), threading.Event()
+    begun: list[int] = []
+
+    def slow_end() -> None:
+        tried.wait(20)
+        time.sleep(0.05)  # time in which the third piece could begin
+        ended.set()
+
+    def failing() -> None:
+        tried.set()
+        fail()
+
+    def give() -> None:
+        with write_behind(depth=3) as later:
+            later(lambda: slow_end)
+            later(failing)
+            later(lambda: begun.append(3))
+
+    with pytest.raises(OSError, match="full"):
+        give()
+    assert ended.is_set()
+    assert begun == []
+
+
 def test_an_error_of_the_work_is_raised_and_stops_it() -> None:
     done: list[int] = []
 

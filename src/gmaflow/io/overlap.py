@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from threading import Semaphore
+from threading import Event, Semaphore
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -54,9 +54,16 @@ def write_behind(*, threads: int = 1, depth: int = DEPTH) -> Iterator[Callable[[
     in_order = ThreadPoolExecutor(1, "gmaflow-in-order")
     free = Semaphore(max(threads, depth))
     errors: list[BaseException] = []
+    failed = Event()
 
     def run(work: Work) -> Callable[[], None] | None:
-        return None if errors else work()
+        if failed.is_set():
+            return None
+        try:
+            return work()
+        except BaseException:
+            failed.set()  # now, not when earlier pieces are finished: the next may begin before
+            raise
 
     def finish(running: Future[Callable[[], None] | None]) -> None:
         try:
@@ -65,6 +72,7 @@ def write_behind(*, threads: int = 1, depth: int = DEPTH) -> Iterator[Callable[[
                 rest()
         except BaseException as err:  # noqa: BLE001 - it is raised in the caller
             errors.append(err)
+            failed.set()
         finally:
             free.release()
 
@@ -78,11 +86,15 @@ def write_behind(*, threads: int = 1, depth: int = DEPTH) -> Iterator[Callable[[
     try:
         yield submit
     finally:
-        # A second Ctrl-C must not close a file that a thread still writes to.
-        for pool in (workers, in_order):
-            while True:
-                with suppress(KeyboardInterrupt):
-                    pool.shutdown()
-                    break
+        _finish_all(workers)
+        _finish_all(in_order)
     if errors:
         raise errors[0]
+
+
+def _finish_all(pool: ThreadPoolExecutor) -> None:
+    """Wait for all work; a second Ctrl-C must not close a file that a thread still writes to."""
+    while True:
+        with suppress(KeyboardInterrupt):
+            pool.shutdown()
+            return
