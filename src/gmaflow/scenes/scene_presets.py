@@ -221,12 +221,18 @@ _MIXES = {
         "fast-drive": 0.15,
     },
 }
-for _name, _pan in (("wide-mix", 0.0), ("slow-mix", 0.25)):
-    _mix = {
-        "glossy-drive" if kind == "fast-drive" else kind: (1 - _pan) * share
-        for kind, share in _MIXES[_name].items()
+
+
+def _with_reflections(mix: dict[str, float], *, weight: float = 1.0) -> dict[str, float]:
+    """Return the shares of a mix times a weight, with glossy-drive instead of fast-drive."""
+    return {
+        "glossy-drive" if kind == "fast-drive" else kind: weight * share
+        for kind, share in mix.items()
     }
-    _MIXES[f"{_name}-2"] = _mix | ({"pan": _pan} if _pan else {})
+
+
+_MIXES["wide-mix-2"] = _with_reflections(_MIXES["wide-mix"])
+_MIXES["slow-mix-2"] = _with_reflections(_MIXES["slow-mix"], weight=0.75) | {"pan": 0.25}
 
 
 def _of_mix(name: str, purpose: str, size: tuple[int, int]) -> PresetInfo:
