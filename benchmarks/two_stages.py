@@ -3,9 +3,9 @@
 PYTHONPATH=src python benchmarks/two_stages.py runs/chunk --textures FOLDER --minutes 12.3 5.5
 
 Two processes compile at the same time. The first trains gma and ends after its minutes; the second
-waits for its weights and trains gma-affine. The learning rate falls linearly to 0 over both. Writes
-small.safetensors and large.safetensors to the folder (newest weights every minute), and a log of
-each stage. docs/training-log.md has the settings and what came of them.
+waits for its weights and trains gma-affine. The learning rate falls linearly from --peak to 0 over
+both. Writes small.safetensors and large.safetensors to the folder (newest weights every minute),
+and a log of each stage. docs/training-log.md has the settings and what came of them.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from gmaflow.training.setup import RunOptions, TrainingRun, prepare
 from gmaflow.training.step import weights_in
 from gmaflow.weights import Checkpoint, load_checkpoint, save_checkpoint
 
-PEAK = 2e-4
 WARM_UP = 200
 SAVE_EVERY = 60.0
 COMMON = {
@@ -73,7 +72,8 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
     seconds = [60 * minutes for minutes in options.minutes]
     begun = float(clock.read_text())
     end = begun + (seconds[0] if name == "small" else sum(seconds))
-    follow_clock(run, batches, aheads, (begun, sum(seconds), end), options.folder / name)
+    times = (begun, sum(seconds), end)
+    follow_clock(run, batches, aheads, options.peak, times, options.folder / name)
     if name == "small":
         (options.folder / "small.done").write_text("")
 
@@ -97,6 +97,7 @@ def follow_clock(
     run: TrainingRun,
     batches: Iterator[Batch],
     aheads: range,
+    peak: float,
     times: tuple[float, float, float],
     place: Path,
 ) -> None:
@@ -106,7 +107,7 @@ def follow_clock(
     meter, saved, count = Meter(run.step.device, ALONE), time.time(), 0
     with place.with_suffix(".jsonl").open("w") as log:
         while (now := time.time()) < end:
-            rate = PEAK * (1 - (now - begun) / whole) * min(1.0, (count + 1) / WARM_UP)
+            rate = peak * (1 - (now - begun) / whole) * min(1.0, (count + 1) / WARM_UP)
             ahead = int(rng.choice(aheads))
             plan = StepPlan(lr=rate, iters=run.config.iters, occluded=True, ahead=ahead)
             meter.add(run.train_step(next(batches), plan), run.config.batch)
@@ -133,6 +134,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--textures", type=Path)
     parser.add_argument("--minutes", type=float, nargs=2, default=(12.3, 5.5))
+    parser.add_argument("--peak", type=float, default=2e-4, help="the learning rate at the start")
     parser.add_argument("--seed", type=int, default=5001)
     parser.add_argument("--tiny", action="store_true", help="to try the program on a CPU")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)

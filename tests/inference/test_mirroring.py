@@ -43,25 +43,67 @@ def as_array(image: Tensor) -> np.ndarray:
 
 @VIEWS
 @pytest.mark.parametrize("model", ["raft-small", "gma-affine"])
-def test_flow_is_the_mean_over_the_views(views: int, model: str) -> None:
+def test_each_view_is_estimated_as_an_image_of_its_own(views: int, model: str) -> None:
     images = random_images(2, 40, 64)
     one, averaged = estimator(1, model), estimator(views, model)
-    expected = [
-        mirror_flow(one.batch(*(x.flip(dims) for x in images)).flow, dims) for dims in FLIPS[views]
-    ]
+    flows = [one.batch(*(x.flip(dims) for x in images)).flow for dims in FLIPS[views]]
     result = averaged.batch(*images)
-    torch.testing.assert_close(result.flow, torch.stack(expected).mean(0), atol=1e-3, rtol=1e-4)
-    assert (expected[0] - expected[1]).abs().max() > 0.01  # the views do differ
+    expected = MirroredViews(views).average(torch.stack(flows, dim=1).flatten(0, 1))
+    torch.testing.assert_close(result.flow, expected, atol=1e-3, rtol=1e-4)
+    assert (expected - flows[0]).abs().max() > 0.01  # the views do differ
     assert result.iterations == (3, 3)
 
 
-@pytest.mark.parametrize("dims", FLIPS[4])
-def test_flow_of_a_mirrored_pair_is_the_mirrored_flow(dims: tuple[int, ...]) -> None:
-    images = random_images(1, 40, 64)
-    averaged = estimator(4)
-    mirrored = averaged.batch(*(x.flip(dims) for x in images)).flow
-    expected = mirror_flow(averaged.batch(*images).flow, dims)
-    torch.testing.assert_close(mirrored, expected, atol=1e-3, rtol=1e-4)
+def views_of(flows: list[Tensor]) -> Tensor:
+    """Return flow as it would be estimated in each view."""
+    return torch.cat(
+        [mirror_flow(flow, dims) for flow, dims in zip(flows, FLIPS[len(flows)], strict=True)]
+    )
+
+
+@VIEWS
+def test_views_that_agree_do_not_change(views: int) -> None:
+    flow = 20 * torch.randn(1, 2, 6, 8)
+    average = MirroredViews(views).average(views_of([flow] * views))
+    torch.testing.assert_close(average, flow)
+
+
+@VIEWS
+def test_views_that_nearly_agree_count_the_same(views: int) -> None:
+    flow = 20 * torch.randn(1, 2, 6, 8)
+    flows = [flow + 0.02 * torch.randn(1, 2, 6, 8) for _ in range(views)]
+    average = MirroredViews(views).average(views_of(flows))
+    torch.testing.assert_close(average, torch.stack(flows).mean(0), atol=1e-4, rtol=0)
+
+
+@VIEWS
+def test_views_that_are_far_off_do_not_count(views: int) -> None:
+    flow = 20 * torch.randn(1, 2, 6, 8)
+    flows = [flow, *(flow + 500 * (number + 1) for number in range(views - 1))]
+    average = MirroredViews(views).average(views_of(flows))
+    torch.testing.assert_close(average, flow, atol=0.02, rtol=0)
+
+
+@VIEWS
+@pytest.mark.parametrize("spread", [0.5, 2, 8, 1000])
+def test_views_move_the_flow_by_a_pixel_each_at_most(views: int, spread: float) -> None:
+    flows = [spread * torch.randn(1, 2, 20, 20) for _ in range(views)]
+    average = MirroredViews(views).average(views_of(flows))
+    moved = (average - flows[0]).norm(dim=1)
+    assert 0.01 * min(spread, 1 / spread) < moved.mean()
+    assert moved.max() <= (views - 1) * (1 + 1e-4)
+
+
+def test_the_pair_as_it_is_counts_most() -> None:
+    first, second = torch.zeros(1, 2, 1, 1), torch.tensor([3.0, 0.0]).view(1, 2, 1, 1)
+    average = MirroredViews(2).average(views_of([first, second]))
+    assert 0 < average[0, 0] < 1.5
+
+
+def test_a_coarse_flow_is_averaged_as_the_flow_it_stands_for() -> None:
+    flows = [torch.randn(1, 2, 6, 8) for _ in range(4)]
+    coarse = MirroredViews(4).average(views_of([flow / 8 for flow in flows]), stride=8)
+    torch.testing.assert_close(8 * coarse, MirroredViews(4).average(views_of(flows)))
 
 
 def call(estimate: FlowEstimator, first: np.ndarray, second: np.ndarray) -> Flow:
@@ -107,15 +149,13 @@ def test_every_way_to_estimate_averages(
 def test_a_start_is_mirrored_too(views: int) -> None:
     images = random_images(1, 40, 64)
     start = torch.linspace(-2, 2, 80).reshape(1, 2, 5, 8)
-    expected = [
-        mirror_flow(
-            estimator().batch(*(x.flip(dims) for x in images), start=mirror_flow(start, dims)).flow,
-            dims,
-        )
+    flows = [
+        estimator().batch(*(x.flip(dims) for x in images), start=mirror_flow(start, dims)).flow
         for dims in FLIPS[views]
     ]
     flow = estimator(views).batch(*images, start=start).flow
-    torch.testing.assert_close(flow, torch.stack(expected).mean(0), atol=1e-3, rtol=1e-4)
+    expected = MirroredViews(views).average(torch.cat(flows))
+    torch.testing.assert_close(flow, expected, atol=1e-3, rtol=1e-4)
 
 
 def test_views_are_estimated_in_parts_if_memory_is_short() -> None:
@@ -128,11 +168,12 @@ def test_views_are_estimated_in_parts_if_memory_is_short() -> None:
 
 def test_views_are_estimated_in_tiles_if_memory_is_shorter() -> None:
     images = random_images(1, 256, 640)
-    short = estimator(2, iters=1, max_memory="56MB")
-    tiles = short.batch(*images)
-    assert tiles.in_tiles
-    mirrored = short.batch(*(x.flip(-1) for x in images)).flow
-    torch.testing.assert_close(mirrored, mirror_flow(tiles.flow, (-1,)), atol=1e-3, rtol=1e-4)
+    one, averaged = (estimator(views, iters=1, max_memory="56MB") for views in (1, 2))
+    result = averaged.batch(*images)
+    assert result.in_tiles
+    flows = [one.batch(*(x.flip(dims) for x in images)).flow for dims in FLIPS[2]]
+    expected = MirroredViews(2).average(torch.cat(flows))
+    torch.testing.assert_close(result.flow, expected, atol=1e-3, rtol=1e-4)
 
 
 def test_the_iterations_of_a_pair_are_the_most_of_its_views() -> None:
