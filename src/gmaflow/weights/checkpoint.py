@@ -69,6 +69,11 @@ TENSOR_GLOBALS = re.compile(
 )
 """The globals that pickles of tensors use: module and name."""
 
+DAMAGED = "not a checkpoint, or a damaged one; download it again"
+UNSAFE = (
+    "refused: it holds more than tensors, and unpickling anything else could run untrusted code"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
@@ -256,11 +261,8 @@ def load_tensors_only(path: Path) -> Any:  # noqa: ANN401  whatever was saved
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as err:
         if "Unsupported" in str(err) or "Weights only load failed" in str(err):
-            raise WeightsError(
-                "refused: it holds more than tensors, and unpickling anything else could run "
-                "untrusted code"
-            ) from None
-        raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
+            raise WeightsError(UNSAFE) from None
+        raise WeightsError(DAMAGED) from None
     except Exception as err:  # noqa: BLE001  torch raises any error on arbitrary bytes
         reason = str(err).strip().splitlines()[0][:120] if str(err).strip() else type(err).__name__
         raise WeightsError(
@@ -289,7 +291,7 @@ def check_pickles(path: Path) -> None:
         except WeightsError:
             raise
         except DAMAGE_ERRORS:
-            raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
+            raise WeightsError(DAMAGED) from None
 
 
 def check_archive(file: IO[bytes]) -> None:
@@ -308,10 +310,7 @@ def check_calls(source: bytes | IO[bytes]) -> None:
     for code, value, _ in pickletools.genops(source):
         is_known = code.name == "GLOBAL" and TENSOR_GLOBALS.fullmatch(str(value))
         if code.name in ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4") and not is_known:
-            raise WeightsError(
-                "refused: it holds more than tensors, and unpickling anything else could run "
-                "untrusted code"
-            )
+            raise WeightsError(UNSAFE)
 
 
 def parse_metadata(text: str) -> tuple[NetworkConfig, ModelCard]:
