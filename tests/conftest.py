@@ -12,8 +12,9 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from gmaflow.model import FlowNetwork, NetworkConfig, model_config
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
+from gmaflow.weights import Checkpoint
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any-speed", deadline=None)
@@ -96,6 +97,11 @@ def make_network() -> Callable[[str | NetworkConfig], FlowNetwork]:
         return network.requires_grad_(False)
 
     return make
+
+
+def random_checkpoint(model: str = "raft-small", *, seed: int = 0) -> Checkpoint:
+    torch.manual_seed(seed)
+    return Checkpoint(config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict())
 
 
 def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:

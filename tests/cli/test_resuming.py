@@ -12,7 +12,6 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-import torch
 
 from gmaflow.cli import pipeline
 from gmaflow.cli.pipeline import (
@@ -28,9 +27,8 @@ from gmaflow.evaluation.evaluating import identify
 from gmaflow.inference import FlowEstimator, LastFlows
 from gmaflow.io import video_reader, write_image
 from gmaflow.io.video_reader import upright
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint
 from tests.cli.conftest import Run, write_frames
+from tests.conftest import random_checkpoint
 from tests.io.clips import write_coded
 from tests.io.frames import moving
 
@@ -58,11 +56,6 @@ def call(
         return [verb, frames, "-o", f"{tmp_path / name}/", *network, *options]
 
     return make
-
-
-def random_checkpoint(model: str, *, seed: int) -> Checkpoint:
-    torch.manual_seed(seed)
-    return Checkpoint(config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
