@@ -113,6 +113,12 @@ def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tupl
     return fine[..., :height, :width], fine[..., 2 : 2 + height, 1 : 1 + width]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by their path in it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
 def without_tyro(folder: Path) -> dict[str, str]:
     """Variables for a process that lacks tyro and the optional libraries."""
     blocked = ("tyro", "av", "h5py", "tensorboard")

@@ -28,7 +28,7 @@ from gmaflow.inference import FlowEstimator, LastFlows
 from gmaflow.io import video_reader, write_image
 from gmaflow.io.video_reader import upright
 from tests.cli.conftest import Outcome, Run, write_frames
-from tests.conftest import random_checkpoint
+from tests.conftest import contents, random_checkpoint
 from tests.io.clips import write_coded
 from tests.io.frames import moving
 
@@ -58,10 +58,6 @@ def estimate(run: Run, frames: Path, weights: dict[str, Path], tmp_path: Path) -
         return run(verb, frames, "-o", f"{tmp_path / name}/", *network, *options)
 
     return call
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @contextmanager

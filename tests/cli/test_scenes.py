@@ -9,6 +9,7 @@ from gmaflow.data import open_dataset
 from gmaflow.io import write_flow, write_image
 from gmaflow.scenes import PRESETS, TextureBank
 from tests.cli.conftest import Run, is_picture
+from tests.conftest import contents
 
 RENDER = ("scenes", "render", "--size", "64x96", "--count", "2", "--seed", "5")
 
@@ -20,14 +21,6 @@ def _small_textures(monkeypatch: pytest.MonkeyPatch) -> None:
     small = TextureBank.procedural(64)
     monkeypatch.setattr(TextureBank, "procedural", lambda: small)
     monkeypatch.setattr(TextureBank, "load", lambda folder, split: load(folder, 64, split))
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_presets_are_listed(run: Run) -> None:
