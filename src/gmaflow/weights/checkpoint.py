@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gmaflow.errors import WeightsError, os_reason, suggest
+from gmaflow.errors import WeightsError, look_up, os_reason, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.images import shape_text
 from gmaflow.io.paths import as_path, exists, require_file
-from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 
 log = logging.getLogger(__name__)
 
@@ -491,10 +491,7 @@ def shipped_weights() -> dict[str, Path]:
 
 def find_config(model: str | None) -> NetworkConfig | None:
     """Return the config of a model by name, or None for None."""
-    try:
-        return None if model is None else model_config(model)
-    except ValueError as err:
-        raise WeightsError(str(err)) from None
+    return None if model is None else look_up("model", model, MODELS, WeightsError)
 
 
 def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:
