@@ -22,6 +22,12 @@ class Outcome:
     out: str
     err: str
 
+    @property
+    def complaint(self) -> str:
+        """What a run that refused its input printed."""
+        assert self.code == 2, self
+        return self.err
+
 
 Run = Callable[..., Outcome]
 

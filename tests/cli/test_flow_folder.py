@@ -95,8 +95,7 @@ def test_a_sequence_fits_into_one_file(
         (("-f", "--backward"), "holds only forward flow, and cannot be resumed"),
     ):
         outcome = estimate(name, *options)
-        assert outcome.code == 2
-        assert message in outcome.err
+        assert message in outcome.complaint
 
 
 @pytest.mark.parametrize(
@@ -131,8 +130,7 @@ def test_a_folder_of_8_bits_is_resumed_by_its_bound(estimate: Run, tmp_path: Pat
     outcome = estimate("out", "--format", "xy", "--resume")
     assert "wrote 1 of 2 pairs" in outcome.out
     outcome = estimate("out", "--format", "xy", "--resume", "--bound", "30")
-    assert outcome.code == 2
-    assert "was started with bound 20.0, not 30.0" in outcome.err
+    assert "was started with bound 20.0, not 30.0" in outcome.complaint
 
 
 def test_all_pictures_of_a_folder_share_a_scale(
@@ -212,8 +210,7 @@ def test_an_output_that_no_pair_can_have_ends_the_run_at_once(
         (("--max-memory", "1MB"), "of memory are not enough"),
     ):
         outcome = estimate("out", *options)
-        assert outcome.code == 2
-        assert complaint in outcome.err
+        assert complaint in outcome.complaint
         assert outcome.err.count("\n") == 1
     assert not list(tmp_path.glob("out/*"))
 
@@ -225,8 +222,7 @@ def test_resume_skips_finished_pairs(estimate: Run, tmp_path: Path) -> None:
     (out / "frame1.flo").unlink()
     kept = {path: path.stat().st_mtime_ns for path in out.glob("frame[02]*")}
     refused = estimate("out")
-    assert refused.code == 2
-    assert "already holds flow; add --resume to continue, --overwrite to" in refused.err
+    assert "already holds flow; add --resume to continue, --overwrite to" in refused.complaint
     (out / "flow.json").rename(tmp_path / "flow.json")
     assert "exists; add --overwrite" in estimate("out").err
     (tmp_path / "flow.json").rename(out / "flow.json")
@@ -242,7 +238,7 @@ def test_more_than_was_asked_for_at_first_is_another_folder(estimate: Run, tmp_p
     write_frames(tmp_path / "in", 2)
     assert estimate("out").code == 0
     outcome = estimate("out", "--resume", "--backward")
-    assert (outcome.code, "was started with files" in outcome.err) == (2, True)
+    assert "was started with files" in outcome.complaint
 
 
 @pytest.mark.parametrize("change", ["iters", "weights", "frames", "warm-start"])
@@ -294,12 +290,12 @@ def test_files_without_a_record_are_not_resumed(estimate: Run, tmp_path: Path) -
     assert estimate("out").code == 0
     (tmp_path / "out" / "flow.json").unlink()
     outcome = estimate("out", "--resume")
-    assert (outcome.code, "add --overwrite" in outcome.err) == (2, True)
+    assert "add --overwrite" in outcome.complaint
     (tmp_path / "out" / "flow.json").write_text("torn")
     outcome = estimate("out", "--resume")
-    assert (outcome.code, "is damaged" in outcome.err) == (2, True)
+    assert "is damaged" in outcome.complaint
     outcome = estimate("out", "--resume", "--overwrite")
-    assert (outcome.code, "give only one" in outcome.err) == (2, True)
+    assert "give only one" in outcome.complaint
 
 
 @pytest.mark.parametrize("name", ["seq.v02", "seq.v02/", "out.flo/"])
@@ -323,13 +319,13 @@ def test_gaps_are_reported(estimate: Run, tmp_path: Path) -> None:
 def test_bad_folders_are_refused(estimate: Run, run: Run, fast: list[str], tmp_path: Path) -> None:
     write_frames(tmp_path / "single", 1)
     outcome = run("flow", tmp_path / "single", "-o", tmp_path / "out", *fast)
-    assert (outcome.code, "at least two frames" in outcome.err) == (2, True)
+    assert "at least two frames" in outcome.complaint
     frames = write_frames(tmp_path / "in", 3)
     outcome = estimate("out.flo")
-    assert (outcome.code, "needs a folder; drop the suffix" in outcome.err) == (2, True)
+    assert "needs a folder; drop the suffix" in outcome.complaint
     frames[1].with_suffix(".jpg").write_bytes(frames[1].read_bytes())
     outcome = estimate("out")
-    assert (outcome.code, "would both be written to frame1" in outcome.err) == (2, True)
+    assert "would both be written to frame1" in outcome.complaint
     into_itself = run("flow", tmp_path / "single", "-o", tmp_path / "single", *fast)
     assert into_itself.code == 2
     for options, complaint in (
@@ -338,7 +334,7 @@ def test_bad_folders_are_refused(estimate: Run, run: Run, fast: list[str], tmp_p
         (("--truth", "a.flo"), "--truth is for one pair"),
     ):
         outcome = estimate("out", *options)
-        assert (outcome.code, complaint in outcome.err) == (2, True)
+        assert complaint in outcome.complaint
     assert not (tmp_path / "out").exists()
 
 
@@ -350,7 +346,7 @@ def test_a_name_that_is_also_that_of_backward_flow_is_reported(
     second.rename(tmp_path / "in" / "a.png")
     outcome = estimate("out", "--format", "npy", "--backward")
     message = "a.png and a-backward.png would both be written to a-backward.npy"
-    assert (outcome.code, message in outcome.err) == (2, True)
+    assert message in outcome.complaint
     assert not (tmp_path / "out").exists()
 
 
@@ -359,7 +355,7 @@ def test_frames_are_never_written_over(option: str, estimate: Run, tmp_path: Pat
     frames = write_frames(tmp_path / "in", 3)
     before = [frame.read_bytes() for frame in frames]
     outcome = estimate("in", option)
-    assert (outcome.code, "holds the frames" in outcome.err) == (2, True)
+    assert "holds the frames" in outcome.complaint
     assert [frame.read_bytes() for frame in frames] == before
     assert len(list((tmp_path / "in").iterdir())) == 3
 

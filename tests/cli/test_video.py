@@ -294,8 +294,7 @@ def test_a_file_with_only_sound_is_refused(
                 packet.stream = track
                 target.mux(packet)
     outcome = run("video", path, "-o", tmp_path / "a.mp4", *fast)
-    assert outcome.code == 2
-    assert "holds no video stream" in outcome.err
+    assert "holds no video stream" in outcome.complaint
 
 
 def test_few_frames_are_in_memory_at_once(
@@ -455,8 +454,7 @@ def test_masks_that_cannot_be_used(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], message: str
 ) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", *args, *fast)
-    assert outcome.code == 2
-    assert message in outcome.err
+    assert message in outcome.complaint
     assert not list(tmp_path.iterdir())
 
 
