@@ -12,8 +12,9 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
-from gmaflow.model import FlowNetwork, NetworkConfig, model_config
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
 from gmaflow.scenes import TextureBank
+from gmaflow.weights import Checkpoint
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any-speed", deadline=None)
@@ -98,6 +99,11 @@ def make_network() -> Callable[[str | NetworkConfig], FlowNetwork]:
     return make
 
 
+def random_checkpoint(model: str = "raft-small", *, seed: int = 0) -> Checkpoint:
+    torch.manual_seed(seed)
+    return Checkpoint(config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict())
+
+
 def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Two smooth random images in 0..1, the second a shift of the first."""
     generator = torch.Generator().manual_seed(seed)
@@ -105,6 +111,12 @@ def random_images(batch: int, height: int, width: int, *, seed: int = 0) -> tupl
     size = (height + 4, width + 4)
     fine = torch.nn.functional.interpolate(coarse, size, mode="bilinear", align_corners=True)
     return fine[..., :height, :width], fine[..., 2 : 2 + height, 1 : 1 + width]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by their path in it."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def without_tyro(folder: Path) -> dict[str, str]:

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from gmaflow.cli import main
 from gmaflow.io import resumable
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint, save_checkpoint
-from tests.conftest import random_images
+from gmaflow.weights import save_checkpoint
+from tests.conftest import random_checkpoint, random_images
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,12 @@ class Outcome:
     code: int
     out: str
     err: str
+
+    @property
+    def complaint(self) -> str:
+        """What a run that refused its input printed."""
+        assert self.code == 2, self
+        return self.err
 
 
 Run = Callable[..., Outcome]
@@ -52,12 +56,10 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("weights")
     files = {}
     for model in ("raft-small", "gma"):
-        torch.manual_seed(0)
-        tensors = FlowNetwork(MODELS[model]).state_dict()
         files[model] = folder / f"{model}.safetensors"
-        save_checkpoint(files[model], Checkpoint(config=MODELS[model], tensors=tensors))
         files[f"{model}.pth"] = folder / f"{model}.pth"
-        save_checkpoint(files[f"{model}.pth"], Checkpoint(config=MODELS[model], tensors=tensors))
+        for file in (files[model], files[f"{model}.pth"]):
+            save_checkpoint(file, random_checkpoint(model))
     return files
 
 

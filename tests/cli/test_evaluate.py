@@ -47,7 +47,7 @@ def test_ignored_pixels_do_not_count(run: Run, weights: dict[str, Path], tmp_pat
     assert pixels == [2 * 40 * 56, 2 * 30 * 56]
     assert "ignored: the white pixels of mask.png" in found["notes"]
     refused = run(*args, "--ignore", tmp_path / "small.png")
-    assert (refused.code, "differ in size: 20x20 and 40x56" in refused.err) == (2, True)
+    assert "differ in size: 20x20 and 40x56" in refused.complaint
     plain, masked = (
         json.loads(run(*args, "--unsupervised", *more).out)["mean"]
         for more in ([], ["--ignore", tmp_path / "mask.png"])
@@ -88,8 +88,7 @@ def test_bad_input_exits_with_2(
     root = write_sintel(write_sintel(tmp_path / "sintel"), split="test", passes=("clean",))
     out = tmp_path / "out"
     found = run("evaluate", "--root", root, "--weights", weights["gma"], "-o", out, *args)
-    assert found.code == 2
-    assert message in found.err
+    assert message in found.complaint
     assert not out.exists()
 
 
@@ -98,8 +97,7 @@ def test_a_folder_in_place_of_a_data_set_is_understood(
     run: Run, tmp_path: Path, prefix: str
 ) -> None:
     found = run("evaluate", "--data", f"{prefix}{tmp_path}", "-o", tmp_path / "out")
-    assert found.code == 2
-    assert f"did you mean --data folder --root {tmp_path}?" in found.err
+    assert f"did you mean --data folder --root {tmp_path}?" in found.complaint
 
 
 @pytest.mark.parametrize(
@@ -114,8 +112,7 @@ def test_scenes_that_cannot_be_rendered_are_refused(
     run: Run, tmp_path: Path, args: list[str], message: str
 ) -> None:
     found = run("evaluate", "--data", "scenes", "-o", tmp_path / "out", *args)
-    assert found.code == 2
-    assert message in found.err
+    assert message in found.complaint
     assert not (tmp_path / "out").exists()
 
 
@@ -155,8 +152,7 @@ def test_footage_without_truth(
     args = ["evaluate", "--data", "folder", "--root", tmp_path / "frames", "-o", tmp_path / "out"]
     args += ["--weights", weights["raft-small"], "--iters", "1"]
     refused = run(*args)
-    assert refused.code == 2
-    assert "--unsupervised" in refused.err
+    assert "--unsupervised" in refused.complaint
     found = run(*args, "--unsupervised")
     assert found.code == 0
     assert "photometric" in found.out

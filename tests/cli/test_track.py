@@ -241,8 +241,7 @@ def test_too_large_tracks_are_refused_and_memory_is_reported(
     )
     for options, message in unusable:
         outcome = run("track", clip, "-o", tmp_path / "t.npz", *options)
-        assert outcome.code == 2
-        assert message in outcome.err
+        assert message in outcome.complaint
         assert outcome.err.count("\n") == 1  # nothing about the memory of a job that is refused
         assert not any(tmp_path.iterdir())
     outcome = run("track", clip, "-o", tmp_path / "t.npz", "--points", "9,9", *fast)
@@ -272,12 +271,10 @@ def test_a_second_frame_that_cannot_be_used_is_named(
     second = tmp_path / "shot" / "1.png"
     second.write_bytes(second.read_bytes()[:60])
     refused = run(verb_name, tmp_path / "shot", "-o", tmp_path / output, *fast)
-    assert refused.code == 2
-    assert "1.png cannot be read" in refused.err
+    assert "1.png cannot be read" in refused.complaint
     write_image(second, np.zeros((48, 60, 3), np.uint8))
     refused = run(verb_name, tmp_path / "shot", "-o", tmp_path / output, *fast)
-    assert refused.code == 2
-    assert "frame 1 is 48x60, those before it 48x64" in refused.err
+    assert "frame 1 is 48x60, those before it 48x64" in refused.complaint
     assert [path.name for path in tmp_path.iterdir()] == ["shot"]
 
 
@@ -287,5 +284,4 @@ def test_a_damaged_reference_is_named(run: Run, fast: list[str], tmp_path: Path)
     damaged = tmp_path / "shot" / "3.png"
     damaged.write_bytes(damaged.read_bytes()[:60])
     refused = run("track", tmp_path / "shot", "-o", tmp_path / "t.npz", "--reference", "3", *fast)
-    assert refused.code == 2
-    assert "3.png" in refused.err
+    assert "3.png" in refused.complaint

@@ -148,10 +148,7 @@ def test_a_part_by_time_by_number_and_in_small(
     assert result["frames"] == 3
     assert images(out)[0].shape == (24, 32, 3)
     assert [round(100 * time) for time in frame_times(out)] == [0, 10, 20]
-    sound = sound_of(out)
-    assert sound is not None
-    assert sound[0] == "opus"
-    assert abs(sound[1] - 0.3) < 0.1
+    assert sound_of(out) == pytest.approx(("opus", 0.3), abs=0.1)
 
 
 def test_a_gif_reports_why_it_has_no_sound(
@@ -297,8 +294,7 @@ def test_a_file_with_only_sound_is_refused(
                 packet.stream = track
                 target.mux(packet)
     outcome = run("video", path, "-o", tmp_path / "a.mp4", *fast)
-    assert outcome.code == 2
-    assert "holds no video stream" in outcome.err
+    assert "holds no video stream" in outcome.complaint
 
 
 def test_few_frames_are_in_memory_at_once(
@@ -458,8 +454,7 @@ def test_masks_that_cannot_be_used(
     run: Run, fast: list[str], clip: Path, tmp_path: Path, args: list[str], message: str
 ) -> None:
     outcome = run("video", clip, "-o", tmp_path / "a.mp4", *args, *fast)
-    assert outcome.code == 2
-    assert message in outcome.err
+    assert message in outcome.complaint
     assert not list(tmp_path.iterdir())
 
 

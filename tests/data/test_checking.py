@@ -8,7 +8,7 @@ from gmaflow.data import CheckReport, check_dataset
 from gmaflow.errors import DatasetError
 from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes.scene_dataset import write_dataset
-from tests.data.trees import chairs, put_flows, put_images, sintel
+from tests.data.trees import chairs, middlebury, put_images, sintel
 
 
 def found(report: CheckReport) -> dict[str, int]:
@@ -30,19 +30,12 @@ def test_counts_are_held_against_the_published_ones(tmp_path: Path) -> None:
     assert report.num_files == 2 * 3 + 3 * 2
 
 
-def complete_middlebury(root: Path) -> Path:
-    for i in range(8):
-        put_images(root / f"other-data/{i}", "frame10.png", "frame11.png")
-        put_flows(root / f"other-gt-flow/{i}", "flow10.flo")
-    return root
-
-
 @pytest.mark.parametrize("deep", [False, True])
 def test_a_complete_set_is_complete(tmp_path: Path, deep: bool) -> None:
     seen: list[tuple[int, int]] = []
     report = check_dataset(
         "middlebury",
-        complete_middlebury(tmp_path),
+        middlebury(tmp_path),
         deep=deep,
         progress=lambda done, total: seen.append((done, total)),
     )
@@ -53,7 +46,7 @@ def test_a_complete_set_is_complete(tmp_path: Path, deep: bool) -> None:
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_missing_truncated_and_mismatched_files_are_named(tmp_path: Path, deep: bool) -> None:
-    complete_middlebury(tmp_path)
+    middlebury(tmp_path)
     gone = tmp_path / "other-data/0/frame11.png"
     gone.unlink()
     cut = tmp_path / "other-gt-flow/1/flow10.flo"
@@ -70,7 +63,7 @@ def test_missing_truncated_and_mismatched_files_are_named(tmp_path: Path, deep: 
 
 
 def test_deep_finds_what_headers_hide(tmp_path: Path) -> None:
-    complete_middlebury(tmp_path)
+    middlebury(tmp_path)
     path = tmp_path / "other-data/3/frame10.png"
     raw = bytearray(path.read_bytes())
     middle = raw.index(b"IDAT") + 6
@@ -113,7 +106,7 @@ def test_an_interrupt_does_not_wait_for_the_rest(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        check_dataset("middlebury", complete_middlebury(tmp_path), progress=interrupt)
+        check_dataset("middlebury", middlebury(tmp_path), progress=interrupt)
 
 
 def rendered(root: Path, bank: TextureBank) -> Path:

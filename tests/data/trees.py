@@ -73,6 +73,14 @@ def things(root: Path, place: str = "TRAIN/A/0000", suffix: str = "png") -> Path
     return root
 
 
+def middlebury(root: Path) -> Path:
+    """All training pairs of Middlebury."""
+    for i in range(8):
+        put_images(root / f"other-data/{i}", "frame10.png", "frame11.png")
+        put_flows(root / f"other-gt-flow/{i}", "flow10.flo")
+    return root
+
+
 def listed(name: str, root: Path, split: str = "training", pass_name: str = "") -> list[FlowPair]:
     """All pairs of a folder, complete or not."""
     return list(dataset_info(name).list_pairs(DirectoryCache(), root, split, pass_name))

@@ -9,8 +9,7 @@ import torch
 
 from gmaflow.inference import FlowEstimator
 from gmaflow.io import write_flow, write_image
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint
+from tests.conftest import random_checkpoint
 
 SIZE = (40, 56)
 
@@ -18,9 +17,7 @@ SIZE = (40, 56)
 def random_estimator(
     seed: int = 0, *, iters: int = 1, model: str = "raft-small", max_memory: str | None = None
 ) -> FlowEstimator:
-    torch.manual_seed(seed)
-    config = MODELS[model]
-    checkpoint = Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
+    checkpoint = random_checkpoint(model, seed=seed)
     return FlowEstimator(
         checkpoint, iters=iters, device="cpu", precision="fp32", max_memory=max_memory
     )

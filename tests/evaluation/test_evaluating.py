@@ -166,8 +166,13 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return Counting(monkeypatch)
 
 
-def examples_of(root: Path) -> tuple[Example, ...]:
-    return open_examples("sintel", root).examples
+def judge(
+    estimator: FlowEstimator, folder: Path, sintel: Path, *, warm: bool = False
+) -> Iterator[PairResult]:
+    """Evaluate the pairs of Sintel one by one, with the results in a folder."""
+    return PairEvaluator(estimator, folder).evaluate(
+        open_examples("sintel", sintel).examples, warm=warm
+    )
 
 
 def table(results: list[PairResult]) -> np.ndarray:
@@ -177,9 +182,8 @@ def table(results: list[PairResult]) -> np.ndarray:
 def test_a_pair_gets_the_errors_of_its_estimate(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
-    examples = examples_of(sintel)
-    judged = list(PairEvaluator(estimator, tmp_path / "out").evaluate(examples))
-    sample = examples[1].load()
+    judged = list(judge(estimator, tmp_path / "out", sintel))
+    sample = judged[1].example.load()
     expected = measure(estimator(sample.image1, sample.image2).array, sample)
     assert [one.example.frame for one in judged] == ["0001", "0002"]
     assert (judged[1].sums.table == expected.table).all()
@@ -188,10 +192,10 @@ def test_a_pair_gets_the_errors_of_its_estimate(
 def test_a_repeated_run_estimates_nothing(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
-    first = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel), warm=True))
+    first = list(judge(estimator, tmp_path, sintel, warm=True))
     # Of three pairs' worth of frames: two cold, and one warm, since the first is both.
     assert counting.calls == 3
-    again = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel), warm=True))
+    again = list(judge(estimator, tmp_path, sintel, warm=True))
     assert counting.calls == 3
     assert (table(first) == table(again)).all()
 
@@ -201,7 +205,7 @@ def test_other_weights_settings_or_files_are_judged_anew(
 ) -> None:
     def run(some: FlowEstimator) -> int:
         before = counting.calls
-        list(PairEvaluator(some, tmp_path).evaluate(examples_of(sintel)))
+        list(judge(some, tmp_path, sintel))
         return counting.calls - before
 
     assert run(estimator) == 2
@@ -248,7 +252,7 @@ def test_what_free_memory_decided_is_judged_anew(
 
     def run(some: FlowEstimator) -> int:
         before = counting.calls
-        list(PairEvaluator(some, tmp_path).evaluate(examples_of(root)))
+        list(judge(some, tmp_path, root))
         return counting.calls - before
 
     with monkeypatch.context() as short:
@@ -277,17 +281,12 @@ def test_an_interrupted_warm_run_resumes_with_the_same_results(
     clock = SimpleNamespace(perf_counter=lambda: float(counting.calls))
     monkeypatch.setattr(evaluating, "time", clock)
     root = write_sintel(tmp_path / "sintel", frames=5)
-    whole = list(
-        PairEvaluator(estimator, tmp_path / "whole").evaluate(examples_of(root), warm=True)
-    )
+    whole = list(judge(estimator, tmp_path / "whole", root, warm=True))
     before = counting.calls
-    stop_after(
-        PairEvaluator(estimator, tmp_path / "part").evaluate(examples_of(root), warm=True), 6
-    )
-    judge = PairEvaluator(estimator, tmp_path / "part")
+    stop_after(judge(estimator, tmp_path / "part", root, warm=True), 6)
     if not last_flow_is_there:
         (tmp_path / "part" / LAST_FLOW).unlink()
-    rest = list(judge.evaluate(examples_of(root), warm=True))
+    rest = list(judge(estimator, tmp_path / "part", root, warm=True))
     assert (table(rest) == table(whole)).all()
     # Four cold and three warm; without the last flow, three warm ones more to get it back.
     assert counting.calls - before == 7 + (0 if last_flow_is_there else 3)
@@ -297,9 +296,7 @@ def test_an_interrupted_warm_run_resumes_with_the_same_results(
 def test_warm_differs_from_cold_but_for_the_first(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator
 ) -> None:
-    cold1, warm1, cold2, warm2 = PairEvaluator(estimator, tmp_path).evaluate(
-        examples_of(sintel), warm=True
-    )
+    cold1, warm1, cold2, warm2 = judge(estimator, tmp_path, sintel, warm=True)
     assert warm1.key == cold1.key
     assert warm2.key != cold2.key
     assert warm2.epe != cold2.epe
@@ -308,13 +305,13 @@ def test_warm_differs_from_cold_but_for_the_first(
 def test_a_torn_line_costs_only_its_pair(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
-    whole = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
+    whole = list(judge(estimator, tmp_path, sintel))
     stored = tmp_path / RESULTS
     stored.write_bytes(stored.read_bytes()[:-40])
-    again = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
+    again = list(judge(estimator, tmp_path, sintel))
     assert counting.calls == 3
     assert (table(again) == table(whole)).all()
-    third = list(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
+    third = list(judge(estimator, tmp_path, sintel))
     assert counting.calls == 3
     assert (table(third) == table(whole)).all()
 
@@ -323,9 +320,9 @@ def test_a_broken_pair_loses_none_before_it(
     sintel: Path, tmp_path: Path, estimator: FlowEstimator, counting: Counting
 ) -> None:
     (sintel / "training/flow/alley_1/frame_0002.flo").write_bytes(b"PIEH")
-    judged = PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel))
+    judged = judge(estimator, tmp_path, sintel)
     next(judged)
     with pytest.raises(FlowError, match=r"frame_0002\.flo"):
         next(judged)
-    next(PairEvaluator(estimator, tmp_path).evaluate(examples_of(sintel)))
+    next(judge(estimator, tmp_path, sintel))
     assert counting.calls == 1

@@ -27,7 +27,7 @@ from gmaflow.export.exporting import (
     example_previous,
     runs_to_check,
 )
-from gmaflow.export.formats import FORMATS, Contract, Inputs
+from gmaflow.export.formats import FORMATS, Contract, Inputs, Run
 from gmaflow.inference import FlowEstimator
 from gmaflow.model import MODELS, AttentionWeights, FlowNetwork
 from gmaflow.version import __version__
@@ -252,41 +252,39 @@ def test_a_program_with_wrong_flow_is_not_saved(
 SIZE = (40, 56)
 
 
-def test_the_difference_is_a_length_in_pixels(make_checkpoint: MakeCheckpoint) -> None:
-    checkpoint = make_checkpoint("raft-small")
-    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
+@pytest.fixture
+def estimator(make_checkpoint: MakeCheckpoint) -> FlowEstimator:
+    return FlowEstimator(make_checkpoint("raft-small"), iters=1, device="cpu")
 
-    def off_in_one_place(inputs: Inputs) -> np.ndarray:
-        flow = estimated(checkpoint, (inputs[0], inputs[1]), 1)
-        flow[0, :, 7, 5] += np.array([3.0, 4.0])
-        return flow
 
-    found = check_flow(off_in_one_place, estimator, batch=1, size=SIZE)
+def off_by(wrong: np.ndarray | float, estimator: FlowEstimator) -> Run:
+    """A program whose flow is wrong by that."""
+
+    def run(inputs: Inputs) -> np.ndarray:
+        flow = estimated(estimator.checkpoint, (inputs[0], inputs[1]), 1)
+        return flow + np.asarray(wrong, np.float32)
+
+    return run
+
+
+def test_the_difference_is_a_length_in_pixels(estimator: FlowEstimator) -> None:
+    wrong = np.zeros((2, *SIZE))
+    wrong[:, 7, 5] = 3, 4
+    found = check_flow(off_by(wrong, estimator), estimator, batch=1, size=SIZE)
     assert (found.height, found.width, found.batch) == (*SIZE, 1)
     assert found.largest == pytest.approx(5, abs=1e-3)
     assert found.mean == pytest.approx(5 / (40 * 56), abs=1e-5)
 
 
 @pytest.mark.parametrize("wrong", [0.02, float("nan")])
-def test_another_flow_is_refused(wrong: float, make_checkpoint: MakeCheckpoint) -> None:
-    checkpoint = make_checkpoint("raft-small")
-    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
-
-    def off(inputs: Inputs) -> np.ndarray:
-        return estimated(checkpoint, (inputs[0], inputs[1]), 1) + np.float32(wrong)
-
+def test_another_flow_is_refused(wrong: float, estimator: FlowEstimator) -> None:
     with pytest.raises(FlowError, match="px on average from the estimator's at 40x56"):
-        check_flow(off, estimator, batch=1, size=SIZE)
+        check_flow(off_by(wrong, estimator), estimator, batch=1, size=SIZE)
 
 
-def test_half_precision_may_be_a_little_further_off(make_checkpoint: MakeCheckpoint) -> None:
-    checkpoint = make_checkpoint("raft-small")
-    estimator = FlowEstimator(checkpoint, iters=1, device="cpu")
-
-    def off(inputs: Inputs) -> np.ndarray:
-        return estimated(checkpoint, (inputs[0], inputs[1]), 1) + np.float32(0.02)
-
-    assert check_flow(off, estimator, batch=1, size=SIZE, precision="fp16").mean > 0.02
+def test_half_precision_may_be_a_little_further_off(estimator: FlowEstimator) -> None:
+    run = off_by(0.02, estimator)
+    assert check_flow(run, estimator, batch=1, size=SIZE, precision="fp16").mean > 0.02
 
 
 def test_only_the_first_pair_of_the_example_has_a_previous_flow() -> None:

@@ -10,9 +10,7 @@ from gmaflow.evaluation.evaluating import identify
 from gmaflow.inference import Flow, FlowEstimator
 from gmaflow.inference.engine import Iterations
 from gmaflow.inference.mirroring import FLIPS, MirroredViews
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint
-from tests.conftest import random_images
+from tests.conftest import random_checkpoint, random_images
 
 VIEWS = pytest.mark.parametrize("views", [2, 4])
 
@@ -24,8 +22,7 @@ def estimator(
     iters: Iterations = 3,
     max_memory: str | None = None,
 ) -> FlowEstimator:
-    torch.manual_seed(0)
-    checkpoint = Checkpoint(config=MODELS[model], tensors=FlowNetwork(MODELS[model]).state_dict())
+    checkpoint = random_checkpoint(model)
     return FlowEstimator(checkpoint, iters=iters, device="cpu", max_memory=max_memory, views=views)
 
 

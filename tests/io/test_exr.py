@@ -110,11 +110,6 @@ def test_the_package_is_asked_for_where_it_is_missing(
 RIGHT, UP = np.array(ramp().array[..., 0], order="C"), np.array(-ramp().array[..., 1], order="C")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("exr")
-
-
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_the_channels_are_nukes_and_v_points_up(tmp_path: Path, way: str) -> None:
     down_and_right = np.full((2, 4, 2), (3, 5), np.float32)

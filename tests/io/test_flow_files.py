@@ -31,11 +31,6 @@ from gmaflow.io.png16 import encode_png16, read_png16
 from tests.io.flows import SUFFIXES, assert_same, flows, ramp
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("flows")
-
-
 def test_all_formats_are_tested_here() -> None:
     assert set(SUFFIXES) == FLOW_SUFFIXES
 

@@ -31,11 +31,6 @@ def picture(height: int, width: int, *channels: int, seed: int = 0) -> np.ndarra
     return np.random.default_rng(seed).integers(0, 256, (height, width, *channels), np.uint8)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("images")
-
-
 @given(st.sampled_from(LOSSLESS), st.integers(1, 12), st.integers(1, 12), st.booleans())
 def test_what_is_written_is_read(
     folder: Path, suffix: str, height: int, width: int, color: bool

@@ -391,11 +391,6 @@ FROM_THE_START = {
 CLIPS = SOUGHT | FROM_THE_START | {"one-key.mp4": ("libx264", {"g": "600"})}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("clips")
-
-
 def coded_clip(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.exists():

@@ -15,6 +15,7 @@ from gmaflow.scenes import SceneRenderer, TextureBank
 from gmaflow.scenes import scene_dataset as writing_module
 from gmaflow.scenes.renderer import PairArrays, clip_arrays, pair_arrays
 from gmaflow.scenes.scene_dataset import clip_tracks, write_dataset
+from tests.conftest import contents
 
 SIZE = (40, 56)
 
@@ -22,14 +23,6 @@ SIZE = (40, 56)
 @pytest.fixture(scope="module")
 def renderer(bank: TextureBank) -> SceneRenderer:
     return SceneRenderer("mix", SIZE, 3, bank)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_our_own_reader_gives_back_what_was_rendered(

@@ -22,7 +22,7 @@ from PIL import Image
 
 from gmaflow.errors import OutputError
 from gmaflow.inference import FlowEstimator, FrameAttention
-from gmaflow.io import VideoWriter, encode_png
+from gmaflow.io import encode_png
 from gmaflow.serving import middleware, server
 from gmaflow.serving.http_errors import too_busy
 from gmaflow.serving.job_queue import JobQueue
@@ -40,6 +40,7 @@ from tests.serving.conftest import (
     pair_files,
     png,
     running,
+    write_clip,
 )
 
 SOUND = png(frames()[0])
@@ -97,12 +98,9 @@ def test_a_bomb_that_pillow_only_warns_of_is_refused(site: Running) -> None:
 
 
 def test_a_clip_of_huge_frames_is_refused(models: ModelRegistry, tmp_path: Path) -> None:
-    path = tmp_path / "clip.mp4"
-    with VideoWriter(path) as writer:
-        writer.write(frames()[0])
-        writer.write(frames()[1])
+    clip = write_clip(tmp_path / "clip.mp4", list(frames()))
     with running(models, pixels=40 * 56 - 1) as site:
-        answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
+        answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", clip)})
         refused(answer, 413, "clip has frames of 56 x 40 pixels")
 
 
@@ -156,8 +154,7 @@ def test_one_client_does_not_take_all_decoders(models: ModelRegistry) -> None:
         attacks = [pool.submit(send_clip, site.client, HUGE) for _ in range(3)]
         eventually(lambda: services.turns["127.0.0.1"].statistics().tasks_waiting == 2)
         assert services.decoding.borrowed_tokens == 1
-        other = httpx.HTTPTransport(local_address="127.0.0.2")
-        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+        with another_client(site) as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
         # Two decoders at once would both be free only when two attacks are over.
         assert sum(attack.done() for attack in attacks) < 2
@@ -223,10 +220,8 @@ def test_a_file_that_is_not_a_video_is_refused(site: Running, content: bytes) ->
 
 
 def test_a_video_of_one_frame_is_refused(site: Running, tmp_path: Path) -> None:
-    path = tmp_path / "clip.mp4"
-    with VideoWriter(path) as writer:
-        writer.write(frames()[0])
-    answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", path.read_bytes())})
+    clip = write_clip(tmp_path / "clip.mp4", [frames()[0]])
+    answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", clip)})
     refused(answer, 400, "fewer than two frames")
 
 
@@ -367,6 +362,12 @@ def test_other_kinds_of_bodies_are_refused(site: Running) -> None:
     refused(site.send(model="gmma"), 422, "did you mean gma")
     refused(site.send(model="gma", compare_model="gma"), 422, "with itself")
     refused(site.client.put("/api/jobs"), 405, "does not accept PUT")
+
+
+def another_client(site: Running, address: str = "127.0.0.2") -> httpx.Client:
+    """A client that the server takes for another one, by its address."""
+    transport = httpx.HTTPTransport(local_address=address)
+    return httpx.Client(base_url=site.url, transport=transport, timeout=PATIENCE)
 
 
 def address(site: Running) -> tuple[str, int]:
@@ -548,8 +549,7 @@ def test_one_client_cannot_take_all_uploads(models: ModelRegistry) -> None:
         # Never a job, so that only uploads count.
         eventually(lambda: site.send(iters="0").status_code == 429)
         refused(site.send(iters="0"), 429, "you have 2 unfinished jobs and uploads")
-        other = httpx.HTTPTransport(local_address="127.0.0.2")
-        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+        with another_client(site) as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
 
 
@@ -618,15 +618,10 @@ def test_a_job_that_takes_too_long_is_ended(models: ModelRegistry) -> None:
 
 def test_no_client_waits_for_all_jobs_of_another(models: ModelRegistry) -> None:
     with running(models, iters=FOR_EVER) as site:
-        other = httpx.Client(
-            base_url=site.url,
-            timeout=PATIENCE,
-            transport=httpx.HTTPTransport(local_address="127.0.0.2"),
-        )
         blocker = long_job(site)
         many = [site.start(iters="1") for _ in range(6)]
-        with other:
-            answer = other.post("/api/jobs", files=pair_files(), data={"iters": "1"})
+        with another_client(site) as client:
+            answer = client.post("/api/jobs", files=pair_files(), data={"iters": "1"})
         late = answer.json()["url"]
         positions = [site.client.get(url).json()["position"] for url in (*many, late)]
         assert positions == [1, 3, 4, 5, 6, 7, 2]
@@ -638,8 +633,7 @@ def test_one_client_cannot_fill_the_queue_of_all(models: ModelRegistry) -> None:
     with running(models, iters=FOR_EVER, queue=1) as site:
         long_job(site)
         refused(site.send(), 429, "you have 1 unfinished")
-        other = httpx.HTTPTransport(local_address="127.0.0.3")
-        with httpx.Client(base_url=site.url, transport=other, timeout=PATIENCE) as client:
+        with another_client(site, "127.0.0.3") as client:
             assert client.post("/api/jobs", files=pair_files()).status_code == 202
 
 

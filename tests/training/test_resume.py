@@ -20,7 +20,7 @@ from gmaflow.training import loop as loop_module
 from gmaflow.training.config import check_extension, to_json
 from gmaflow.training.loop import StopRequest
 from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState, read_state
-from tests.conftest import without_tyro
+from tests.conftest import contents, without_tyro
 from tests.training.conftest import same, tiny_config, write_pairs
 
 CONFIG = tiny_config(ema=0.9, occluded_from=0.4)
@@ -367,12 +367,12 @@ def test_what_does_not_touch_the_weights_may_change(
 
 
 def test_a_folder_with_a_run_or_other_files_is_refused(whole: Path, tmp_path: Path) -> None:
-    before = {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    before = contents(whole)
     with pytest.raises(OutputError, match="already holds a run; add --resume"):
         train(CONFIG, options(whole))
     with pytest.raises(OutputError, match="give only one"):
         train(CONFIG, options(whole, resume=True, overwrite=True))
-    assert before == {path: path.read_bytes() for path in whole.rglob("*") if path.is_file()}
+    assert contents(whole) == before
 
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(OutputError, match="is not empty"):

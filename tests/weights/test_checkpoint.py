@@ -28,16 +28,14 @@ from gmaflow.weights import (
     save_checkpoint,
 )
 from gmaflow.weights.published import to_published
-from tests.conftest import random_images
+from tests.conftest import random_checkpoint, random_images
 from tests.io import bombs
 
 CARD = ModelCard(title="a test", trained_on="nothing", licence="BSD-3-Clause", figures={"x": 1.5})
 
 
 def make_checkpoint(model: str = "raft-small") -> Checkpoint:
-    torch.manual_seed(0)
-    network = FlowNetwork(MODELS[model])
-    return Checkpoint(config=MODELS[model], tensors=network.state_dict(), card=CARD)
+    return replace(random_checkpoint(model), card=CARD)
 
 
 @pytest.mark.parametrize("model", MODELS)

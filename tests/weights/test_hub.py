@@ -3,16 +3,16 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from gmaflow import FlowError, FlowEstimator
 from gmaflow.errors import OutputError, WeightsError
-from gmaflow.model import MODELS, FlowNetwork
-from gmaflow.weights import Checkpoint, ModelCard, fingerprint
+from gmaflow.weights import ModelCard, fingerprint
+from tests.conftest import random_checkpoint
 from tests.weights.fake_hub import COMMIT, WRITER, FakeHub, serve_hub
 
 CARD = ModelCard(
@@ -26,10 +26,7 @@ CARD = ModelCard(
 
 @pytest.fixture(scope="module")
 def estimator() -> FlowEstimator:
-    torch.manual_seed(0)
-    tensors = FlowNetwork(MODELS["raft-small"]).state_dict()
-    checkpoint = Checkpoint(config=MODELS["raft-small"], tensors=tensors, card=CARD)
-    return FlowEstimator(checkpoint, iters=2, device="cpu")
+    return FlowEstimator(replace(random_checkpoint(), card=CARD), iters=2, device="cpu")
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from gmaflow.errors import FlowError
 from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
 from gmaflow.inference.images import Padding
 from gmaflow.io.images import check_smallest, read_size
-from gmaflow.model import MODELS, STRIDE, FlowNetwork
+from gmaflow.model import MODELS, STRIDE, FlowNetwork, model_config
 from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
 from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
-from gmaflow.weights import Checkpoint, find_checkpoint, find_config
+from gmaflow.weights import Checkpoint, find_checkpoint
 
 Way = Literal["gmaflow", "published", "training"]
 """Estimate as this package does or as the published code does; or a training step."""
@@ -63,8 +63,7 @@ class Case(Settings):
         """Load the weights, or draw random ones."""
         if self.weights:
             return find_checkpoint(self.weights, model=self.model or None)
-        config = find_config(self.model)
-        assert config is not None
+        config = model_config(self.model)
         torch.manual_seed(0)
         return Checkpoint(config=config, tensors=FlowNetwork(config).state_dict())
 
@@ -171,7 +170,7 @@ class BenchConfig(Settings):
             for size in self.measured_sizes:
                 check_published(size)
         for model in self.model_names:
-            find_config(model)
+            model_config(model)  # raises if there is none of that name
 
     @property
     def model_names(self) -> list[str]:

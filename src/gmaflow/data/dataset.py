@@ -91,9 +91,8 @@ def open_dataset(
     """
     info = dataset_info(name)
     split = _choose(info, "split", split, info.splits)
-    if isinstance(passes, str) or passes is None:
-        passes = (_choose(info, "pass", passes, info.passes),)
-    names = [_choose(info, "pass", name, info.passes) for name in passes]
+    wanted = [passes] if isinstance(passes, str) or passes is None else passes
+    names = [_choose(info, "pass", name, info.passes) for name in wanted]
     folder = find_root(info, root)
     cameras_to_keep = cameras or info.cameras
 

@@ -162,6 +162,7 @@ def pair_errors(tables: Tables) -> Float64[np.ndarray, " n"]:
 
 def as_json(comparison: Comparison) -> dict[str, object]:
     """Return a comparison as plain values; null where there are no pixels."""
+    names = [one.name for one in comparison.contenders]
     return {
         "data": comparison.data.title,
         "networks": {one.name: asdict(one.evaluation.about) for one in comparison.contenders},
@@ -172,15 +173,10 @@ def as_json(comparison: Comparison) -> dict[str, object]:
                 "pass": line.group,
                 "start": line.start,
                 "region": line.region,
-                "epe": finite_or_null(
-                    {
-                        one.name: error
-                        for one, error in zip(comparison.contenders, line.errors, strict=True)
-                    }
-                ),
+                "epe": finite_or_null(dict(zip(names, line.errors, strict=True))),
                 "improvement_percent": {
-                    one.name: finite_or_null(asdict(gain))
-                    for one, gain in zip(comparison.contenders[1:], line.improvements, strict=True)
+                    name: finite_or_null(asdict(gain))
+                    for name, gain in zip(names[1:], line.improvements, strict=True)
                 },
             }
             for line in comparison.lines

@@ -158,10 +158,7 @@ def check_footage(
 def average(checks: Iterable[SelfCheck]) -> SelfCheck:
     """Return the mean of each figure over the pairs that have it."""
     values = np.array([list(asdict(check).values()) for check in checks], dtype=np.float64)
-    finite = np.isfinite(values)
-    counts = finite.sum(axis=0)
-    sums = np.where(finite, values, 0).sum(axis=0)
-    means = [float(s / c) if c else float("nan") for s, c in zip(sums, counts, strict=True)]
+    means = [_mean(column, np.isfinite(column)) for column in values.T]
     return SelfCheck(**dict(zip(NAMES, means, strict=True)))
 
 
@@ -270,7 +267,7 @@ def _window_max(values: np.ndarray) -> np.ndarray:
     return padded
 
 
-def _mean(values: np.ndarray, where: Bool[np.ndarray, "h w"]) -> float:
+def _mean(values: np.ndarray, where: Bool[np.ndarray, "*shape"]) -> float:
     return float(values[where].mean()) if where.any() else float("nan")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from gmaflow.data import (
     MIXTURES,
@@ -137,8 +138,6 @@ class FileSource:
         self.share = world.share(config.batch, parts=config.parts)
 
     def batches(self, start: int) -> Iterator[Batch]:
-        from torch.utils.data import DataLoader
-
         order = ShuffledEpochs(
             len(self.dataset),
             seed=self.config.seed,

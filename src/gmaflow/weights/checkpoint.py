@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gmaflow.errors import WeightsError, os_reason, suggest
+from gmaflow.errors import WeightsError, look_up, os_reason, suggest
 from gmaflow.io import atomic_write
 from gmaflow.io.images import shape_text
 from gmaflow.io.paths import as_path, exists, require_file
-from gmaflow.model import MODELS, FlowNetwork, NetworkConfig, model_config
+from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,11 @@ TENSOR_GLOBALS = re.compile(
     r"|builtins set|_codecs encode"
 )
 """The globals that pickles of tensors use: module and name."""
+
+DAMAGED = "not a checkpoint, or a damaged one; download it again"
+UNSAFE = (
+    "refused: it holds more than tensors, and unpickling anything else could run untrusted code"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,11 +261,8 @@ def load_tensors_only(path: Path) -> Any:  # noqa: ANN401  whatever was saved
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as err:
         if "Unsupported" in str(err) or "Weights only load failed" in str(err):
-            raise WeightsError(
-                "refused: it holds more than tensors, and unpickling anything else could run "
-                "untrusted code"
-            ) from None
-        raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
+            raise WeightsError(UNSAFE) from None
+        raise WeightsError(DAMAGED) from None
     except Exception as err:  # noqa: BLE001  torch raises any error on arbitrary bytes
         reason = str(err).strip().splitlines()[0][:120] if str(err).strip() else type(err).__name__
         raise WeightsError(
@@ -289,7 +291,7 @@ def check_pickles(path: Path) -> None:
         except WeightsError:
             raise
         except DAMAGE_ERRORS:
-            raise WeightsError("not a checkpoint, or a damaged one; download it again") from None
+            raise WeightsError(DAMAGED) from None
 
 
 def check_archive(file: IO[bytes]) -> None:
@@ -308,10 +310,7 @@ def check_calls(source: bytes | IO[bytes]) -> None:
     for code, value, _ in pickletools.genops(source):
         is_known = code.name == "GLOBAL" and TENSOR_GLOBALS.fullmatch(str(value))
         if code.name in ("GLOBAL", "STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4") and not is_known:
-            raise WeightsError(
-                "refused: it holds more than tensors, and unpickling anything else could run "
-                "untrusted code"
-            )
+            raise WeightsError(UNSAFE)
 
 
 def parse_metadata(text: str) -> tuple[NetworkConfig, ModelCard]:
@@ -492,10 +491,7 @@ def shipped_weights() -> dict[str, Path]:
 
 def find_config(model: str | None) -> NetworkConfig | None:
     """Return the config of a model by name, or None for None."""
-    try:
-        return None if model is None else model_config(model)
-    except ValueError as err:
-        raise WeightsError(str(err)) from None
+    return None if model is None else look_up("model", model, MODELS, WeightsError)
 
 
 def find_checkpoint(weights: Path | str | None = None, *, model: str | None = None) -> Checkpoint:

@@ -1,6 +1,6 @@
 """The fast network gives what the network gives, for every model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -19,11 +19,7 @@ VARIANTS = (
     replace(MODELS["gma-p"], residual=False),
 )
 
-
-@pytest.fixture(autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def with_statistics(network: FlowNetwork) -> FlowNetwork:

@@ -1,6 +1,6 @@
 """Recorded calls give the same flow, from any thread and whatever is recorded in between."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 from typing import Unpack
@@ -20,16 +20,12 @@ from tests.conftest import random_images
 Make = Callable[[str | NetworkConfig], FlowNetwork]
 SIZES = [(48, 64), (64, 48), (40, 40), (16, 96), (56, 56)]
 
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
 
 def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
     missing = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
     return pytest.mark.gpu(missing(test))
-
-
-@pytest.fixture(autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 def run(runner: RecordedNetwork, size: tuple[int, int], *, seed: int = 0) -> Tensor:

@@ -1,7 +1,7 @@
 """Each step by kernels against the plain step, and the whole network by kernels."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,14 +23,9 @@ if TYPE_CHECKING:
     from gmaflow.inference.fast.triton_operations import TritonOperations
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 PLAIN = Operations()
-
-
-@pytest.fixture(autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
 
 
 @pytest.fixture(autouse=True)
