@@ -24,7 +24,7 @@ from gmaflow.batch import (
     local_engine,
     run_batch,
 )
-from gmaflow.batch.clip_lists import FailureLog
+from gmaflow.batch.clip_lists import FailureLog, count_rows
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
 
@@ -202,6 +202,33 @@ def test_tables_have_a_row_for_each_finished_clip(
     table = pq.read_table(path).to_pylist()
     assert [(r["id"], r["pairs"]) for r in table] == [(r["id"], int(r["pairs"])) for r in rows]
     assert [r["mean_length"] for r in table] == [float(r["mean_length"]) for r in rows]
+
+
+@pytest.mark.parametrize("table", ["csv", "parquet"])
+@pytest.mark.parametrize("by", ["shards", "an interrupted run"])
+def test_a_table_gets_the_clips_that_other_runs_finished(
+    table: str, by: str, config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    config = replace(config, write="statistics", table=table)
+    folder = tmp_path / "clips"
+    shutil.copytree(clips / "00", folder / "00")
+    run(config, folder, memory)
+    for name in ("01", "02", "bad"):
+        shutil.copytree(clips / name, folder / name)
+    if by == "shards":
+        for part in ("1/2", "2/2"):
+            run(replace(config, shard=part), folder, memory)
+    else:
+
+        def stop(progress: BatchProgress) -> None:
+            if progress.done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_batch(config, [str(folder)], memory, watch=stop)
+    assert run(config, folder, memory).done == 0
+    assert count_rows(Destination(memory).read(f"clips.{table}") or b"", table) == 3
 
 
 @pytest.mark.parametrize("table", ["csv", "parquet"])

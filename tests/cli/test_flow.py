@@ -123,6 +123,30 @@ def test_an_npz_holds_occlusion_and_confidence_if_they_were_asked_for(
         assert set(found) == {"flow", "valid"}
 
 
+@pytest.mark.parametrize(
+    ("target", "backward"),
+    [
+        ("f.flo", "f-backward.flo"),  # the stem is part of the ending, too
+        ("5.flo5", "5-backward.flo5"),
+        ("npz.npz", "npz-backward.npz"),
+        ("a.f16.npz", "a-backward.f16.npz"),
+        ("flow_x.jpg", "flow-backward.flow_x.jpg"),
+        ("12.flow_x.jpg", "12-backward.flow_x.jpg"),
+        ("flow_x_12.jpg", "flow_x_12-backward.jpg"),
+        ("clip_flow_x_12.jpg", "clip_flow_x_12-backward.jpg"),
+    ],
+)
+def test_backward_flow_is_next_to_forward_flow_in_its_format(
+    target: str, backward: str, run: Run, pair: Pair, fast: list[str], tmp_path: Path
+) -> None:
+    outcome = run("flow", *pair, "-o", tmp_path / target, *fast, "--backward", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["outputs"]["backward"] == str(tmp_path / backward)
+    expected = FlowEstimator(fast[1], iters=2, device="cpu").bidirectional(*pair).backward.array
+    within = 0.6 if backward.endswith(".jpg") else 0.01
+    np.testing.assert_allclose(read_flow_arrays(tmp_path / backward).array, expected, atol=within)
+
+
 def test_the_error_against_the_truth(
     run: Run, pair: Pair, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

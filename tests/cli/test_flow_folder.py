@@ -397,3 +397,20 @@ def test_a_list_of_images_and_a_pattern_are_as_a_folder(
     more = ["-o", tmp_path / "list", "--format", "flo", "--resume", *fast]
     assert "2 already there" in run("flow", *frames, *more).out
     assert "several outputs are for one pair" in run("flow", *frames, "-o", "a/", "-o", "b/").err
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_pattern_of_two_images_takes_them_in_order(
+    turned: bool, run: Run, fast: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = write_frames(tmp_path / "in", 2)
+    names = ("9.png", "10.png")
+    frames = [
+        frame.rename(frame.with_name(name)) for frame, name in zip(frames, names, strict=True)
+    ]
+    assert run("flow", *frames, "-o", tmp_path / "a.flo", *fast).code == 0
+    # Disks list files in any order.
+    listed = [str(path) for path in (frames[::-1] if turned else frames)]
+    monkeypatch.setattr("gmaflow.cli.flow.glob", lambda pattern: list(listed))
+    assert run("flow", tmp_path / "in" / "*.png", "-o", tmp_path / "b.flo", *fast).code == 0
+    assert (tmp_path / "a.flo").read_bytes() == (tmp_path / "b.flo").read_bytes()

@@ -134,6 +134,24 @@ def test_ignored_and_uncertain_pixels_do_not_count() -> None:
     assert np.abs(both.camera().homography - SLIDE).max() < 1e-4
 
 
+def test_huge_motions_do_not_stop_the_fit() -> None:
+    flow = flow_of(TURN_AND_ZOOM)
+    wrong = np.random.default_rng(0).random(SIZE) < 0.3
+    flow[wrong] = 1e8  # samples of such points are singular
+    camera = fit_camera(flow)
+    assert np.abs(camera.homography - TURN_AND_ZOOM).max() < 0.01
+
+
+@pytest.mark.parametrize("seed", [8, 40, 44, 53])
+def test_weight_on_too_few_points_does_not_stop_the_fit(seed: int) -> None:
+    # As between unrelated frames, where the two directions agree hardly anywhere.
+    rng = np.random.default_rng(seed)
+    flow = rng.normal(0, 100, (32, 40, 2)).astype(np.float32)
+    weight = np.full((32, 40), 1e-20, np.float32)
+    weight.flat[rng.choice(weight.size, 3, replace=False)] = 1
+    assert np.isfinite(fit_camera(flow, weight).residual).all()
+
+
 def test_masks_of_another_size_or_of_everything_are_refused() -> None:
     flow = Flow(flow_of(SLIDE))
     with pytest.raises(FlowError, match="the flow and the mask differ in size: 96x128 and 9x128"):

@@ -124,6 +124,22 @@ def cut_short(clip: Path, path: Path, share: float = 0.6) -> Path:
     return path
 
 
+def cut_without_encoding(clip: Path, path: Path, start: Fraction) -> Path:
+    """Copy a clip from a moment on, with the frames before it that are needed to decode it."""
+    with av.open(str(clip)) as source, av.open(str(path), "w") as target:
+        stream = source.streams.video[0]
+        assert stream.time_base is not None
+        copy = target.add_stream_from_template(stream)
+        begin = int(start / stream.time_base)
+        source.seek(begin, stream=stream)
+        for packet in source.demux(stream):
+            if packet.dts is not None and packet.pts is not None:
+                packet.pts, packet.dts = packet.pts - begin, packet.dts - begin
+                packet.stream = copy
+                target.mux(packet)
+    return path
+
+
 def images(path: Path) -> list[np.ndarray]:
     """The frames of a clip."""
     return [frame.image for frame in VideoReader(path)]

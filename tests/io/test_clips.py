@@ -111,6 +111,16 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path, name: str) -
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    write(tmp_path / "disk" / "clip", (7,))
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "clip")
+    write(tmp_path / "link")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "disk", tmp_path / "link"]
+    assert (tmp_path / "link").is_symlink()
+    assert list((tmp_path / "disk").iterdir()) == [tmp_path / "disk" / "clip"]
+    assert open_clip(tmp_path / "disk" / "clip").frames == (0, 1, 5)
+
+
 @pytest.mark.parametrize("name", CLIPS)
 def test_what_does_not_belong_into_a_clip_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FlowFileError, match="no flow was added"), create_clip(tmp_path / name):

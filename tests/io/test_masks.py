@@ -8,7 +8,7 @@ import pytest
 
 from gmaflow.errors import FlowError
 from gmaflow.io import MaskReader, VideoReader, read_mask, write_image
-from tests.io.clips import write_clip
+from tests.io.clips import cut_without_encoding, write_clip, write_coded
 from tests.io.frames import SIZE, moving
 
 COUNT = 6
@@ -69,6 +69,16 @@ def test_masks_are_of_the_part_and_scale_that_is_read(clip: Path, moving_masks: 
         columns = masks.mask(number, small).mean(axis=0)
         assert (columns[4 * original : 4 * original + 4] == 1).all()
         assert columns.sum() == 4
+
+
+def test_frames_that_a_clip_hides_need_no_mask(tmp_path: Path) -> None:
+    whole = write_coded(tmp_path / "whole.mp4", "libx264", {"g": "12"}, count=30)
+    clip = cut_without_encoding(whole, tmp_path / "clip.mp4", Fraction("0.7"))
+    frames = list(VideoReader(clip))
+    assert len(frames) == 30 - 18  # from the one that is shown at 0.7 s
+    folder = write_folder(tmp_path / "masks", [255 * np.eye(*SIZE, dtype=np.uint8)] * 12)
+    masks = MaskReader(folder, clip=VideoReader(clip))
+    assert masks.mask(11, SIZE).any()
 
 
 def test_masks_of_another_number_are_refused(tmp_path: Path, clip: Path) -> None:

@@ -266,6 +266,19 @@ def test_what_players_do_not_play_is_encoded_anew(tmp_path: Path) -> None:
     assert sound_of(tmp_path / "a.mp4") == pytest.approx(("aac", 1), abs=0.1)
 
 
+@pytest.mark.parametrize(("codec", "name"), [("libopus", "a.mp4"), ("flac", "a.webm")])
+def test_sound_that_needs_no_conversion_keeps_its_times(
+    tmp_path: Path, codec: str, name: str
+) -> None:
+    # Its samples are those of the encoder already, and its times are in milliseconds.
+    clip = write_clip(tmp_path / "clip.mkv", moving(40), sound=codec)
+    carry_over(clip, tmp_path / name, start=Fraction(1, 2), count=20)
+    with av.open(str(tmp_path / name)) as container:
+        times = [frame.time for frame in container.decode(container.streams.audio[0])]
+    assert abs(times[0]) < 0.1
+    assert abs(times[-1] - 1) < 0.1
+
+
 def test_a_transport_stream_is_copied_into_mp4(tmp_path: Path) -> None:
     clip = write_clip(tmp_path / "clip.ts", moving(40), sound="aac")
     carry_over(clip, tmp_path / "a.mp4", count=40)

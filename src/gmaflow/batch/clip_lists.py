@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,6 +64,22 @@ def table_writer(path: Path, names: Sequence[str]) -> Iterator[Callable[[Rows], 
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         yield writer.writerows
+
+
+def count_rows(table: bytes, kind: str) -> int:
+    """Return how many clips a table has; 0 if it cannot be read."""
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(BytesIO(table)).num_rows)
+        except (ValueError, OSError):  # it was cut off by a crash
+            return 0
+    lines = StringIO(table.decode("utf-8", "replace"), newline="")
+    try:
+        return max(0, sum(1 for _ in csv.reader(lines)) - 1)
+    except csv.Error:
+        return 0
 
 
 def table_row(data: bytes) -> dict[str, Any]:

@@ -8,7 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gmaflow.batch.clip_lists import FailureLog, require_table, table_row, table_writer
+from gmaflow.batch.clip_lists import (
+    FailureLog,
+    count_rows,
+    require_table,
+    table_row,
+    table_writer,
+)
 from gmaflow.batch.clip_outputs import ROWS, require_format
 from gmaflow.batch.config import BatchConfig
 from gmaflow.batch.destination import (
@@ -225,9 +231,7 @@ class BatchJob:
         finally:
             self.destination.remove_unfinished()
             self._failures.close(lambda key: key in done_now or key in finished)
-        if self.config.kinds & ROWS.keys() and (
-            progress.done or self.destination.read(self._table) is None
-        ):
+        if self.config.kinds & ROWS.keys() and not self._has_table():
             self._write_table()
 
     def _own_clips(self) -> Iterator[Clip]:
@@ -290,6 +294,16 @@ class BatchJob:
                 f"{result.node} wrote {result.clip.identifier!r} to {self.destination.url}, where "
                 "this machine does not see it; use a shared folder, or an address such as s3://"
             )
+
+    def _has_table(self) -> bool:
+        """Whether the table is there, with all clips that were finished by now.
+
+        Shards may have finished some since, and an interrupted run writes no table.
+        """
+        table = None if self.progress.done else self.destination.read(self._table)
+        if table is None:
+            return False
+        return count_rows(table, self.config.table) >= self.progress.finished_before
 
     def _write_table(self) -> None:
         """Write a row for each finished clip, in the order of the inputs."""

@@ -183,11 +183,15 @@ class FlowOptions(Reporting):
 
 
 def expand_globs(inputs: Iterable[Path]) -> tuple[Path, ...]:
-    """Replace patterns such as frames/*.png, which some shells leave as they are, by files."""
+    """Replace patterns such as frames/*.png, which some shells leave as they are, by files.
+
+    They come in natural order, which also says which of two is the first of a pair.
+    """
     paths: list[Path] = []
     for path in inputs:
         matches = [] if path.exists() else glob(str(path))  # noqa: PTH207 (Path.glob needs a folder)
-        paths += map(Path, matches) if matches else [path]
+        found = sorted(map(Path, matches), key=lambda match: natural_key(str(match)))
+        paths += found or [path]
     return tuple(paths)
 
 

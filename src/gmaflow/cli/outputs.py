@@ -25,6 +25,7 @@ from gmaflow.io import (
     stem_of,
     write_image,
 )
+from gmaflow.io.paths import is_xy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,10 +202,22 @@ def file_paths(output: Path, extras: frozenset[OutputKind]) -> dict[OutputKind, 
     everything = folder_paths(output.parent, (stem, stem), folder_endings(extras))
     paths = {part: path for part, path in everything.items() if part in EXTRAS}
     if numbers and OutputKind.BACKWARD in paths:
-        start, _, rest = output.name.rpartition(stem)
-        paths[OutputKind.BACKWARD] = output.with_name(f"{start}{stem}-backward{rest}")
+        paths[OutputKind.BACKWARD] = backward_path(output)
     paths[OutputKind.FLOW if numbers else OutputKind.PICTURE] = output
     return paths
+
+
+def backward_path(output: Path) -> Path:
+    """Return the path of backward flow next to a file of forward flow, in the same format."""
+    mark, stem = FOLDER_NAMES[OutputKind.BACKWARD], stem_of(output)
+    if not is_xy(output):
+        return output.with_name(f"{stem}{mark}{output.name[len(stem) :]}")
+    if not output.stem.endswith(("flow_x", "flow_y")):  # flow_x_12.jpg
+        return output.with_stem(f"{output.stem}{mark}")
+    start = output.stem[: -len("flow_x")]  # 12.flow_x.jpg, or flow_x.jpg
+    name = start.rstrip("._-")
+    end = f"{start[len(name) :] or '.'}{output.name[len(start) :]}"
+    return output.with_name(f"{name or stem}{mark}{end}")
 
 
 def refuse_two_formats(output: Path) -> NoReturn:

@@ -254,7 +254,7 @@ def _through_samples(points: _Correspondences, samples: np.ndarray) -> Float64[n
     right = np.concatenate([u, v], axis=1)[..., None]
     # Damped: collinear samples, or those with a point twice, are singular.
     normal = left.swapaxes(1, 2) @ left + 1e-10 * np.eye(8)
-    entries = np.linalg.solve(normal, left.swapaxes(1, 2) @ right)[..., 0]
+    entries = _solve(normal, left.swapaxes(1, 2) @ right)[..., 0]
     return np.concatenate([entries, np.ones((len(entries), 1))], axis=1).reshape(-1, 3, 3)
 
 
@@ -301,8 +301,19 @@ def _step(points: _Correspondences, matrix: Matrix, weight: Float64[np.ndarray, 
     error = points.target[used] - projected
     weighted_x, weighted_y = jacobian_x * weight[:, None], jacobian_y * weight[:, None]
     normal = jacobian_x.T @ weighted_x + jacobian_y.T @ weighted_y + 1e-12 * np.eye(8)
-    change = np.linalg.solve(normal, weighted_x.T @ error[:, 0] + weighted_y.T @ error[:, 1])
+    change = _solve(normal, weighted_x.T @ error[:, 0] + weighted_y.T @ error[:, 1])
     return matrix + np.append(change, 0).reshape(3, 3)
+
+
+def _solve(normal: Float64[np.ndarray, "*k 8 8"], right: Float64[np.ndarray, "..."]) -> np.ndarray:
+    """Solve normal equations; if some are singular despite their damping, by least squares.
+
+    They are where nearly all the weight is on a few points, or where motions are huge.
+    """
+    try:
+        return np.linalg.solve(normal, right)
+    except np.linalg.LinAlgError:
+        return np.linalg.pinv(normal) @ right
 
 
 def _directions(epipole: Float64[np.ndarray, "3"], points: Coordinates) -> Coordinates:

@@ -332,7 +332,8 @@ class _FolderWriter(ClipWriter):
                     f"{self.path} holds {old.name}, which is not the flow of a frame; choose "
                     "another folder, since this one would be replaced"
                 )
-        self._folder = self.path.with_name(f".{secrets.token_hex(8)}.partial")
+        self._place = self.path.resolve()  # what a link leads to, and the link stays
+        self._folder = self._place.with_name(f".{secrets.token_hex(8)}.partial")
         stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
 
     def _write(self, frame: int, flow: FlowArrays) -> None:
@@ -345,13 +346,13 @@ class _FolderWriter(ClipWriter):
     def _end(self) -> None:
         old = self._folder.with_name(f"{self._folder.name}-old")
         try:
-            if self.path.is_dir():  # a rename does not replace a folder
-                self.path.rename(old)
+            if self._place.is_dir():  # a rename does not replace a folder
+                self._place.rename(old)
             try:
-                self._folder.rename(self.path)
+                self._folder.rename(self._place)
             except BaseException:
                 if old.exists():
-                    old.rename(self.path)
+                    old.rename(self._place)
                 raise
         except OSError as err:
             raise OutputError(f"{self.path} cannot be written: {os_reason(err)}") from err

@@ -63,7 +63,7 @@ class VideoInfo:
     fps: Fraction
     """Frames per second; 25 if the source does not say."""
     num_frames: int | None
-    """Number of frames according to the file, or None."""
+    """Number of frames according to the file; None if it does not say, or counts hidden ones."""
     seconds: Fraction | None
     """Approximate duration according to the file, or None."""
     time_base: Fraction
@@ -279,12 +279,13 @@ def probe_video(
             raise ImageError(f"{path} holds no frames; give another video")
         height, width, _ = upright(first).shape
         aspect = Fraction(stream.sample_aspect_ratio or 1)
+        seconds = duration_of(container, stream) or _rough_duration(container)
         return VideoInfo(
             height,
             width,
             rate_of(stream),
-            stream.frames or None,
-            duration_of(container, stream) or _rough_duration(container),
+            _count_of(stream, seconds),
+            seconds,
             stream_unit(stream),
             1 / aspect if quarter_turns(first) % 2 else aspect,
         )
@@ -434,6 +435,15 @@ def rate_of(stream: "av.video.stream.VideoStream") -> Fraction:
     rate = stream.average_rate or stream.guessed_rate
     # Some recordings give the ticks of their clock instead.
     return Fraction(rate) if rate and 0 < rate < LARGEST_RATE else DEFAULT_FPS
+
+
+def _count_of(stream: "av.video.stream.VideoStream", seconds: Fraction | None) -> int | None:
+    """Return the number of frames according to the file, or None."""
+    if seconds is not None and stream.frames > seconds * rate_of(stream) + Fraction(1, 2):
+        # A clip that was cut without encoding it again also has the frames from the last key frame
+        # to its beginning, which are not shown.
+        return None
+    return stream.frames or None
 
 
 def duration_of(

@@ -186,7 +186,10 @@ class Sound:
         with suppress(self._av.FFmpegError):  # a damaged packet is a moment of silence
             frames = self._source.codec_context.decode(packet)
         for frame in frames:
-            frame.pts = (frame.pts or 0) - round(self._begin / self._unit)
+            # In samples of the encoder: a resampler that has nothing to convert keeps the unit of
+            # the source, which in Matroska is a millisecond.
+            time = (frame.pts or 0) * self._unit - self._begin
+            frame.pts, frame.time_base = round(time * _RATE), Fraction(1, _RATE)
             self._encode_resampled(frame)
 
     def _encode_resampled(self, frame: "AudioFrame | None") -> None:
