@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmaflow.errors import FlowError
+from gmaflow.errors import FlowError, ImageError
 from gmaflow.io import MaskReader, VideoReader, read_mask, write_image
 from tests.io.clips import cut_without_encoding, write_clip, write_coded
 from tests.io.frames import SIZE, moving
@@ -123,6 +123,18 @@ def test_a_mask_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     write_image(tmp_path / "mask.png", np.full(SIZE, 255, np.uint8))
     with pytest.raises(FlowError, match="ignores every pixel of frame 0"):
         MaskReader(tmp_path / "mask.png").mask(0, SIZE)
+
+
+def test_labels_0_and_1_are_not_taken_for_a_mask(tmp_path: Path, clip: Path) -> None:
+    labels = np.eye(*SIZE, dtype=np.uint8)
+    image = write_folder(tmp_path / "labels", [labels] * COUNT) / "0.png"
+    with pytest.raises(ImageError, match=r"0\.png holds only 0 and 1 of 255.*multiply"):
+        read_mask(image)
+    for path in (image, image.parent):
+        with pytest.raises(ImageError, match=f"{path} holds only 0 and 1"):
+            MaskReader(path, clip=VideoReader(clip)).mask(0, SIZE)
+    write_image(image, 255 * labels)
+    assert read_mask(image).sum() == min(SIZE)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

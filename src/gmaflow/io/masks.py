@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from gmaflow.errors import FlowError, counted
+from gmaflow.errors import FlowError, ImageError, counted
 from gmaflow.io.folders import list_images
 from gmaflow.io.images import IMAGE_SUFFIXES, check_same_size, read_image, scale_image
 from gmaflow.io.paths import PathLike
@@ -17,7 +17,7 @@ _MIDDLE_GREY = 127
 
 def read_mask(path: PathLike) -> Bool[np.ndarray, "h w"]:
     """Read an image as a mask: true where it is lighter than middle grey."""
-    return _as_mask(read_image(path))
+    return _as_mask(read_image(path), Path(path))
 
 
 class MaskReader:
@@ -75,12 +75,13 @@ class MaskReader:
             may_be_whole: It may ignore every pixel.
 
         Raises:
+            ImageError: The mask holds only 0 and 1.
             FlowError: There is no such mask, it has another size, or it ignores every pixel.
         """
         image = self._image(number)
         path = self._paths[number] if self._paths else self.path
         _check_size(path, image.shape[:2], size[:2])
-        mask = _as_mask(image)
+        mask = _as_mask(image, path)
         if mask.all() and not may_be_whole:
             raise FlowError(
                 f"{self.path} ignores every pixel of frame {number}; white is ignored, black is "
@@ -126,6 +127,13 @@ def _check_size(path: Path, size: tuple[int, ...], expected: tuple[int, ...]) ->
     check_same_size(sizes, remedy="give a mask of the frames' size")
 
 
-def _as_mask(image: UInt8[np.ndarray, "h w 3"]) -> Bool[np.ndarray, "h w"]:
+def _as_mask(image: UInt8[np.ndarray, "h w 3"], path: Path) -> Bool[np.ndarray, "h w"]:
+    # Labels 0 and 1 would ignore nothing. A black frame of a lossy video may have such noise.
+    lossless = path.is_dir() or path.suffix.lower() in IMAGE_SUFFIXES
+    if lossless and image.max() == 1:
+        raise ImageError(
+            f"{path} holds only 0 and 1 of 255, all black as a mask; ignored pixels are white: "
+            "multiply the mask by 255"
+        )
     light: Bool[np.ndarray, "h w"] = image.max(axis=2) > _MIDDLE_GREY
     return light
