@@ -92,6 +92,20 @@ def test_masks_of_another_number_are_refused(tmp_path: Path, clip: Path) -> None
         masks.mask(4, SIZE)
 
 
+def test_masks_at_another_rate_are_refused_where_the_clip_does_not_begin_at_its_first_frame(
+    tmp_path: Path,
+) -> None:
+    frames = write_folder(tmp_path / "frames", moving(COUNT))
+    masks = write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
+    MaskReader(masks, clip=VideoReader(frames, fps=Fraction(10)))
+    MaskReader(masks, clip=VideoReader(frames, fps=Fraction(20), start=Fraction(1, 10)))
+    nearly = VideoReader(frames, fps=Fraction(20_001, 1000), start=Fraction(1, 10))
+    assert (MaskReader(masks, clip=nearly).mask(0, SIZE) == (blocks()[2][..., 0] > 0)).all()
+    part = VideoReader(frames, fps=Fraction(10), start=Fraction(1, 10))
+    with pytest.raises(FlowError, match=r"20 masks a second and the clip 10 frames.*--fps"):
+        MaskReader(masks, clip=part)
+
+
 def test_a_mask_of_another_size_is_refused(tmp_path: Path, clip: Path) -> None:
     write_image(tmp_path / "mask.png", blocks()[0][:20])
     with pytest.raises(FlowError, match=r"differ in size: 20x64 and 48x64"):

@@ -59,6 +59,12 @@ class MaskReader:
             info = self._reader.info
             size = (info.height, info.width)
             self._check_count(info.num_frames, clip.info.num_frames if clip else count)
+            if clip is not None and 2 * clip.start * abs(info.fps - clip.info.fps) >= 1:
+                raise FlowError(
+                    f"{path} has {float(info.fps):g} masks a second and the clip "
+                    f"{float(clip.info.fps):g} frames, so a part of them does not begin at the "
+                    "same frame; give masks at the clip's rate (for a folder of frames --fps)"
+                )
         if clip is not None:
             _check_size(self.path, size, (clip.info.height, clip.info.width))
             if self._still is not None:
