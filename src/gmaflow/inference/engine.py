@@ -23,7 +23,6 @@ from jaxtyping import Float, Float32
 from torch import Tensor
 
 from gmaflow.errors import FlowError, check_known
-from gmaflow.geometry import CELL
 from gmaflow.inference.fast import FastNetwork, RecordedNetwork
 from gmaflow.inference.flow import Flow
 from gmaflow.inference.images import (
@@ -255,7 +254,7 @@ class Engine:
                 shape = views.shape
                 return BatchEstimate(
                     padding.crop(self.views.average(prediction.flow)),
-                    self.views.average(prediction.low, stride=CELL),
+                    self.views.average(prediction.low, stride=STRIDE),
                     plan.in_tiles(shape),
                     self.views.largest(prediction.iterations or (self.iters,) * shape[0]),
                 )

@@ -35,7 +35,7 @@ class MaskReader:
 
     Raises:
         ImageError: The masks cannot be read.
-        FlowError: Their size or number is not that of the frames.
+        FlowError: Their size, number or rate is not that of the frames.
     """
 
     def __init__(
