@@ -204,7 +204,7 @@ class ClipWorker:
         height, width = size
         record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}
         for output in outputs:
-            record |= output.close()
+            record |= output.entries()
         record["files"] = files.publish(self.destination)
         # Written last: it marks the clip as finished.
         text = json.dumps(record, indent=1) + "\n"
