@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 
 from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
-from gmaflow.io import USUAL_BOUND
+from gmaflow.io import USUAL_BOUND, check_bound
 from gmaflow.io.images import check_positive
-from gmaflow.io.xy_jpeg import check_bound
 from gmaflow.runtime.device_options import DeviceOptions
 
 ENGINES = ("local", "ray")
