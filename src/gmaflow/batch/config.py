@@ -100,18 +100,12 @@ class BatchConfig(DeviceOptions):
 
     def _check_estimator(self) -> None:
         """Refuse what workers would refuse, before it is recorded as a new job's settings."""
-        from gmaflow.inference import as_backend, as_precision
+        from gmaflow.inference import device_arguments
         from gmaflow.inference.engine import check_iters
-        from gmaflow.inference.mirroring import MirroredViews
-        from gmaflow.runtime.device import as_bytes
 
-        as_precision(self.precision)
-        as_backend(self.backend)
+        device_arguments(self)
         if self.iters is not None:
             check_iters(self.iters)
-        if self.max_memory is not None:
-            as_bytes(self.max_memory)
-        MirroredViews(self.views)
 
     def _check_outputs(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS, ROWS

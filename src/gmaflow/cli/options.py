@@ -192,22 +192,14 @@ class PlaceOptions(DeviceOptions):
         iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
-        from gmaflow.inference import FlowEstimator, as_backend, as_precision
+        from gmaflow.inference import FlowEstimator, device_arguments
 
         if self.verbose:
             logging.getLogger("gmaflow").setLevel(logging.INFO)
             policy = os.environ.get("OMP_WAIT_POLICY", "not set")
             log.info("idle threads wait with OMP_WAIT_POLICY=%s", policy)
         return FlowEstimator(
-            weights,
-            model=model,
-            iters=iters,
-            device=self.device,
-            precision=as_precision(self.precision),
-            backend=as_backend(self.backend),
-            max_memory=self.max_memory,
-            views=self.views,
-            padding=padding,
+            weights, model=model, iters=iters, padding=padding, **device_arguments(self)
         )
 
 
