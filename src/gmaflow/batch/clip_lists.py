@@ -120,7 +120,6 @@ class FailureLog:
         return [name for name in names if "/failures-" in name]
 
     def add(self, result: ClipResult) -> None:
-        """Add a row."""
         row = {**result.clip.as_row(), "reason": result.error}
         file = self._open()
         file.write(json.dumps(row) + "\n")

@@ -194,7 +194,6 @@ def make_outputs(
     bound: float,
     max_length: float | None,
 ) -> list[ClipOutput]:
-    """Return the outputs of a clip."""
 
     def flow() -> ClipOutput:
         if f".{flow_format}" in CLIP_SUFFIXES:

@@ -137,7 +137,6 @@ class BatchConfig(DeviceOptions):
 
     @property
     def columns(self) -> Columns:
-        """The columns of manifests."""
         return Columns(self.path_column, self.second_column, self.id_column)
 
     @property

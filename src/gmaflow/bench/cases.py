@@ -181,7 +181,6 @@ class BenchConfig(Settings):
         return growing_sizes(max(sizes, key=math.prod)) if self.sweep else sizes
 
     def case(self, model: str, size: tuple[int, int], way: Way) -> Case:
-        """Return one case with these settings."""
         settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
         return Case(way=way, model=model, height=size[0], width=size[1], **settings)
 

@@ -88,7 +88,6 @@ class ConvertOptions:
 
     @property
     def file_format(self) -> FileFormat:
-        """The format of files in a folder."""
         return "png" if self.format == "auto" else self.format
 
     @property

@@ -154,7 +154,6 @@ class Run:
 
     @property
     def about(self) -> str:
-        """A note about the network."""
         about = f"{self.name} is {describe(self.checkpoint.config)}"
         if self.method is None and not self.components:
             return f"{about}, which has no row in either table, so it was not measured"
@@ -175,7 +174,6 @@ class TableColumn:
 
     @property
     def title(self) -> str:
-        """The full name."""
         return " ".join(filter(None, (self.over, self.what, self.split)))
 
     def of(self, measured: Measured) -> float | None:
@@ -228,7 +226,6 @@ class PaperTable:
 
     @property
     def header(self) -> list[str]:
-        """The titles of all columns."""
         return [*self.labels, *(column.title for column in self.columns)]
 
     def blocks(self) -> Iterator[list[list[TableCell]]]:

@@ -77,7 +77,6 @@ def unlock_folder(folder: Path) -> None:
 
 
 def is_locked_here(folder: Path) -> bool:
-    """Return whether this process has locked a folder."""
     return folder.resolve() in _locked
 
 
