@@ -27,6 +27,7 @@ from gmaflow.batch import (
 from gmaflow.batch.clip_lists import FailureLog, count_rows
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
+from tests.batch.conftest import contents
 
 pytest.importorskip("fsspec")
 
@@ -34,11 +35,6 @@ pytest.importorskip("fsspec")
 @pytest.fixture
 def memory(tmp_path: Path) -> str:
     return f"memory://job-{tmp_path.name}"
-
-
-def contents(url: str) -> dict[str, bytes]:
-    destination = Destination(url)
-    return {name: destination.read(name) or b"" for name in destination.names("")}
 
 
 def run(config: BatchConfig, inputs: Path | str, output: str) -> BatchProgress:
