@@ -456,7 +456,8 @@ def refuse_unknown_option(
             close = get_close_matches(name, set(re.findall("--[a-z-]+", help_text.getvalue())), n=1)
             hint = f"did you mean {close[0]}?" if close else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
-    for arg in unknown:
+    if unknown:
+        arg = unknown[0]
         flags = [text for text in args if text[:1] == "-" and text.endswith(f"={arg}")]
         if flags:
             raise FlowError(f"{flags[0].partition('=')[0]} takes no value; leave out {arg!r}")
