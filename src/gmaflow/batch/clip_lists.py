@@ -20,6 +20,7 @@ from gmaflow.batch.destination import SHARDS, Destination, HashSet
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipResult
 from gmaflow.errors import import_extra
+from gmaflow.io.resumable import read_json_lines
 
 CLIP_COLUMNS = {
     "id": "string",
@@ -119,7 +120,6 @@ class FailureLog:
         return [name for name in names if "/failures-" in name]
 
     def add(self, result: ClipResult) -> None:
-        """Add a row."""
         row = {**result.clip.as_row(), "reason": result.error}
         file = self._open()
         file.write(json.dumps(row) + "\n")
@@ -161,11 +161,7 @@ class FailureLog:
 
 
 def read_rows(text: bytes | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows; a last row that was cut off by a crash is left out."""
-    for line in (text or b"").decode("utf-8", "replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "id" in row and "source" in row:
+    """Yield the rows that name a clip."""
+    for row in read_json_lines(text or b""):
+        if row.keys() >= {"id", "source"}:
             yield row
