@@ -27,6 +27,7 @@ from gmaflow.batch import (
 from gmaflow.batch.clip_lists import FailureLog, count_rows
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
+from tests.full_disk import largest_file
 
 pytest.importorskip("fsspec")
 
@@ -409,3 +410,15 @@ def test_a_failure_after_a_row_that_a_crash_cut_off_is_listed(tmp_path: Path, me
         log.add(ClipResult(Clip("b", "b.mp4"), error="damaged"))
         log.close(lambda _key: False)
         assert [row["id"] for row in failures(url)] == ["b"]
+
+
+@pytest.mark.parametrize(("inputs", "name"), [("bad", "failures.jsonl"), ("00", "clips.csv")])
+def test_a_list_that_a_full_disk_cuts_off_is_one_sentence_and_is_completed_later(
+    config: BatchConfig, clips: Path, memory: str, inputs: str, name: str
+) -> None:
+    config = replace(config, write="statistics")
+    sentence = f"{name} cannot be written: file too large; finished clips are kept, and the same"
+    with pytest.raises(OutputError, match=sentence), largest_file(20):
+        run(config, clips / inputs, memory)
+    run(config, clips / inputs, memory)
+    assert len((Destination(memory).read(name) or b"").splitlines()) == 1 + (name == "clips.csv")
