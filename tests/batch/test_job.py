@@ -249,7 +249,7 @@ def test_two_clips_of_one_name_are_refused(
 ) -> None:
     manifest = tmp_path / "m.csv"
     manifest.write_text(f"path,id\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
-    with pytest.raises(FlowError, match=r"two clips have the identifier 'x': .*/00 and .*/02"):
+    with pytest.raises(FlowError, match=r"identifier 'x': .*/00 and .*/02; give .* column 'id'"):
         run(config, manifest, memory)
     assert not any(name.startswith(RECORDS) for name in contents(memory))
 

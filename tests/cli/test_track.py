@@ -195,7 +195,10 @@ def test_a_folder_that_is_written_again_keeps_nothing_of_a_longer_run_but_other_
         (("-o", "t.npz", "--grid", "0"), "--grid 0 is too small"),
         (("-o", "t.mp4", "--trail", "0"), "--trail 0 is too short"),
         (("-o", "t.npz", "--reference", "6"), "no frame 6: the shot has 6 frames"),
-        (("-o", "t.npz", "--end", "0.04"), "one frame; tracks need at least two"),
+        (
+            ("-o", "t.npz", "--end", "0.04"),
+            "clip.mp4: there is one frame; tracks need at least two",
+        ),
         (
             ("-o", "t.npz", "--mask", "small.png"),
             "the mask small.png and the frames differ in size",
@@ -206,6 +209,10 @@ def test_a_folder_that_is_written_again_keeps_nothing_of_a_longer_run_but_other_
         (
             ("-o", "t.npz", "--points-file", "none.csv"),
             "none.csv does not exist; give a file with x,y",
+        ),
+        (
+            ("-o", "t.npz", "--points-file", "few"),
+            "few cannot be read (is a directory); give a file with x,y in each line",
         ),
         (("-o", "maps/", "--grid", "4"), "a folder gets STMaps of every pixel"),
         (("-o", "t.npz", "--cut-threshold", "9"), "--cut-threshold 9 is out of range"),

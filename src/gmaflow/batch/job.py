@@ -339,8 +339,8 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
             if clip.identifier in earlier:
                 raise FlowError(
                     f"two clips have the identifier {clip.identifier!r}: "
-                    f"{earlier[clip.identifier]} and {clip.source}; give each its own in a "
-                    "manifest's column of identifiers"
+                    f"{earlier[clip.identifier]} and {clip.source}; give each its own in the "
+                    "column 'id' of a manifest"
                 )
             earlier[clip.identifier] = clip.source
 

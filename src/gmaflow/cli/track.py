@@ -33,7 +33,7 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
 )
 from gmaflow.cli.pipeline import record_of, refuse_foreign_files, start_over
-from gmaflow.errors import FlowError, ImageError, OutputError, counted, print_stderr
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, os_reason, print_stderr
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -276,7 +276,11 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
             rows = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
         raise FlowError(f"{path} does not exist; give a file with x,y in each line") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as err:
+    except OSError as err:
+        raise FlowError(
+            f"{path} cannot be read ({os_reason(err)}); give a file with x,y in each line"
+        ) from None
+    except (UnicodeDecodeError, csv.Error) as err:
         raise FlowError(f"{path} cannot be read as CSV ({err})") from None
     if rows and [name.strip().lower() for name in rows[0][1][:2]] == ["x", "y"]:
         del rows[0]
@@ -357,8 +361,10 @@ def track_frames(
                 show_progress(done, reader.num_frames)
                 yield frame
         except ImageError as err:
-            # It is why there are too few frames.
-            raise ImageError(reader.problem) if reader.problem else err from None
+            if reader.problem is None and str(options.input) in str(err):
+                raise
+            # A problem is why there are too few frames.
+            raise ImageError(reader.problem or f"{options.input}: {err}") from None
 
 
 def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
