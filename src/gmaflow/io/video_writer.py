@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError, OutputError
+from gmaflow.errors import ImageError, OutputError, os_reason
 from gmaflow.io.images import check_image, check_picture
 from gmaflow.io.paths import NO_ROOM, PathLike, atomic_write
 from gmaflow.io.video_reader import DEFAULT_FPS, import_av, open_video, stream_start
@@ -349,8 +349,10 @@ class VideoWriter:
             raise self._failure(err) from err
 
     def _failure(self, err: "av.FFmpegError") -> OutputError:
-        if err.errno in NO_ROOM:
-            return OutputError(f"{self.path} cannot be written: {(err.strerror or '').lower()}")
+        # PyAV reports an error of the file as its own, raised while the first was handled.
+        for reason in (err, err.__context__):
+            if isinstance(reason, OSError) and reason.errno in NO_ROOM:
+                return OutputError(f"{self.path} cannot be written: {os_reason(reason)}")
         return OutputError(f"{self.path}: the video cannot be encoded ({err.strerror})")
 
     def _add_streams(self, frame: "av.video.frame.VideoFrame") -> "av.video.stream.VideoStream":
