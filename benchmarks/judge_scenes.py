@@ -3,13 +3,13 @@
 PYTHONPATH=src python benchmarks/judge_scenes.py gma-affine runs/chunk/large.safetensors:0.5 \
     --textures FOLDER
 
-Each network is a name or a file, perhaps with `:T` for the mean `first + T (file - first)`, whose
-continuation is the file's, `@N` for N iterations, and `~` at the end to leave the continuation out,
-as gma does. `--output` saves the sums of each scene; a file of sums instead of networks prints the
-tables again, `--first K` against the network number K. Scenes are rendered and estimated in batches
-on a GPU, 1,000 in about a minute for eleven networks on an H200. Differences are in percent, with
-95 % intervals by paired bootstrap over the scenes. `gmaflow compare` does the same for two networks
-pair by pair, with a report.
+Each network is a name or a file, perhaps with `:T` for its mean with the first network, T of it the
+file's, `@N` for N iterations, and `~` at the end to leave the continuation out, as gma does.
+`--output` saves the sums of each scene; a file of sums instead of networks prints the tables again,
+`--first K` against the network number K. Scenes are rendered and estimated in batches on a GPU,
+1,000 in about a minute for eleven networks on an H200. Differences are in percent, with 95 %
+intervals by paired bootstrap over the scenes. `gmaflow compare` does the same for two networks pair
+by pair, with a report.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import torch
 from gmaflow import FlowEstimator
 from gmaflow.geometry import CELL, distance_to
 from gmaflow.scenes import SceneBatch, SceneRenderer, TextureBank
-from gmaflow.weights import Checkpoint, find_checkpoint
+from gmaflow.weights import Checkpoint, average, find_checkpoint
 
 PRESETS = {"mix": 0.24, "fast-mix": 0.24, "deep-mix": 0.52}
 SEED = 777
@@ -39,10 +39,7 @@ def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> F
     name, _, share = text.partition(":")
     checkpoint = find_checkpoint(name)
     if share:
-        own = {key: value.float() for key, value in checkpoint.tensors.items()}
-        continuation = {key: value for key, value in own.items() if key.startswith("continuation.")}
-        mixed = {key: first.tensors[key].float().lerp(own[key], float(share)) for key in own}
-        checkpoint = replace(checkpoint, tensors=mixed | continuation)
+        checkpoint = average(first, checkpoint, share=float(share))
     if without:
         tensors = {k: v for k, v in checkpoint.tensors.items() if not k.startswith("continuation.")}
         checkpoint = replace(

@@ -18,7 +18,7 @@ import errno
 import io
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import TypeVar
@@ -72,16 +72,16 @@ def look_up(
     what: str, name: str, table: Mapping[str, Value], error: type[FlowError] = FlowError
 ) -> Value:
     """Return the value of a name, or raise an error that suggests similar names."""
-    if name not in table:
-        raise error(f"unknown {what} {name!r}; {suggest(str(name), table)}")
+    check_known(what, name, table, error)
     return table[name]
 
 
-def check_known(what: str, name: str, names: Iterable[str]) -> None:
-    """Raise a `FlowError` if a name is not one of the choices."""
-    choices = list(names)
-    if name not in choices:
-        raise FlowError(f"{what} {name!r} is not known; give one of {', '.join(choices)}")
+def check_known(
+    what: str, name: str, names: Collection[str], error: type[FlowError] = FlowError
+) -> None:
+    """Refuse a name that is not one of the choices, and suggest similar ones."""
+    if name not in names:
+        raise error(f"unknown {what} {name!r}; {suggest(str(name), names)}")
 
 
 def counted(number: int, what: str) -> str:

@@ -14,12 +14,19 @@ import pytest
 import torch
 
 from gmaflow.batch import BatchConfig
+from gmaflow.batch.destination import Destination
 from gmaflow.io import write_image
 from gmaflow.model import MODELS, FlowNetwork
 from gmaflow.weights import Checkpoint, save_checkpoint
 from tests.io.frames import moving
 
 SIZE = (32, 40)
+
+
+def contents(url: str) -> dict[str, bytes]:
+    """All files at a destination."""
+    destination = Destination(url)
+    return {name: destination.read(name) or b"" for name in destination.names("")}
 
 
 @pytest.fixture(scope="session")

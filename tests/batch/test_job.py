@@ -27,6 +27,7 @@ from gmaflow.batch import (
 from gmaflow.batch.clip_lists import FailureLog, count_rows
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
+from tests.batch.conftest import contents
 from tests.full_disk import largest_file
 
 pytest.importorskip("fsspec")
@@ -35,11 +36,6 @@ pytest.importorskip("fsspec")
 @pytest.fixture
 def memory(tmp_path: Path) -> str:
     return f"memory://job-{tmp_path.name}"
-
-
-def contents(url: str) -> dict[str, bytes]:
-    destination = Destination(url)
-    return {name: destination.read(name) or b"" for name in destination.names("")}
 
 
 def run(config: BatchConfig, inputs: Path | str, output: str) -> BatchProgress:
@@ -349,9 +345,9 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"write": "flow,colours"}, "output 'colours' is not known"),
-        ({"format": "gif"}, "flow format 'gif' is not known"),
-        ({"engine": "dask"}, "engine 'dask' is not known"),
+        ({"write": "flow,colours"}, "unknown output 'colours'"),
+        ({"format": "gif"}, "unknown flow format 'gif'"),
+        ({"engine": "dask"}, "unknown engine 'dask'"),
         ({"shard": "0/8"}, "give I/N with I from 1 to N"),
         ({"shard": "9/8"}, "give I/N with I from 1 to N"),
         ({"workers": 0}, "give at least 1"),
@@ -361,8 +357,8 @@ def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, m
         ({"num_gpus": 1.5, "engine": "ray"}, "Ray cannot give a worker 1.5 GPUs"),
         # Before a destination is claimed with settings that no worker takes.
         ({"iters": 0}, "iters is 0; use a whole number"),
-        ({"backend": "slow"}, "back end 'slow' is not known"),
-        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+        ({"backend": "slow"}, "unknown back end 'slow'"),
+        ({"precision": "fp8"}, "unknown precision 'fp8'"),
         ({"max_memory": "lots"}, "'lots' is not an amount of memory"),
     ],
 )

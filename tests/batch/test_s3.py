@@ -17,7 +17,7 @@ import pytest
 from gmaflow.batch import BatchConfig, run_batch
 from gmaflow.batch.destination import RECORDS, Destination
 from gmaflow.errors import FlowError
-from tests.batch.conftest import Command
+from tests.batch.conftest import Command, contents
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
@@ -60,11 +60,6 @@ def server() -> Iterator[subprocess.Popen[bytes]]:
             del os.environ[name]
         else:
             os.environ[name] = value
-
-
-def contents(url: str) -> dict[str, bytes]:
-    destination = Destination(url)
-    return {name: destination.read(name) or b"" for name in destination.names("")}
 
 
 def test_a_job_that_is_killed_during_an_upload_is_continued(

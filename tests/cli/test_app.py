@@ -167,7 +167,7 @@ def test_every_verb_can_be_completed_also_in_zsh(script: Path, run: Run) -> None
     for verb in VERBS:
         assert f" {verb} " in script.read_text().replace('"', " ")
     outcome = run("--print-completion", "fish")
-    assert "give one of bash, zsh" in outcome.complaint
+    assert "there are bash, zsh" in outcome.complaint
     assert "None" not in script.read_text()
 
 

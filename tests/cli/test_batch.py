@@ -76,7 +76,7 @@ def test_cuts_have_one_name_and_an_earlier_one(
         (("-o", "out"), "there is no input"),
         (("none.mp4", "-o", "out"), "none.mp4 does not exist"),
         (("x", "-o", "out", "--shard", "3"), "'3' is not a shard"),
-        (("x", "-o", "out", "--write", "flow,x"), "output 'x' is not known"),
+        (("x", "-o", "out", "--write", "flow,x"), "unknown output 'x'"),
         (("x", "-o", "out", "--table", "parquet"), "no parquet table without statistics or score"),
         (("x", "-o", "out", "--formt", "flo"), "did you mean --format"),
         (("x", "-o", "out", "--workers", "two"), "two is not a whole number"),

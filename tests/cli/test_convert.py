@@ -44,7 +44,7 @@ def test_8_bits_keep_what_lies_within_the_bound(run: Run, tmp_path: Path) -> Non
     outcome = run("convert", tmp_path / "a.flo", "-o", x)
     assert "flow_y.jpg exists" in outcome.complaint
     outcome = run("convert", tmp_path / "a.flo", "-o", x, "-f", "--bound", "-1")
-    assert "--bound is -1; give a number above 0" in outcome.complaint
+    assert "a bound of -1.0 pixels is out of range" in outcome.complaint
 
 
 def test_a_folder_becomes_a_clip_and_a_clip_a_folder(run: Run, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_folder_in_place_of_a_data_set_is_understood(
     ("args", "message"),
     [
         (["--size", "8x64"], "8x64 is too small; give at least 32x32"),
-        (["--preset", "nothing"], "no preset"),
+        (["--preset", "nothing"], "unknown preset"),
         (["--count", "0"], "0 scenes were requested; give at least 1"),
     ],
 )

@@ -232,7 +232,7 @@ def spoiled(tmp_path: Path, good: Path) -> dict[str, list[Path | str]]:
         "did you mean raft-small?": [good, good, "--model", "raft_small"],
         "1 means bytes; give a unit, such as 1GB": [good, good, "--max-memory", "1"],
         "device 'tpu'; use auto": [good, good, "--device", "tpu"],
-        "precision 'fp8' is not known": [good, good, "--precision", "fp8"],
+        "unknown precision 'fp8'": [good, good, "--precision", "fp8"],
         "is not a point": [good, good, "--attention", "here"],
         "this network has no attention": [good, good, "--attention", "1,1"],
         "are for sequences": [good, good, "--resume"],

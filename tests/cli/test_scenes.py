@@ -68,8 +68,8 @@ def test_a_data_set_is_resumed_or_replaced_only_when_asked(run: Run, tmp_path: P
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--preset", "flim"), "there is no preset 'flim'; did you mean film?"),
-        (("--preset", "sintel"), "there is no preset 'sintel'; there are chairs, things"),
+        (("--preset", "flim"), "unknown preset 'flim'; did you mean film?"),
+        (("--preset", "sintel"), "unknown preset 'sintel'; there are chairs, things"),
         (("--size", "368"), "'368' is not a size; give height x width"),
         (("--size", "axb"), "'axb' is not a size"),
         (("--size", "16x96"), "16x96 is too small; give at least 32x32"),

@@ -86,3 +86,33 @@ def test_a_card_cannot_drive_the_terminal(
     outcome = run("weights", "show", path).out
     assert "\x1b" not in outcome
     assert "\\x1b]0;mine\\x07 [/b]" in outcome
+
+
+def test_average_goes_from_the_first_weights_to_the_second(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    first = load_checkpoint(weights["gma"])
+    doubled = {name: 2 * value for name, value in first.tensors.items()}
+    save_checkpoint(tmp_path / "b.safetensors", replace(first, tensors=doubled))
+    target = tmp_path / "mean.safetensors"
+    outcome = run("weights", "average", weights["gma"], tmp_path / "b.safetensors", target)
+    assert (outcome.code, outcome.err) == (0, "")
+    found = load_checkpoint(target).tensors["context.conv_in.weight"]
+    assert found.allclose(1.5 * first.tensors["context.conv_in.weight"])
+    for share, other in (("0", weights["gma"]), ("1", tmp_path / "b.safetensors")):
+        options = ("--share", share, "--overwrite")
+        run("weights", "average", weights["gma"], tmp_path / "b.safetensors", target, *options)
+        found, expected = (load_checkpoint(path).tensors for path in (target, other))
+        assert all(found[n].equal(v) for n, v in expected.items() if v.is_floating_point())
+
+
+def test_what_cannot_be_averaged_is_one_sentence(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "mean.safetensors"
+    outcome = run("weights", "average", weights["gma"], weights["raft-small"], target)
+    assert "only weights of the same network can be averaged, not of gma and" in outcome.complaint
+    same = ("weights", "average", weights["gma"], weights["gma"], target)
+    assert "use one from 0 to 1" in run(*same, "--share", "nan").complaint
+    assert "use one from 0 to 1" in run(*same, "--share", "2").complaint
+    assert not target.exists()

@@ -105,9 +105,9 @@ def test_scenes_are_the_same_each_time_and_have_all_masks() -> None:
 @pytest.mark.parametrize(
     ("preset", "count", "passes", "message"),
     [
-        ("mixx", 1, (), "no preset 'mixx'"),
+        ("mixx", 1, (), "unknown preset 'mixx'"),
         ("mix", 0, (), "at least 1"),
-        ("mix", 1, ("albedo",), "no pass 'albedo'"),
+        ("mix", 1, ("albedo",), "unknown pass 'albedo'"),
     ],
 )
 def test_scenes_that_are_not_there_are_refused(

@@ -1,6 +1,7 @@
 import torch
 
-from gmaflow.model.upsample import BilinearUpsampler, convex_upsample, pixel_grid
+from gmaflow.model.correlation import pixel_grid
+from gmaflow.model.update import BilinearUpsampler, convex_upsample
 
 
 def test_a_constant_flow_stays_constant_away_from_the_border() -> None:

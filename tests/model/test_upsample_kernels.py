@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gmaflow.model.upsample import convex_upsample
+from gmaflow.model.update import convex_upsample
 from tests.model.kernels import DEVICE, load_kernels
 
 pytest.importorskip("triton")

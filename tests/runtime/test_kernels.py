@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmaflow.runtime.kernels import OPTIONS, Kernel, compiling_ahead, warm_up_triton
+from gmaflow.runtime.kernels import (
+    KEY_FILE,
+    OPTIONS,
+    Kernel,
+    compiling_ahead,
+    stored_key,
+    warm_up_triton,
+)
 
 
 class Compiled:
@@ -85,8 +92,57 @@ def test_compiling_ahead_waits_for_tritons_cache_key() -> None:
     with compiling_ahead():
         assert not thread.is_alive()
         # Otherwise every thread that compiles would compute it.
-        assert cache.triton_key.cache_info().currsize == 1
+        assert cache.triton_key.__module__ == Kernel.__module__
     assert warm_up_triton() is thread
+
+
+def test_the_key_is_that_of_triton() -> None:
+    cache = pytest.importorskip("triton.runtime.cache")
+    code = "from triton.runtime.cache import triton_key; print(triton_key(), end='')"
+    own = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    warm_up_triton().join()
+    assert cache.triton_key() == own.stdout
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A package laid out as Triton is."""
+    for name in ("triton/compiler/code.py", "triton/_C/libtriton.so"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+    return tmp_path / "triton"
+
+
+def test_a_key_is_computed_once(package: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "cache"
+    assert stored_key(lambda: "first", package, folder) == "first"
+    assert stored_key(lambda: "second", package, folder) == "first"
+    assert [file.name for file in folder.iterdir()] == [KEY_FILE]
+
+
+@pytest.mark.parametrize("name", ["compiler/code.py", "_C/libtriton.so"])
+def test_a_key_is_computed_again_if_a_file_has_changed(
+    name: str, package: Path, tmp_path: Path
+) -> None:
+    stored_key(lambda: "first", package, tmp_path)
+    (package / name).write_text("2")
+    os.utime(package / name, ns=(1, 1))
+    assert stored_key(lambda: "second", package, tmp_path) == "second"
+    (package / "more.py").touch()
+    assert stored_key(lambda: "third", package, tmp_path) == "third"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"key":'])
+def test_a_damaged_file_of_the_key_is_replaced(content: str, package: Path, tmp_path: Path) -> None:
+    (tmp_path / KEY_FILE).write_text(content)
+    assert stored_key(lambda: "first", package, tmp_path) == "first"
+    assert stored_key(lambda: "second", package, tmp_path) == "first"
+
+
+def test_a_key_need_not_be_stored(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert stored_key(lambda: "first", package, tmp_path / "file" / "cache") == "first"
 
 
 @pytest.mark.slow

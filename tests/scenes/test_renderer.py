@@ -107,7 +107,7 @@ def test_a_gpu_renders_the_same_pairs(bank: TextureBank) -> None:
 
 
 def test_bad_requests_are_answered(bank: TextureBank) -> None:
-    with pytest.raises(FlowError, match=r"no preset 'sintel'; there are chairs"):
+    with pytest.raises(FlowError, match=r"unknown preset 'sintel'; there are chairs"):
         SceneRenderer("sintel", SIZE, 1, bank).render(0, 1)
     with pytest.raises(FlowError, match="too small"):
         SceneRenderer("mix", (16, 200), 1, bank)

@@ -19,6 +19,7 @@ from PIL import Image
 from gmaflow.example import load_example
 from gmaflow.io import VideoWriter
 from gmaflow.model import MODELS, FlowNetwork
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.serving import Limits
 from gmaflow.serving.job_queue import JobQueue
 from gmaflow.serving.models import ModelRegistry
@@ -149,7 +150,7 @@ def weight_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.fixture(scope="session")
 def models(weight_files: tuple[str, str]) -> ModelRegistry:
     """A small model, one with attention, and the shipped one."""
-    return ModelRegistry(weight_files, device="cpu")
+    return ModelRegistry(weight_files, options=DeviceOptions(device="cpu"))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from PIL import Image
 from gmaflow.example import load_example
 from gmaflow.inference.planning import TILING_BYTES
 from gmaflow.io import VideoWriter, read_flow_arrays, scale_image
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.serving.models import ModelRegistry
 from gmaflow.version import __version__
 from tests.inference.test_engine import least_memory
@@ -211,7 +212,8 @@ def test_the_example_knows_its_truth(site: Running) -> None:
 def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, str]) -> None:
     # Enough for one direction, not for both at once.
     memory = least_memory("raft-small", *SIZE)
-    with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
+    options = DeviceOptions(device="cpu", max_memory=str(memory))
+    with running(ModelRegistry(weight_files, options=options)) as site:
         url = site.start(iters="3")
         status = site.wait(url)
         assert (status["state"], status["every_iteration"]) == ("done", False)
@@ -226,7 +228,8 @@ def test_where_memory_is_short_a_pair_is_done_in_parts(weight_files: tuple[str, 
 
 def test_tiles_are_noted(weight_files: tuple[str, str]) -> None:
     memory = least_memory("raft-small", 192, 384) + TILING_BYTES * 2 * 192 * 640
-    with running(ModelRegistry(weight_files, device="cpu", max_memory=str(memory))) as site:
+    options = DeviceOptions(device="cpu", max_memory=str(memory))
+    with running(ModelRegistry(weight_files, options=options)) as site:
         status = site.wait(site.start(iters="1", size=(192, 640)))
         assert status["state"] == "done"
         assert "computed in tiles" in status["notes"][-1]

@@ -14,6 +14,7 @@ from starlette.datastructures import UploadFile
 from gmaflow.inference import TrackedFrame, grid_points, read_tracks
 from gmaflow.inference.planning import TILING_BYTES
 from gmaflow.io import VideoReader, decode_image
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.serving import Limits
 from gmaflow.serving.job_queue import TRACKING_JOBS, JobQueue
 from gmaflow.serving.jobs import Footage, Job, JobRequest, Size, frame_name, track_name
@@ -266,10 +267,9 @@ def test_the_example_is_tracked_smaller(site: Running) -> None:
 
 def test_tiles_are_noted(weight_files: tuple[str, str], tmp_path: Path) -> None:
     memory = least_memory("raft-small", 192, 384) + TILING_BYTES * 2 * 192 * 640
+    options = DeviceOptions(device="cpu", max_memory=str(memory))
     clip = write_clip(tmp_path / "wide.mp4", [np.tile(texture(192, 320), (1, 2, 1))] * 2)
-    with running(
-        ModelRegistry(weight_files, device="cpu", max_memory=str(memory)), work_pixels=10**6
-    ) as site:
+    with running(ModelRegistry(weight_files, options=options), work_pixels=10**6) as site:
         fields = {"reference": "0", "model": "small", "iters": "1"}
         answer = site.client.post("/api/jobs", files={"clip": ("x.mp4", clip)}, data=fields)
         status = site.wait(answer.json()["url"])

@@ -23,7 +23,7 @@ from tests.training.conftest import tiny_config
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": "raft-smal"}, "did you mean raft-small"),
     ({"model": "raft", "num_heads": 2}, "no heads"),
-    ({"model": "gma", "combination": "sum"}, "combination='sum'"),
+    ({"model": "gma", "combination": "sum"}, "combination 'sum'"),
     ({"data": "scenes"}, "unknown data source 'scenes'"),
     ({"data": "scenes:mixx"}, "did you mean mix"),
     ({"data": "stage:chair"}, "did you mean chairs"),
@@ -45,7 +45,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"model": "gma-affine", "continued": 0.0}, "continued=0.0 is out of range"),
     ({"continued": 0.5}, "gma does not continue motion"),
     ({"precision": "fp8"}, "fp8"),
-    ({"textures_split": "held-out"}, "give train or all"),
+    ({"textures_split": "held-out"}, "unknown textures_split 'held-out'; there are train, all"),
     ({"start_step": 5}, "needs initial weights"),
     ({"start_step": 5, "steps": 5, "init": "x"}, "must be less than steps=5"),
     ({"validate_every": 5, "validate_on": ()}, "validate_every needs data"),

@@ -20,6 +20,7 @@ from gmaflow.batch.destination import SHARDS, Destination, HashSet
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipResult
 from gmaflow.errors import OutputError, import_extra, os_reason
+from gmaflow.io.resumable import read_json_lines
 
 CLIP_COLUMNS = {
     "id": "string",
@@ -184,11 +185,7 @@ class FailureLog:
 
 
 def read_rows(text: bytes | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows; a last row that was cut off by a crash is left out."""
-    for line in (text or b"").decode("utf-8", "replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict) and "id" in row and "source" in row:
+    """Yield the rows that name a clip."""
+    for row in read_json_lines(text or b""):
+        if row.keys() >= {"id", "source"}:
             yield row

@@ -55,7 +55,10 @@ class ClipPair:
 class ClipFiles:
     """The files of one clip. They are kept apart until all are there, so a bad clip leaves none.
 
-    Use it in a `with` block; at its end the files that a bad clip left open are closed.
+    Use it in a `with` block, which closes the files that outputs have opened.
+
+    Attributes:
+        open_files: Where outputs enter them.
     """
 
     def __init__(self, scratch: Path, identifier: str) -> None:
@@ -77,7 +80,8 @@ class ClipFiles:
         return path
 
     def publish(self, destination: Destination) -> dict[str, int]:
-        """Move the files to the destination, and return their bytes by name."""
+        """Finish the files, move them to the destination, and return their bytes by name."""
+        self.open_files.close()
         sizes = {}
         for path in sorted(path for path in self._folder.rglob("*") if path.is_file()):
             name = self.identifier + str(path)[len(f"{self._folder}/clip") :]
@@ -93,8 +97,8 @@ class ClipOutput(ABC):
     def add(self, pair: ClipPair) -> None:
         """Add the next pair."""
 
-    def close(self) -> Record:
-        """Finish the files, and return their entries in the clip's record."""
+    def entries(self) -> Record:
+        """Return what the clip's record says about all pairs."""
         return {}
 
 
@@ -107,7 +111,6 @@ class PairFiles(ClipOutput):
         self._files, self._ending, self._write = files, ending, write
 
     def add(self, pair: ClipPair) -> None:
-        """Write the pair's file."""
         self._write(self._files.path(f"/{name_file(pair.name, self._ending)}"), pair)
 
 
@@ -115,18 +118,11 @@ class FlowClip(ClipOutput):
     """One file for the flow of the clip: `ID.h5` or `ID.tar`."""
 
     def __init__(self, files: ClipFiles, suffix: str, bound: float) -> None:
-        self._exit = files.open_files.enter_context(ExitStack())
         clip = create_clip(files.path(suffix), bound=bound, key=files.identifier)
-        self._clip = self._exit.enter_context(clip)
+        self._clip = files.open_files.enter_context(clip)
 
     def add(self, pair: ClipPair) -> None:
-        """Add the pair's flow."""
         self._clip.add(pair.number, pair.flow.array, pair.flow.valid)
-
-    def close(self) -> Record:
-        """Finish the file."""
-        self._exit.close()
-        return {}
 
 
 class OcclusionArchive(ClipOutput):
@@ -140,7 +136,6 @@ class OcclusionArchive(ClipOutput):
         self._archive = files.open_files.enter_context(archive)
 
     def add(self, pair: ClipPair) -> None:
-        """Add the pair's arrays."""
         assert pair.both is not None
         arrays = {
             "occluded_in": pair.both.occluded_in,
@@ -154,11 +149,6 @@ class OcclusionArchive(ClipOutput):
             with self._archive.open(member, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-    def close(self) -> Record:
-        """Finish the archive."""
-        self._archive.close()
-        return {}
-
 
 class Score(ClipOutput):
     """The motion score of the clip, as by `gmaflow score`."""
@@ -168,11 +158,10 @@ class Score(ClipOutput):
         self._pairs = 0
 
     def add(self, pair: ClipPair) -> None:
-        """Add the pair's motion."""
         self._scorer.add(pair.both or pair.flow)
         self._pairs += 1
 
-    def close(self) -> Record:
+    def entries(self) -> Record:
         """Return the row; None if every pair is a cut."""
         if not self._pairs:
             return {"score": None}
@@ -187,11 +176,9 @@ class Statistics(ClipOutput):
         self._pairs: list[dict[str, float]] = []
 
     def add(self, pair: ClipPair) -> None:
-        """Add the pair's statistics."""
         self._pairs.append(asdict(pair.flow.statistics()))
 
-    def close(self) -> Record:
-        """Return the row."""
+    def entries(self) -> Record:
         if not self._pairs:
             return {"statistics": None}
         values = {name: [pair[name] for pair in self._pairs] for name in ROWS["statistics"]}
@@ -207,7 +194,6 @@ def make_outputs(
     bound: float,
     max_length: float | None,
 ) -> list[ClipOutput]:
-    """Return the outputs of a clip."""
 
     def flow() -> ClipOutput:
         if f".{flow_format}" in CLIP_SUFFIXES:

@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 
 from gmaflow.batch.manifest import Columns
 from gmaflow.errors import FlowError, check_known
-from gmaflow.io import USUAL_BOUND
+from gmaflow.io import USUAL_BOUND, check_bound
 from gmaflow.io.images import check_positive
-from gmaflow.io.xy_jpeg import check_bound
 from gmaflow.runtime.device_options import DeviceOptions
 
 ENGINES = ("local", "ray")
@@ -101,18 +100,12 @@ class BatchConfig(DeviceOptions):
 
     def _check_estimator(self) -> None:
         """Refuse what workers would refuse, before it is recorded as a new job's settings."""
-        from gmaflow.inference import as_backend, as_precision
+        from gmaflow.inference import device_arguments
         from gmaflow.inference.engine import check_iters
-        from gmaflow.inference.mirroring import MirroredViews
-        from gmaflow.runtime.device import as_bytes
 
-        as_precision(self.precision)
-        as_backend(self.backend)
+        device_arguments(self)
         if self.iters is not None:
             check_iters(self.iters)
-        if self.max_memory is not None:
-            as_bytes(self.max_memory)
-        MirroredViews(self.views)
 
     def _check_outputs(self) -> None:
         from gmaflow.batch.clip_outputs import FLOW_FORMATS, KINDS, ROWS
@@ -144,7 +137,6 @@ class BatchConfig(DeviceOptions):
 
     @property
     def columns(self) -> Columns:
-        """The columns of manifests."""
         return Columns(self.path_column, self.second_column, self.id_column)
 
     @property

@@ -225,7 +225,6 @@ class HashSet:
         return len(self._hashes)
 
     def add(self, text: str) -> None:
-        """Add a text."""
         self._hashes.append(hash_of(text))
         self._sorted = False
 

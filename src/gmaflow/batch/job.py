@@ -77,7 +77,6 @@ class BatchProgress:
 
     @property
     def left(self) -> int:
-        """Clips that remain."""
         return self.total - self.finished_before - self.failed_before - self.done - self.failed
 
     @property
@@ -111,7 +110,6 @@ class BatchProgress:
         return max(self.seconds / tried * (self.left - parts), longest)
 
     def add(self, result: ClipResult) -> None:
-        """Count a result."""
         self.last = result
         self.under_way.pop(result.clip.key, None)
         node = self._node_of(result)
@@ -125,7 +123,6 @@ class BatchProgress:
             self.last_failure = result
 
     def update(self, progress: ClipProgress) -> None:
-        """Record the progress of a clip."""
         self.last = None
         self.under_way[progress.clip.key] = progress
         self._node_of(progress)

@@ -115,7 +115,6 @@ class WorkerProcess:
         return 1.0 if self.alone else len(self.assigned) / clips_at_once(self.device)
 
     def assign(self, clip: Clip, *, alone: bool) -> None:
-        """Send a clip."""
         self.assigned[clip.key] = clip
         self.alone = alone
         with suppress(OSError):  # it has just died, which is noticed when its results are awaited

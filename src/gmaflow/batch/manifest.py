@@ -69,14 +69,12 @@ class Clip:
         return f"{self.identifier}\0{self.source_hash}"
 
     def as_row(self) -> Row:
-        """Return it as a row of a report."""
         row: Row = {"id": self.identifier, "source": self.source, "second": self.second}
         row |= {"start": self.start, "end": self.end}
         return {name: value for name, value in row.items() if value is not None}
 
     @classmethod
     def from_row(cls, row: Row) -> "Clip":
-        """Return the clip of a row of a report."""
         return cls(row["id"], row["source"], row.get("second"), row.get("start"), row.get("end"))
 
 

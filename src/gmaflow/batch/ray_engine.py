@@ -79,7 +79,6 @@ def address_of(config: BatchConfig) -> str | None:
 
 
 def no_cluster(address: str | None) -> FlowError:
-    """Return the error if there is no cluster."""
     where = "on this machine" if address in (None, "auto", "local") else f"at {address}"
     return FlowError(
         f"there is no Ray cluster {where}; start one with `ray start --head`, or leave out "
@@ -220,7 +219,6 @@ class ActorPool:
         self._requested_at = time.monotonic()
 
     def start(self, destination: Destination, checkpoint: Checkpoint) -> None:
-        """Ask Ray for actors."""
         device = device_type_on(self._ray.cluster_resources(), self._config)
         share = self._config.num_gpus if device == "cuda" else 0.0
         nodes = (node["Resources"] for node in self._ray.nodes() if node["Alive"])

@@ -24,8 +24,7 @@ from gmaflow.inference import (
     CUT_THRESHOLD,
     FlowEstimator,
     PairEstimate,
-    as_backend,
-    as_precision,
+    device_arguments,
     load_image,
 )
 from gmaflow.inference.sequence import estimate_pairs, estimate_pairs_in_batches
@@ -112,15 +111,11 @@ class ClipWorker:
         # Rounding on a CPU depends on the number of threads: with one, the bytes are the same on
         # every machine with such cores, and a process for each core is faster than many threads.
         torch.set_num_threads(1)
+        arguments = device_arguments(config)
+        arguments["device"] = device
+        arguments["max_memory"] = memory_limit(config, torch_device)
         self.estimator = FlowEstimator(
-            checkpoint or config.weights,
-            model=config.model,
-            iters=config.iters,
-            device=torch_device,
-            precision=as_precision(config.precision),
-            backend=as_backend(config.backend),
-            max_memory=memory_limit(config, torch_device),
-            views=config.views,
+            checkpoint or config.weights, model=config.model, iters=config.iters, **arguments
         )
 
     def run(
@@ -204,7 +199,7 @@ class ClipWorker:
         height, width = size
         record = {**clip.as_row(), "height": height, "width": width, "pairs": pairs, "cuts": cuts}
         for output in outputs:
-            record |= output.close()
+            record |= output.entries()
         record["files"] = files.publish(self.destination)
         # Written last: it marks the clip as finished.
         text = json.dumps(record, indent=1) + "\n"

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from gmaflow.bench.published_network import PUBLISHED_MIN_SIDE, PublishedNetwork
 from gmaflow.errors import FlowError
-from gmaflow.inference import BatchEstimate, FlowEstimator, as_backend, as_precision
+from gmaflow.inference import BatchEstimate, FlowEstimator, as_precision, device_arguments
 from gmaflow.inference.images import Padding
 from gmaflow.io.images import check_smallest, read_size
 from gmaflow.model import MODELS, STRIDE, FlowNetwork, model_config
-from gmaflow.runtime.device import as_bytes, pick_device, pick_dtype
+from gmaflow.runtime.device import pick_device, pick_dtype
 from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.training import Batch, StepPlan, TrainConfig, TrainStep
 from gmaflow.weights import Checkpoint, find_checkpoint
@@ -77,15 +77,7 @@ class Case(Settings):
         return ways[self.way]()
 
     def _estimate(self) -> Work:
-        estimator = FlowEstimator(
-            self.checkpoint(),
-            iters=self.iters,
-            device=self.device,
-            precision=as_precision(self.precision),
-            backend=as_backend(self.backend),
-            max_memory=self.max_memory,
-            views=self.views,
-        )
+        estimator = FlowEstimator(self.checkpoint(), iters=self.iters, **device_arguments(self))
         images = self._images(estimator.device)
         return lambda: estimator.batch(*images)
 
@@ -153,10 +145,7 @@ class BenchConfig(Settings):
     """Do not measure peak memory, which needs a separate process for each case."""
 
     def __post_init__(self) -> None:
-        as_precision(self.precision)
-        as_backend(self.backend)
-        if self.max_memory:
-            as_bytes(self.max_memory)
+        device_arguments(self)
         for name in ("batch", "iters"):
             if getattr(self, name) < 1:
                 raise FlowError(f"{name} is {getattr(self, name)}; give at least 1")
@@ -192,7 +181,6 @@ class BenchConfig(Settings):
         return growing_sizes(max(sizes, key=math.prod)) if self.sweep else sizes
 
     def case(self, model: str, size: tuple[int, int], way: Way) -> Case:
-        """Return one case with these settings."""
         settings = {field.name: getattr(self, field.name) for field in fields(Settings)}
         return Case(way=way, model=model, height=size[0], width=size[1], **settings)
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from gmaflow.errors import FlowError
 from gmaflow.model.aggregation import Attention, StoredAttention, aggregate_values, offset_table
+from gmaflow.model.correlation import pixel_grid
 from gmaflow.model.network import FlowNetwork, Prediction, check_images
 from gmaflow.model.update import GRUPass
-from gmaflow.model.upsample import pixel_grid
 
 PUBLISHED_MIN_SIDE = 128
 """With smaller images the coarsest level is one cell wide, and the lookup divides by zero."""

@@ -64,7 +64,6 @@ class BatchOptions:
 
 
 def main(args: list[str]) -> None:
-    """Run the verb."""
     args = [_EARLIER_NAME.sub("no-cuts", arg) for arg in args]
     options = read_options(BatchOptions(), args, verb="batch")
     if not options.output:

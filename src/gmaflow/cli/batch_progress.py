@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -43,15 +44,15 @@ def _live() -> Iterator[Callable[[BatchProgress], None]]:
     from rich.console import Console
     from rich.live import Live
 
-    shown: list[BatchProgress] = []
+    latest: deque[BatchProgress] = deque(maxlen=1)
 
     def render() -> RenderableType:
-        return draw(shown[0]) if shown else "looking at the inputs and the destination ..."
+        return draw(latest[0]) if latest else "looking at the inputs and the destination ..."
 
     with Live(
         get_renderable=render, console=Console(stderr=True), refresh_per_second=2, transient=True
     ):
-        yield lambda progress: shown.__setitem__(slice(None), [progress])
+        yield latest.append
 
 
 def _lines() -> Callable[[BatchProgress], None]:

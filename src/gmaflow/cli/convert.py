@@ -30,6 +30,7 @@ from gmaflow.errors import NOT_WHOLE, FlowError, FlowFileError, OutputError, cou
 from gmaflow.io import (
     USUAL_BOUND,
     FlowArrays,
+    check_bound,
     create_clip,
     is_clip,
     is_picture,
@@ -87,7 +88,6 @@ class ConvertOptions:
 
     @property
     def file_format(self) -> FileFormat:
-        """The format of files in a folder."""
         return "png" if self.format == "auto" else self.format
 
     @property
@@ -132,7 +132,7 @@ def main(args: list[str]) -> None:
 def plan(options: ConvertOptions) -> list[Conversion]:
     """List each flow file with its output, after all checks that are possible before the work."""
     check_positive("--max-length", options.max_length)
-    check_positive("--bound", options.bound)
+    check_bound(options.bound)
     check_output(options)
     clips = is_clip(options.input) or is_clip(options.output)
     jobs = plan_clip(options) if clips else plan_files(options)

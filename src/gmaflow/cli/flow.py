@@ -57,7 +57,7 @@ from gmaflow.cli.pipeline import (
     warn_about_breaks,
 )
 from gmaflow.errors import FlowError, ImageError, OutputError, print_stderr
-from gmaflow.io import USUAL_BOUND, create_clip, is_clip, list_images
+from gmaflow.io import USUAL_BOUND, check_bound, create_clip, is_clip, list_images
 from gmaflow.io.folders import natural_key
 from gmaflow.io.images import check_positive, check_same_size
 from gmaflow.io.paths import find_clash, require_file
@@ -168,7 +168,7 @@ class FlowOptions(Reporting):
     def check(self) -> None:
         """Refuse options that contradict each other, or are out of range."""
         check_positive("--max-length", self.max_length)
-        check_positive("--bound", self.bound)
+        check_bound(self.bound)
         if not self.targets:
             raise FlowError("there is no output; add -o PATH")
         if self.points and not self.draws:

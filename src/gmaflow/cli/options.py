@@ -192,22 +192,14 @@ class PlaceOptions(DeviceOptions):
         iters: Iterations | None,
         padding: Literal["sintel", "kitti"] = "sintel",
     ) -> "FlowEstimator":
-        from gmaflow.inference import FlowEstimator, as_backend, as_precision
+        from gmaflow.inference import FlowEstimator, device_arguments
 
         if self.verbose:
             logging.getLogger("gmaflow").setLevel(logging.INFO)
             policy = os.environ.get("OMP_WAIT_POLICY", "not set")
             log.info("idle threads wait with OMP_WAIT_POLICY=%s", policy)
         return FlowEstimator(
-            weights,
-            model=model,
-            iters=iters,
-            device=self.device,
-            precision=as_precision(self.precision),
-            backend=as_backend(self.backend),
-            max_memory=self.max_memory,
-            views=self.views,
-            padding=padding,
+            weights, model=model, iters=iters, padding=padding, **device_arguments(self)
         )
 
 
@@ -464,7 +456,8 @@ def refuse_unknown_option(
             close = get_close_matches(name, set(re.findall("--[a-z-]+", help_text.getvalue())), n=1)
             hint = f"did you mean {close[0]}?" if close else f"see gmaflow {verb} --help"
             raise FlowError(f"unknown option {name}; {hint}")
-    for arg in unknown:
+    if unknown:
+        arg = unknown[0]
         flags = [text for text in args if text[:1] == "-" and text.endswith(f"={arg}")]
         if flags:
             raise FlowError(f"{flags[0].partition('=')[0]} takes no value; leave out {arg!r}")

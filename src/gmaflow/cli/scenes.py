@@ -245,7 +245,6 @@ def render(options: RenderOptions) -> None:
 
 
 def show(options: ShowOptions) -> None:
-    """Write a contact sheet."""
     presets = presets_of(options.preset)
     check_numbers(options)
     check_picture(options.output, overwrite=options.overwrite)

@@ -97,18 +97,9 @@ def main(args: list[str]) -> None:
 
     # Bound before the weights are read, so that a port in use is reported at once.
     with bind(options.host, options.port) as listener:
-        from gmaflow.inference import as_backend, as_precision
         from gmaflow.serving.models import ModelRegistry
 
-        models = ModelRegistry(
-            options.weights,
-            model=options.model,
-            device=options.device,
-            precision=as_precision(options.precision),
-            backend=as_backend(options.backend),
-            max_memory=options.max_memory,
-            views=options.views,
-        )
+        models = ModelRegistry(options.weights, model=options.model, options=options)
         FlowServer(
             listener,
             models,

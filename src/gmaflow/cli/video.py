@@ -62,6 +62,7 @@ from gmaflow.io import (
     Sound,
     VideoReader,
     VideoWriter,
+    check_bound,
     create_clip,
     ensure_can_encode,
     has_sound,
@@ -211,7 +212,7 @@ class VideoOptions(Reporting):
         """Refuse options that are out of range."""
         self.footage.check(self.input)
         check_positive("--max-length", self.max_length)
-        check_positive("--bound", self.bound)
+        check_bound(self.bound)
         if self.ignore is not None and not self.fits_camera:
             raise FlowError(
                 "--ignore leaves pixels out of the camera's motion; it needs --show residual or "

@@ -1,14 +1,17 @@
-"""`gmaflow weights`: list, show and convert network weights."""
+"""`gmaflow weights`: list, show, convert and average network weights."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gmaflow.cli.options import Json, Overwrite, run_action
 from gmaflow.errors import printable
+
+if TYPE_CHECKING:
+    from gmaflow.weights import Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,30 @@ class ConvertOptions:
     overwrite: Overwrite = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class AverageOptions:
+    """Average two sets of weights of one network.
+
+    The mean of weights from before and after a part of the training is often better than either.
+
+    Examples:
+      gmaflow weights average before.safetensors after.safetensors mean.safetensors
+      gmaflow weights average gma runs/more mean.safetensors --share 0.75 --half
+    """
+
+    first: Annotated[Path, tyro.conf.Positional]
+    """A file of weights, the folder of a training run, or the name of shipped weights."""
+    second: Annotated[Path, tyro.conf.Positional]
+    """Another one, of the same network."""
+    target: Annotated[Path, tyro.conf.Positional]
+    """The file to write: .safetensors or .pth."""
+    share: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.5
+    """The share of the second weights, from 0 to 1."""
+    half: bool = False
+    """Store half precision, at half the size (.safetensors only)."""
+    overwrite: Overwrite = False
+
+
 def main(args: list[str]) -> None:
     run_action(
         args,
@@ -63,6 +90,7 @@ def main(args: list[str]) -> None:
             "list": (ListOptions, list_models),
             "show": (ShowOptions, show),
             "convert": (ConvertOptions, convert),
+            "average": (AverageOptions, average_weights),
         },
     )
 
@@ -123,10 +151,26 @@ def as_text(value: object, between: str = "\n", mark: str = ": ") -> str:
 def convert(options: ConvertOptions) -> None:
     """Write the weights of one file into another."""
     from gmaflow.io import ensure_can_write
-    from gmaflow.weights import describe, find_checkpoint, save_checkpoint
+    from gmaflow.weights import find_checkpoint
 
     ensure_can_write(options.target, options.overwrite)
-    checkpoint = find_checkpoint(options.source, model=options.model)
-    save_checkpoint(options.target, checkpoint, half=options.half)
-    size = options.target.stat().st_size / 2**20
-    print(f"wrote {options.target}: {describe(checkpoint.config)}, {size:.1f} MiB")
+    save(options.target, find_checkpoint(options.source, model=options.model), half=options.half)
+
+
+def average_weights(options: AverageOptions) -> None:
+    """Write the mean of two sets of weights."""
+    from gmaflow.io import ensure_can_write
+    from gmaflow.weights import average, find_checkpoint
+
+    ensure_can_write(options.target, options.overwrite)
+    first, second = (find_checkpoint(source) for source in (options.first, options.second))
+    save(options.target, average(first, second, share=options.share), half=options.half)
+
+
+def save(target: Path, checkpoint: "Checkpoint", *, half: bool) -> None:
+    """Write weights, and say what was written."""
+    from gmaflow.weights import describe, save_checkpoint
+
+    save_checkpoint(target, checkpoint, half=half)
+    size = target.stat().st_size / 2**20
+    print(f"wrote {target}: {describe(checkpoint.config)}, {size:.1f} MiB")

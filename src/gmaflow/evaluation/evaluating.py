@@ -136,7 +136,6 @@ class ResultStore:
         return key in self._offsets
 
     def get(self, key: str) -> Values | None:
-        """Return a result, or None if it is not stored."""
         offset = self._offsets.get(key)
         if offset is None:
             return None

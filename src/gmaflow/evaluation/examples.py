@@ -11,7 +11,7 @@ import numpy as np
 
 from gmaflow.data import FlowPair, FlowSample, dataset_info, open_dataset
 from gmaflow.data.layouts import no_flow_files
-from gmaflow.errors import DatasetError, counted, os_reason
+from gmaflow.errors import DatasetError, check_known, counted, os_reason
 from gmaflow.inference import PaddingKind
 from gmaflow.io import MaskReader, list_images
 from gmaflow.io.images import check_smallest
@@ -297,9 +297,8 @@ def render_examples(
     scenes = RenderedScenes(preset, seed=seed, size=size, textures=textures, device=device)
     if count < 1:
         raise DatasetError(f"{count} scenes were requested; give at least 1")
-    unknown = [name for name in passes if name not in SCENE_PASSES]
-    if unknown:
-        raise DatasetError(f"scenes have no pass {unknown[0]!r}; give final or clean")
+    for name in passes:
+        check_known("pass", name, SCENE_PASSES, DatasetError)
     examples = tuple(
         Example(
             group=pass_name,

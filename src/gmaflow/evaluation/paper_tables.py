@@ -63,11 +63,6 @@ class TableRow:
         redundant = self.training in (self.block, ABLATED_ON)
         return self.source if redundant else f"{self.source} ({self.training})"
 
-    @property
-    def has_seen(self) -> bool:
-        """Whether the network was trained on some of the data it is evaluated on."""
-        return self.training == SEEN
-
 
 FINAL_COMPONENTS = ("alpha", "concatenate", "w/ residual")
 """The rows of table 3 that are the final model itself."""
@@ -154,7 +149,6 @@ class Run:
 
     @property
     def about(self) -> str:
-        """A note about the network."""
         about = f"{self.name} is {describe(self.checkpoint.config)}"
         if self.method is None and not self.components:
             return f"{about}, which has no row in either table, so it was not measured"
@@ -175,7 +169,6 @@ class TableColumn:
 
     @property
     def title(self) -> str:
-        """The full name."""
         return " ".join(filter(None, (self.over, self.what, self.split)))
 
     def of(self, measured: Measured) -> float | None:
@@ -228,7 +221,6 @@ class PaperTable:
 
     @property
     def header(self) -> list[str]:
-        """The titles of all columns."""
         return [*self.labels, *(column.title for column in self.columns)]
 
     def blocks(self) -> Iterator[list[list[TableCell]]]:
@@ -260,7 +252,7 @@ class PaperTable:
         block = [other for other in self.rows if rivals(other) == rivals(row)]
         for index, (value, column) in enumerate(zip(row.values, self.columns, strict=True)):
             text = column.text(value)
-            if value is not None and row.has_seen and column.dataset in _LEARNED_FROM:
+            if value is not None and row.training == SEEN and column.dataset in _LEARNED_FROM:
                 text = f"({text})"
             figures = [figure for other in block if (figure := other.values[index]) is not None]
             yield TableCell(text, best=len(figures) > 1 and value == min(figures))

@@ -158,7 +158,6 @@ def runs_to_check(
 
 
 def metadata(checkpoint: Checkpoint, config: ExportConfig) -> dict[str, str]:
-    """Return the metadata of a file."""
     card = checkpoint.card
     return {
         "made_by": f"gmaflow {__version__}",

@@ -16,7 +16,12 @@ from gmaflow.inference.engine import (
     Watcher,
     as_backend,
 )
-from gmaflow.inference.estimator import EstimatorSettings, FlowEstimator, estimate
+from gmaflow.inference.estimator import (
+    EstimatorSettings,
+    FlowEstimator,
+    device_arguments,
+    estimate,
+)
 from gmaflow.inference.flow import BidirectionalFlow, Flow, FlowStatistics, read_flow
 from gmaflow.inference.images import Frame, ImageLike, Padding, PaddingKind, load_image
 from gmaflow.inference.scoring import MotionScore, MotionScorer, score_motion
@@ -71,6 +76,7 @@ __all__ = [
     "as_precision",
     "cut_score",
     "default_spacing",
+    "device_arguments",
     "estimate",
     "estimate_pairs",
     "estimate_video",

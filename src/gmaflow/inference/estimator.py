@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from gmaflow.inference.engine import (
     Pairs,
     Refinement,
     Watcher,
+    as_backend,
     check_iters,
     check_watch,
     make_runner,
@@ -66,6 +67,7 @@ from gmaflow.runtime.device import (
     pick_fast_dtype,
     survive_forks,
 )
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.runtime.kernels import warm_up_triton
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, find_config, hub
 
@@ -644,6 +646,29 @@ class FlowEstimator:
 
     def _padding(self, array: ImageArray) -> Padding:
         return Padding.of_kind(self.padding, *array.shape[:2])
+
+
+class DeviceArguments(TypedDict):
+    """The arguments of `FlowEstimator` that say where and how it runs."""
+
+    device: str
+    precision: Precision
+    backend: Backend
+    max_memory: str | float | None
+    views: int
+
+
+def device_arguments(options: DeviceOptions) -> DeviceArguments:
+    """Return the options of a command as arguments; refuse what the estimator would refuse."""
+    if options.max_memory is not None:
+        as_bytes(options.max_memory)
+    return DeviceArguments(
+        device=options.device,
+        precision=as_precision(options.precision),
+        backend=as_backend(options.backend),
+        max_memory=options.max_memory,
+        views=MirroredViews(options.views).count,
+    )
 
 
 def outside_inference_mode(estimate: BatchEstimate) -> BatchEstimate:

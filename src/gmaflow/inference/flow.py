@@ -190,11 +190,13 @@ def known_pixels(flow: Flow) -> Bool[np.ndarray, "h w"]:
 
 
 def check_mask(name: str, mask: object) -> None:
-    """Refuse a mask that is not an array of bool."""
-    if mask is None or (isinstance(mask, np.ndarray) and mask.dtype == bool):
+    """Refuse a mask that is not an array of bool; None is no mask."""
+    if mask is None or (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.ndim == 2):
         return
-    what = mask.dtype if isinstance(mask, np.ndarray) else f"of type {type(mask).__name__}"
-    raise FlowError(f"{name} is {what}; use an array of bool, height x width")
+    what = f"of type {type(mask).__name__}"
+    if isinstance(mask, np.ndarray):
+        what = f"{mask.dtype} {mask.shape}"
+    raise FlowError(f"{name} is {what}; use an array of bool, height x width, such as mask > 127")
 
 
 def read_flow(path: str | Path) -> Flow:

@@ -129,7 +129,6 @@ class WorkPlan:
         return self.tile != shape[-2:]
 
     def describe(self) -> str:
-        """Return the plan as text."""
         storage = ["streamed", "stored"]
         height, width = self.tile
         return (

@@ -31,6 +31,7 @@ from torch import Tensor
 from gmaflow.errors import FlowError, ImageError, counted
 from gmaflow.geometry import outside_frame, sample
 from gmaflow.inference.engine import Watcher
+from gmaflow.inference.flow import check_mask
 from gmaflow.inference.images import (
     Frame,
     Frames,
@@ -432,13 +433,9 @@ def check_ignored(
     Raises:
         FlowError: It is not a mask of the frame's size, or one of the points is in it.
     """
+    check_mask("ignore", ignored)
     if ignored is None:
         return
-    if not isinstance(ignored, np.ndarray) or ignored.dtype != bool or ignored.ndim != 2:
-        raise FlowError(
-            "a mask of ignored pixels is an array of bool, height x width; compare other values "
-            "with a number, such as mask > 127"
-        )
     check_same_size(
         {"the mask": ignored, "the frames": image}, remedy="give a mask of the frames' size"
     )

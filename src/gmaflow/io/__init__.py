@@ -25,6 +25,7 @@ from gmaflow.io.folders import find_breaks, list_flows, list_images
 from gmaflow.io.images import (
     IMAGE_SUFFIXES,
     PICTURE_SUFFIXES,
+    check_bound,
     decode_image,
     encode_png,
     image_to_array,
@@ -50,7 +51,7 @@ from gmaflow.io.video_reader import (
     probe_video,
 )
 from gmaflow.io.video_writer import VIDEO_OUTPUTS, Sound, VideoWriter, has_sound
-from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound
+from gmaflow.io.xy_jpeg import USUAL_BOUND
 
 __all__ = [
     "CLIP_SUFFIXES",

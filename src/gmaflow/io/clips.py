@@ -41,6 +41,7 @@ from gmaflow.io.flow_files import (
 )
 from gmaflow.io.folders import list_flows
 from gmaflow.io.hdf5_clip import Hdf5Output, read_index
+from gmaflow.io.images import check_bound
 from gmaflow.io.paths import (
     XY_ENDING,
     PathLike,
@@ -52,7 +53,7 @@ from gmaflow.io.paths import (
     xy_paths,
 )
 from gmaflow.io.tar_shard import Member, list_samples, read_member
-from gmaflow.io.xy_jpeg import USUAL_BOUND, check_bound, decode_xy, encode_xy
+from gmaflow.io.xy_jpeg import USUAL_BOUND, decode_xy, encode_xy
 
 _BACKWARD = "-backward"
 

@@ -89,6 +89,7 @@ _LONGEST_PPM_HEADER = _LONGEST_COMMENT = 2**16
 # Peak memory of Pillow's image, its RGB copy and the array; libwebp keeps canvases too.
 _BYTES_OF_A_PIXEL, _BYTES_OF_A_WEBP_PIXEL = 18, 26
 _MOST_DECODED = 10**9
+_LARGEST_BOUND = 1e4
 _LARGEST_TILE = 2**22  # small images may be stored in one tile of usual size
 _TOP_OF_12_BITS = 16  # 4095 of 65535, as 8 bits
 _warned_folders: set[Path] = set()
@@ -414,6 +415,14 @@ def check_positive(name: str, value: float | None) -> None:
     if value is not None and not (isinstance(value, Real) and math.isfinite(value) and value > 0):
         shown = f"{value:g}" if isinstance(value, float) else repr(value)
         raise FlowError(f"{name} is {shown}; give a number above 0, or omit it")
+
+
+def check_bound(bound: float) -> None:
+    """Refuse a bound of 8-bit flow that is not a length in pixels."""
+    if not (isinstance(bound, Real) and 0 < bound <= _LARGEST_BOUND):
+        raise FlowError(
+            f"a bound of {bound} pixels is out of range; give a number above 0, usually 20"
+        )
 
 
 def check_pixels(width: int, height: int, name: str, max_pixels: int | None) -> None:

@@ -7,7 +7,7 @@ results of different settings are never mixed. Only one process at a time may wr
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,6 @@ def unlock_folder(folder: Path) -> None:
 
 
 def is_locked_here(folder: Path) -> bool:
-    """Return whether this process has locked a folder."""
     return folder.resolve() in _locked
 
 
@@ -176,7 +175,7 @@ def record_text(settings: Mapping[str, object]) -> str:
     return json.dumps(dict(settings), indent=2) + "\n"
 
 
-def parse_record(data: bytes, *, required: str | None = None) -> Record | None:
+def parse_record(data: bytes | str, *, required: str | None = None) -> Record | None:
     """Return the settings of a record, or None if it is damaged or lacks the `required` key."""
     try:
         record = json.loads(data)
@@ -184,6 +183,14 @@ def parse_record(data: bytes, *, required: str | None = None) -> Record | None:
         return None
     is_complete = isinstance(record, dict) and (required is None or required in record)
     return record if is_complete else None
+
+
+def read_json_lines(data: bytes) -> Iterator[Record]:
+    """Yield the objects of a .jsonl; a line that a crash cut off is left out."""
+    for line in data.decode("utf-8", "replace").splitlines():
+        record = parse_record(line)
+        if record is not None:
+            yield record
 
 
 def find_difference(

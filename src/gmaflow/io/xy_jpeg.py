@@ -7,14 +7,13 @@ and are taken to use the usual 20 pixels.
 
 import re
 from io import BytesIO
-from numbers import Real
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float32
 
 from gmaflow.errors import FlowError, FlowFileError
-from gmaflow.io.images import BROKEN, check_header_size, is_bomb
+from gmaflow.io.images import BROKEN, check_bound, check_header_size, is_bomb
 from gmaflow.io.paths import PathLike
 
 USUAL_BOUND = 20.0
@@ -22,15 +21,6 @@ USUAL_BOUND = 20.0
 # Above 95 the files grow faster than the error shrinks, which is mostly that of 8 bits.
 _QUALITY = 95
 _COMMENT = re.compile(rb"gmaflow bound=([0-9.e+-]{1,24})")
-_LARGEST_BOUND = 1e4
-
-
-def check_bound(bound: float) -> None:
-    """Refuse a bound that is not a length in pixels."""
-    if not (isinstance(bound, Real) and 0 < bound <= _LARGEST_BOUND):
-        raise FlowError(
-            f"a bound of {bound} pixels is out of range; give a number above 0, usually 20"
-        )
 
 
 def encode_xy(

@@ -1,8 +1,7 @@
 """The network: tensors to tensors.
 
 - `network`: the whole network; `config`: the models by name.
-- `encoder`, `correlation`, `aggregation`, `update`, `continuation`, `upsample`: its parts, in the
-  order of use.
+- `encoder`, `correlation`, `aggregation`, `continuation`, `update`: its parts, in the order of use.
 - `correlation_kernels`, `upsample_kernels`: the same by Triton kernels, with gradients.
 - `gathered_gradients`: gradients that all iterations share, computed once.
 - `mixed_product`: a half-precision matrix times float32 values.
@@ -10,6 +9,7 @@
 
 from gmaflow.model.aggregation import MAX_OFFSET, AttentionWeights
 from gmaflow.model.config import MODELS, NetworkConfig, model_config
+from gmaflow.model.correlation import pixel_grid
 from gmaflow.model.network import (
     MIN_SIDE,
     EncodedFrame,
@@ -19,7 +19,7 @@ from gmaflow.model.network import (
     OnIteration,
     Prediction,
 )
-from gmaflow.model.upsample import STRIDE, pixel_grid
+from gmaflow.model.update import STRIDE
 
 __all__ = [
     "MAX_OFFSET",

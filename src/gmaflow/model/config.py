@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gmaflow.errors import FlowError, look_up
+from gmaflow.errors import FlowError, check_known, look_up
 
 AttentionKind = Literal["none", "content", "content+position", "position"]
 """What attention compares: nothing (RAFT), appearance, appearance and offset, or offset only."""
@@ -47,9 +47,7 @@ class NetworkConfig:
             "continuation": ContinuationKind,
         }
         for name, kind in kinds.items():
-            if getattr(self, name) not in get_args(kind):
-                choices = ", ".join(get_args(kind))
-                raise FlowError(f"unknown {name}={getattr(self, name)!r}; choose one of {choices}")
+            check_known(name, getattr(self, name), get_args(kind))
         for name in ("small", "learned_alpha", "residual"):
             if not isinstance(getattr(self, name), bool):
                 raise FlowError(f"{name}={getattr(self, name)!r} must be true or false")

@@ -33,6 +33,14 @@ class Correlation(Protocol):
         ...
 
 
+def pixel_grid(like: Float[Tensor, "b _ h w"]) -> Float[Tensor, "1 2 h w"]:
+    """Return the x and y coordinate of every pixel."""
+    height, width = like.shape[-2:]
+    y = torch.arange(height, device=like.device, dtype=torch.float32)
+    x = torch.arange(width, device=like.device, dtype=torch.float32)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"))[None]
+
+
 def correlate(
     features1: Float[Tensor, "b c h w"],
     features2: Float[Tensor, "b c h w"],

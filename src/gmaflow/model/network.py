@@ -17,11 +17,16 @@ from gmaflow.errors import FlowError, ImageError
 from gmaflow.model.aggregation import Aggregator, Attention, AttentionWeights, aggregate_values
 from gmaflow.model.config import NetworkConfig
 from gmaflow.model.continuation import FIRST_ITERATION, Continuation, Continued
-from gmaflow.model.correlation import correlate
+from gmaflow.model.correlation import correlate, pixel_grid
 from gmaflow.model.encoder import make_encoder
 from gmaflow.model.settling import Refined, Settling
-from gmaflow.model.update import MotionEncoder, UpdateBlock
-from gmaflow.model.upsample import STRIDE, BilinearUpsampler, ConvexUpsampler, pixel_grid
+from gmaflow.model.update import (
+    STRIDE,
+    BilinearUpsampler,
+    ConvexUpsampler,
+    MotionEncoder,
+    UpdateBlock,
+)
 
 MIN_SIDE = 16
 """Smallest height and width: two cells of the 1/8 grid."""

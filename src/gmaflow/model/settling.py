@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from gmaflow.model.upsample import STRIDE
+from gmaflow.model.update import STRIDE
 
 MIN_ITERS = 4
 """Iterations before the first check."""

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gmaflow.model.upsample import SHARPNESS
+from gmaflow.model.update import SHARPNESS
 from gmaflow.runtime.kernels import kernel
 
 CELLS = 4

@@ -146,6 +146,22 @@ def cudnn_benchmark() -> Iterator[None]:
             torch.backends.cudnn.benchmark = _previous_settings.pop()
 
 
+@contextmanager
+def cudnn_guess() -> Iterator[None]:
+    """Let cuDNN guess the algorithms instead, for a call that may be the only one of its size.
+
+    torch keeps a guess for all later calls with the same settings. So this allows deterministic
+    algorithms only, which other calls do not ask for: they still try all algorithms.
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.benchmark, cudnn.deterministic
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        cudnn.benchmark, cudnn.deterministic = before
+
+
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
     """Return the compute capability of a GPU: (7, 5) for Turing, (9, 0) for Hopper."""

@@ -5,12 +5,14 @@ takes a quarter of a second. `compiling_ahead` is a dry run of the call: kernels
 threads instead of being launched.
 """
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,9 @@ MAX_THREADS = 8
 OPTIONS = {"enable_fp_fusion": True}
 """What all kernels are compiled with: a product and a sum in one instruction, whatever Triton's
 default, which changes with its versions."""
+
+KEY_FILE = "gmaflow-key.json"
+"""Where the key of Triton's cache is stored, in the cache's folder."""
 
 _compilers = threading.local()
 
@@ -69,21 +74,47 @@ class KernelCompiler:
 
 @cache
 def warm_up_triton() -> threading.Thread:
-    """Start a thread, once, that imports Triton and computes the key of its cache.
+    """Start a thread, once, that imports Triton and finds the key of its cache.
 
-    The key is a hash of all of Triton's files, which takes most of a second, and threads that need
-    it at the same time would all compute it. Meanwhile the caller starts the GPU and loads weights.
+    Meanwhile the caller starts the GPU and loads weights. Threads that need the key at the same
+    time would all compute it.
     """
-    thread = threading.Thread(target=_compute_key, name="gmaflow-triton", daemon=True)
+    thread = threading.Thread(target=_find_key, name="gmaflow-triton", daemon=True)
     thread.start()
     return thread
 
 
-def _compute_key() -> None:
+def _find_key() -> None:
     with suppress(Exception):  # Triton raises the error when it needs the key
-        from triton.runtime.cache import triton_key
+        import triton
+        from triton.runtime import cache as kernel_cache
 
-        triton_key()
+        folder = Path(triton.knobs.cache.dir)
+        key = stored_key(kernel_cache.triton_key, Path(triton.__file__).parent, folder)
+        kernel_cache.triton_key = lambda: key
+
+
+def stored_key(compute: Callable[[], str], package: Path, folder: Path) -> str:
+    """Return the key of Triton's cache, computed only if a file of Triton has changed.
+
+    The key is a hash of all of Triton's files, 0.4 GB, and computing it slows the rest of the start
+    down. So it is stored in the cache's folder, with the sizes and times of these files.
+    """
+    files = sorted([*package.rglob("*.py"), *package.glob("_C/libtriton*")])
+    stats = [(str(file), file.stat()) for file in files]
+    state = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    store = folder / KEY_FILE
+    with suppress(OSError, ValueError):
+        stored = json.loads(store.read_text(encoding="utf-8"))
+        if isinstance(stored, dict) and stored.get("files") == state:
+            return str(stored["key"])
+    key = compute()
+    with suppress(OSError):  # the folder may be read-only
+        folder.mkdir(parents=True, exist_ok=True)
+        new = store.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps({"key": key, "files": state}), encoding="utf-8")
+        new.replace(store)
+    return key
 
 
 @contextmanager

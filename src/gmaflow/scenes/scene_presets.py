@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from gmaflow.errors import FlowError, suggest
+from gmaflow.errors import check_known
 from gmaflow.scenes.stateless_random import Array, StatelessRandom
 
 Value = TypeVar("Value")
@@ -266,9 +266,7 @@ PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for 
 
 
 def check_preset(preset: str) -> None:
-    """Raise `FlowError` for an unknown preset."""
-    if preset not in PRESETS:
-        raise FlowError(f"there is no preset {preset!r}; {suggest(preset, PRESETS)}")
+    check_known("preset", preset, PRESETS)
 
 
 def draw_traits(preset: str, rng: StatelessRandom) -> Traits[Array]:

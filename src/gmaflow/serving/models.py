@@ -8,9 +8,9 @@ from threading import Lock
 import torch
 
 from gmaflow.errors import FlowError, look_up
-from gmaflow.inference import Backend, FlowEstimator, Precision
-from gmaflow.inference.mirroring import MirroredViews
-from gmaflow.runtime.device import as_bytes, pick_device
+from gmaflow.inference import FlowEstimator, device_arguments
+from gmaflow.runtime.device import pick_device
+from gmaflow.runtime.device_options import DeviceOptions
 from gmaflow.weights import Checkpoint, describe, find_checkpoint, name_weights, shipped_weights
 
 
@@ -26,12 +26,13 @@ class Model:
 
 
 class ModelRegistry:
-    """Models by name, on one device; device to views are those of `FlowEstimator`.
+    """Models by name, on one device.
 
     Args:
         weights: Files or names of shipped weights, offered before the other shipped ones. The first
             is the default.
         model: The model that the files hold if they do not say; without files, the default model.
+        options: Where and how they run.
     """
 
     def __init__(
@@ -39,21 +40,10 @@ class ModelRegistry:
         weights: tuple[str, ...] = (),
         *,
         model: str | None = None,
-        device: str = "auto",
-        precision: Precision = "auto",
-        backend: Backend = "auto",
-        max_memory: str | None = None,
-        views: int = 1,
+        options: DeviceOptions,
     ) -> None:
-        self.device: torch.device = pick_device(device)
-        self._open = partial(
-            FlowEstimator,
-            device=self.device,
-            precision=precision,
-            backend=backend,
-            max_memory=None if max_memory is None else as_bytes(max_memory),
-            views=MirroredViews(views).count,  # refused now, not at the first request
-        )
+        self.device: torch.device = pick_device(options.device)
+        self._open = partial(FlowEstimator, **device_arguments(options))
         self._estimators: dict[str, FlowEstimator] = {}
         self._lock = Lock()
         # Files are read now, so that a wrong one is reported before the server starts.

@@ -35,17 +35,17 @@ class ResultFolder:
         self._count(array.nbytes)
 
     def load(self, name: str) -> np.ndarray:
-        # numpy reads the header of a file with Python's parser, which in Python 3.11 fails if two
-        # threads use it at once (python/cpython#106905). Only the header is read under the lock.
-        with _PARSING:
-            array = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return np.array(array)
+        return np.array(self._open(name))
 
     def load_pixels(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return some pixels of an array, without reading all of it."""
+        return np.array(self._open(name)[y, x])
+
+    def _open(self, name: str) -> np.ndarray:
+        # numpy reads the header of a file with Python's parser, which in Python 3.11 fails if two
+        # threads use it at once (python/cpython#106905). Only the header is read under the lock.
         with _PARSING:
-            array = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        return np.array(array[y, x])
+            return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     def has(self, name: str) -> bool:
         return (self.path / f"{name}.npy").exists()

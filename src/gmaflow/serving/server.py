@@ -124,7 +124,6 @@ class TimeoutProtocol(H11Protocol):
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
         super().connection_lost(exc)
         self._stop_awaiting_headers()
         self.resume_writing()

@@ -42,7 +42,6 @@ class Deadline:
         self._cancelled = False
 
     def start(self) -> None:
-        """Start the clock."""
         self._end = time.monotonic() + self._seconds
 
     def cancel(self) -> None:

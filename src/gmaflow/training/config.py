@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from gmaflow.data import MIXTURES
-from gmaflow.errors import TrainingError, look_up, suggest
+from gmaflow.errors import TrainingError, check_known, look_up, suggest
 from gmaflow.model import MIN_SIDE, MODELS, STRIDE, NetworkConfig
 from gmaflow.model.config import Combination
 from gmaflow.model.continuation import FIRST_ITERATION
@@ -66,8 +66,8 @@ class DataSource:
             name, _, variant = name.partition(":")
             return cls(kind, name, variant)
         choices = {"scenes": SCENE_PRESETS, "stage": STAGES}.get(kind)
-        if choices is not None and name not in choices:
-            raise TrainingError(f"unknown {kind} {name!r}; {suggest(name, choices)}")
+        if choices is not None:
+            check_known(kind, name, choices, TrainingError)
         return cls(kind, name)
 
     def __str__(self) -> str:
@@ -195,10 +195,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _ = self.network  # raises if the fields describe no network
         as_precision(self.precision)
-        if self.textures_split not in TEXTURE_SPLITS:
-            raise TrainingError(
-                f"unknown textures_split={self.textures_split!r}; give train or all"
-            )
+        check_known("textures_split", self.textures_split, TEXTURE_SPLITS, TrainingError)
         for name in (*filter(None, [self.data]), *self.validate_on):
             DataSource.parse(name)
         self._check_without()
@@ -224,11 +221,7 @@ class TrainConfig:
     def network(self) -> NetworkConfig:
         """The network that the fields describe."""
         base = look_up("model", self.model, MODELS, TrainingError)
-        if self.combination not in get_args(Combination):
-            raise TrainingError(
-                f"unknown combination={self.combination!r}; "
-                f"{suggest(self.combination, get_args(Combination))}"
-            )
+        check_known("combination", self.combination, get_args(Combination), TrainingError)
         changes: dict[str, Any] = {
             "num_heads": self.num_heads,
             "learned_alpha": self.learned_alpha,

@@ -56,7 +56,6 @@ class RunSummary:
     """The lowest validation error."""
 
     def describe(self) -> str:
-        """Return the summary as a sentence."""
         figures = reporting.format_values(self.last)
         skipped = f", {counted(self.skipped, 'step')} skipped (not finite)" if self.skipped else ""
         best = "" if self.best is None else f", best validation error {self.best:.3f} px"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gmaflow.data import Batch
 from gmaflow.model import FlowNetwork
-from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.model.update import ConvexUpsampler
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay
 from gmaflow.runtime.device import cudnn_benchmark
 from gmaflow.training import loss

@@ -29,7 +29,7 @@ from torch import Tensor
 from gmaflow.errors import OutputError, TrainingError, WeightsError, counted, os_reason
 from gmaflow.io import atomic_write
 from gmaflow.io.paths import write_text
-from gmaflow.io.resumable import ResultRecord, lock_folder
+from gmaflow.io.resumable import ResultRecord, lock_folder, read_json_lines
 from gmaflow.training.config import TrainConfig, differences, from_json, to_json
 from gmaflow.training.step import weights_in
 from gmaflow.weights import Checkpoint, ModelCard, save_checkpoint
@@ -241,15 +241,8 @@ class RunFolder:
             log.warning("%s: could not write to the log: %s", self.path, os_reason(err))
 
     def read_log(self) -> list[dict[str, Any]]:
-        """Return the log without truncated lines."""
         path = self.path / "log.jsonl"
-        lines = []
-        for text in path.read_text("utf-8").splitlines() if path.exists() else ():
-            try:
-                lines.append(json.loads(text))
-            except json.JSONDecodeError:
-                continue
-        return lines
+        return list(read_json_lines(path.read_bytes())) if path.exists() else []
 
     def save(self, state: TrainState, *, last: bool) -> None:
         """Write a checkpoint and the weights.

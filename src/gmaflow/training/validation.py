@@ -52,7 +52,6 @@ class Validation:
         return means
 
     def measure(self, network: FlowNetwork, pair: Batch, kind: PaddingKind) -> Float[Tensor, " s"]:
-        """Return the error sums of a pair."""
         padding = Padding.of_kind(kind, *pair.image1.shape[-2:])
         image1, image2 = padding.pad(pair.image1), padding.pad(pair.image2)
         flow = padding.crop(network(image1, image2, iters=self.config.iters).flow)

@@ -376,6 +376,38 @@ def fit_to(checkpoint: Checkpoint, requested: NetworkConfig | None) -> Checkpoin
     return replace(checkpoint, config=requested, tensors=dict(network.state_dict()))
 
 
+def average(first: Checkpoint, second: Checkpoint, *, share: float = 0.5) -> Checkpoint:
+    """Return the mean of two sets of weights of the same network, `share` of it the second's.
+
+    The mean of weights from successive parts of a training is often better than either.
+
+    Raises:
+        WeightsError: They are of different networks, or the share is not between 0 and 1.
+    """
+    if not 0 <= share <= 1:
+        raise WeightsError(f"the share of the second weights is {share}; use one from 0 to 1")
+    if first.config != second.config:
+        raise WeightsError(
+            f"only weights of the same network can be averaged, not of {describe(first.config)} "
+            f"and {describe(second.config)}"
+        )
+    expected = blank_network(first.config).state_dict()
+    for checkpoint in (first, second):
+        check_same_tensors(checkpoint.tensors, expected)
+    tensors = {
+        name: first.tensors[name].lerp(value, share)
+        if expected[name].is_floating_point()
+        else value
+        for name, value in second.tensors.items()
+    }
+    card = ModelCard(
+        trained_on=f"{first.card.trained_on}; averaged with {share:g} of: {second.card.trained_on}",
+        licence=first.card.licence if first.card.licence == second.card.licence else "unknown",
+        iters=first.card.iters if first.card.iters == second.card.iters else None,
+    )
+    return Checkpoint(config=first.config, tensors=tensors, card=card)
+
+
 def fingerprint(network: FlowNetwork) -> str:
     """Return a hash of a network and its weights, independent of the file they came from."""
     hashed = sha256(repr(network.config).encode())

@@ -165,6 +165,33 @@ def test_the_second_call_is_recorded_and_the_third_replayed(network: FastNetwork
     assert tape.tried == 1
 
 
+class Tuned(FastNetwork):
+    """A network that notes whether cuDNN guesses or benchmarks its algorithms."""
+
+    seen: list[str]
+
+    def __call__(self, image1: Tensor, image2: Tensor, **how: Unpack[MatchOptions]) -> Prediction:
+        cudnn = torch.backends.cudnn
+        kind = {(False, True): "guess", (True, False): "benchmark"}
+        self.seen.append(kind.get((cudnn.benchmark, cudnn.deterministic), "neither"))
+        return super().__call__(image1, image2, **how)
+
+
+def test_cudnn_guesses_in_first_calls_and_benchmarks_before_recording(make_network: Make) -> None:
+    network = Tuned(make_network("raft-small"))
+    network.seen = []
+    recorded = RecordedNetwork(network, Tape().record)
+    before = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    for size in SIZES[:2]:
+        for _ in range(2):
+            recorded(*random_images(1, *size), iters=1)
+        first, *others = network.seen
+        assert first == "guess"
+        assert set(others) == {"benchmark"}
+        network.seen.clear()
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == before
+
+
 def test_a_call_that_cannot_be_recorded_runs_directly(network: FastNetwork) -> None:
     tape = Tape(fails=True)
     recorded = RecordedNetwork(network, tape.record)

@@ -44,8 +44,7 @@ from gmaflow.model.continuation import FIRST_ITERATION, Continuation
 from gmaflow.model.encoder import BottleneckBlock, Encoder, ResidualBlock
 from gmaflow.model.network import STORE_ALL, check_images, to_signed
 from gmaflow.model.settling import Refined, refine_until_settled
-from gmaflow.model.update import GRUPass
-from gmaflow.model.upsample import ConvexUpsampler
+from gmaflow.model.update import ConvexUpsampler, GRUPass
 from gmaflow.runtime.device import release_freed_memory
 
 TOGETHER_PIXELS = 2**20

@@ -30,8 +30,8 @@ from gmaflow.model.aggregation import (
     StoredAttention,
     StreamedAttention,
 )
-from gmaflow.model.correlation import correlate, pyramid_rows
-from gmaflow.model.upsample import convex_upsample, pixel_grid
+from gmaflow.model.correlation import correlate, pixel_grid, pyramid_rows
+from gmaflow.model.update import convex_upsample
 
 Map: TypeAlias = Float[Tensor, "_ _ _ _"]
 """Channels last: batch, rows, columns, channels."""

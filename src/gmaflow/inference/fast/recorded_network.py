@@ -19,13 +19,16 @@ from gmaflow.inference.fast.fast_network import FastNetwork, RefinementState
 from gmaflow.model import EncodedFrame, MatchOptions, Prediction
 from gmaflow.model.settling import CHECK_EVERY, MIN_ITERS, Refined, refine_until_settled
 from gmaflow.runtime.cuda_graphs import GraphPool, Replay, Run, Tensors
-from gmaflow.runtime.device import cudnn_benchmark, is_out_of_memory
+from gmaflow.runtime.device import cudnn_benchmark, cudnn_guess, is_out_of_memory
 from gmaflow.runtime.kernels import compiling_ahead
 
 log = logging.getLogger(__name__)
 
 MAX_RECORDINGS = 6
 """How many calls are kept; the least recently used one is dropped."""
+
+_taking_turns = threading.RLock()
+"""Held by first calls and recordings of all networks, since cuDNN's settings are the process's."""
 
 CallKey: TypeAlias = tuple[object, ...]
 """What distinguishes calls: the shapes, iterations, the plan, and so on."""
@@ -120,9 +123,10 @@ class SettlingCall:
 class RecordedNetwork:
     """Runs a `FastNetwork` from recordings.
 
-    The first call with a key is a dry run that compiles its kernels while cuDNN benchmarks its
-    algorithms; then it runs directly, since in a folder of images of many sizes it may be the only
-    one. The second call runs once more and is then recorded.
+    The first call with a key begins with a dry run that compiles its kernels. It then runs directly
+    with the algorithms that cuDNN guesses, since in a folder of images of many sizes it may be the
+    only one. The second call runs once more, while cuDNN benchmarks its algorithms, and is then
+    recorded.
 
     A call that cannot be recorded, for lack of memory or any other reason a driver gives, runs
     directly. Recordings hold memory: if a call runs out of memory, they are dropped.
@@ -197,8 +201,7 @@ class RecordedNetwork:
 
     def _call(self, run: Run, inputs: Tensors, key: CallKey | None) -> Tensors:
         """Run a function of tensors: directly (if `key` is None), or recorded."""
-        # cuDNN benchmarks its algorithms for each new size. Without that it would guess, and torch
-        # would cache the guess.
+        # cuDNN benchmarks its algorithms for each new size.
         with self._lock, cudnn_benchmark():
             try:
                 return tuple(run(*inputs)) if key is None else self._call_recorded(run, inputs, key)
@@ -216,24 +219,26 @@ class RecordedNetwork:
         recording = self._calls.get(key)
         if recording is None:
             self._store(key, NotRecorded.YET)
-            if inputs[0].is_cuda:
-                with compiling_ahead():
-                    run(*inputs)
-            return tuple(run(*inputs))
+            with _taking_turns, cudnn_guess():
+                if inputs[0].is_cuda:
+                    with compiling_ahead():
+                        run(*inputs)
+                return tuple(run(*inputs))
         if recording is NotRecorded.YET:
             recording = self._recorded(run, inputs)
         self._store(key, recording)
         return tuple(run(*inputs)) if isinstance(recording, NotRecorded) else recording(*inputs)
 
     def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
-        run(*inputs)  # cuDNN benchmarks again on each thread, which cannot be recorded
-        try:
-            if isinstance(run, SettlingCall):
-                return run.record(self._record, inputs)
-            return self._record(run, inputs)
-        except RuntimeError as err:
-            log.info("a call could not be recorded and runs directly: %s", err)
-            return NotRecorded.EVER
+        with _taking_turns:
+            run(*inputs)  # cuDNN benchmarks on each thread, which cannot be recorded
+            try:
+                if isinstance(run, SettlingCall):
+                    return run.record(self._record, inputs)
+                return self._record(run, inputs)
+            except RuntimeError as err:
+                log.info("a call could not be recorded and runs directly: %s", err)
+                return NotRecorded.EVER
 
     def _store(self, key: CallKey, recording: Replay | NotRecorded) -> None:
         self._calls[key] = recording
