@@ -20,6 +20,8 @@ def watch(progress: BatchProgress) -> None:
 
 def main() -> None:
     """Do all clips of the inputs that are not at the destination yet."""
+    if len(sys.argv) < 3:
+        sys.exit("usage: ray_job.py INPUT... OUTPUT")
     *inputs, output = sys.argv[1:]
     config = BatchConfig(write="flow,statistics", side=256, engine="ray")
     progress = run_batch(config, inputs, output, watch=watch)

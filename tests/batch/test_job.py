@@ -28,6 +28,7 @@ from gmaflow.batch.clip_lists import FailureLog, count_rows
 from gmaflow.batch.destination import RECORDS, SHARDS, Destination
 from gmaflow.errors import FlowError, OutputError
 from tests.batch.conftest import contents
+from tests.full_disk import largest_file
 
 pytest.importorskip("fsspec")
 
@@ -244,7 +245,7 @@ def test_two_clips_of_one_name_are_refused(
 ) -> None:
     manifest = tmp_path / "m.csv"
     manifest.write_text(f"path,id\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
-    with pytest.raises(FlowError, match=r"two clips have the identifier 'x': .*/00 and .*/02"):
+    with pytest.raises(FlowError, match=r"identifier 'x': .*/00 and .*/02; give .* column 'id'"):
         run(config, manifest, memory)
     assert not any(name.startswith(RECORDS) for name in contents(memory))
 
@@ -405,3 +406,15 @@ def test_a_failure_after_a_row_that_a_crash_cut_off_is_listed(tmp_path: Path, me
         log.add(ClipResult(Clip("b", "b.mp4"), error="damaged"))
         log.close(lambda _key: False)
         assert [row["id"] for row in failures(url)] == ["b"]
+
+
+@pytest.mark.parametrize(("inputs", "name"), [("bad", "failures.jsonl"), ("00", "clips.csv")])
+def test_a_list_that_a_full_disk_cuts_off_is_one_sentence_and_is_completed_later(
+    config: BatchConfig, clips: Path, memory: str, inputs: str, name: str
+) -> None:
+    config = replace(config, write="statistics")
+    sentence = f"{name} cannot be written: file too large; finished clips are kept, and the same"
+    with pytest.raises(OutputError, match=sentence), largest_file(20):
+        run(config, clips / inputs, memory)
+    run(config, clips / inputs, memory)
+    assert len((Destination(memory).read(name) or b"").splitlines()) == 1 + (name == "clips.csv")

@@ -3,10 +3,12 @@
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gmaflow.cli import score as verb
 from gmaflow.inference import FlowEstimator, score_motion
 from gmaflow.io import VideoReader, scale_image, write_image
 from tests.cli.conftest import Run
@@ -81,7 +83,7 @@ def test_a_video_that_cannot_be_scored_does_not_stop_the_others(
         "one.mp4",
         "small.mp4",
     ]
-    assert "there is no motion to score: there is one frame" in lines[1]
+    assert "there is one frame; a score needs at least two frames of a shot" in lines[1]
     assert "flow needs at least 16 pixels in height and width" in lines[2]
 
 
@@ -115,3 +117,28 @@ def test_masks_of_another_size_or_number_are_refused(
     write_image(tmp_path / "small.png", np.zeros((20, 20), np.uint8))
     err = run("score", clip, "--ignore", tmp_path / "small.png", *fast).err
     assert "differ in size: 20x20 and 48x64" in err
+
+
+@pytest.mark.parametrize("finished", [0, 1])
+def test_an_interrupt_keeps_the_rows_if_there_are_any(
+    run: Run,
+    fast: list[str],
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    finished: int,
+) -> None:
+    videos = iter(range(3))
+
+    def score_some(*args: Any) -> verb.Row:  # noqa: ANN401
+        if next(videos) == finished:
+            raise KeyboardInterrupt
+        return real_score(*args)
+
+    real_score = verb.score
+    monkeypatch.setattr(verb, "score", score_some)
+    output = tmp_path / "s.csv"
+    outcome = run("score", clip, clip, "-o", output, *fast)
+    assert outcome.code == 130
+    assert "interrupted" in outcome.err
+    assert ("1 row of 2 written" in outcome.err) == output.exists() == bool(finished)

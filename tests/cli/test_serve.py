@@ -21,8 +21,8 @@ def test_a_taken_port_is_one_sentence(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--host", "no.such.host.invalid"), "cannot listen on no.such.host.invalid"),
-        (("--port", "70000"), "invalid port 70000"),
+        (("--host", "no.such.host.invalid"), "; choose another --host or --port"),
+        (("--port", "70000"), "--port 70000 is out of range"),
         (("--weights", "nothing.pth"), "nothing.pth"),
         (("--device", "abacus"), "abacus"),
         (("--queue", "0"), "the limit queue is 0"),

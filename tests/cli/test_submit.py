@@ -21,6 +21,7 @@ def test_an_incomplete_submission_is_reported_and_exits_with_1(
     assert found.code == 1
     assert "2 of 1104 files: 2 written, 0 kept" in found.out
     assert "the server wants 1104 files" in found.err
+    assert f"`gmaflow data check sintel {root}` lists what MPI Sintel lacks" in found.err
     assert "is not ready for upload" in found.err
 
 

@@ -75,7 +75,7 @@ def test_a_folder_gets_a_map_for_each_frame(
     openexr = pytest.importorskip("OpenEXR")
     result = report(run, clip, "-o", f"{tmp_path}/maps/", *fast)
     assert result["points"] == "every pixel"
-    names = [path.name for path in sorted((tmp_path / "maps").iterdir())]
+    names = [path.name for path in sorted((tmp_path / "maps").glob("*.exr"))]
     assert names == [f"{number:06d}.exr" for number in range(4)]  # none beyond the cut
     with openexr.File(str(tmp_path / "maps" / "000000.exr"), separate_channels=True) as file:
         planes = {name: channel.pixels for name, channel in file.channels().items()}
@@ -154,6 +154,37 @@ def test_colmap_gets_images_features_and_matches(
 
 
 @pytest.mark.parametrize(
+    ("name", "kinds"), [("maps", [".exr"]), ("m.colmap", ["images/*.png", "features/*.png.txt"])]
+)
+def test_a_folder_that_is_written_again_keeps_nothing_of_a_longer_run_but_other_files(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path, name: str, kinds: list[str]
+) -> None:
+    if name == "maps":
+        pytest.importorskip("OpenEXR")
+    folder = tmp_path / name
+    report(run, clip, "-o", folder, *fast)
+    (folder / "notes.txt").write_text("mine")
+    refused = run("track", clip, "-o", folder, "-f", "--end", "0.04", *fast)
+    assert "one frame" in refused.complaint
+
+    def count(kind: str) -> int:
+        return len(list(folder.glob(f"*{kind}" if kind[0] == "." else kind)))
+
+    assert min(map(count, kinds)) > 2  # a refused run changes nothing
+    report(run, clip, "-o", folder, "-f", "--end", "0.09", *fast)
+    assert set(map(count, kinds)) == {2}
+    assert (folder / "notes.txt").read_text() == "mine"
+
+    places = {(folder / kind).parent for kind in kinds if kind[0] != "."} or {folder}
+    for place in places:
+        assert "is an input" in run("track", place, "-o", folder, "-f", *fast).complaint
+    (folder / "flow.json").unlink()
+    refused = run("track", clip, "-o", folder, "-f", *fast)
+    assert "which gmaflow track did not write according to flow.json" in refused.complaint
+    assert set(map(count, kinds)) == {2}
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("-o", "t.txt"), "not written as .txt"),
@@ -164,7 +195,10 @@ def test_colmap_gets_images_features_and_matches(
         (("-o", "t.npz", "--grid", "0"), "--grid 0 is too small"),
         (("-o", "t.mp4", "--trail", "0"), "--trail 0 is too short"),
         (("-o", "t.npz", "--reference", "6"), "no frame 6: the shot has 6 frames"),
-        (("-o", "t.npz", "--end", "0.04"), "one frame; tracks need at least two"),
+        (
+            ("-o", "t.npz", "--end", "0.04"),
+            "clip.mp4: there is one frame; tracks need at least two",
+        ),
         (
             ("-o", "t.npz", "--mask", "small.png"),
             "the mask small.png and the frames differ in size",
@@ -175,6 +209,10 @@ def test_colmap_gets_images_features_and_matches(
         (
             ("-o", "t.npz", "--points-file", "none.csv"),
             "none.csv does not exist; give a file with x,y",
+        ),
+        (
+            ("-o", "t.npz", "--points-file", "few"),
+            "few cannot be read (is a directory); give a file with x,y in each line",
         ),
         (("-o", "maps/", "--grid", "4"), "a folder gets STMaps of every pixel"),
         (("-o", "t.npz", "--cut-threshold", "9"), "--cut-threshold 9 is out of range"),

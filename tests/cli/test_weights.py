@@ -102,8 +102,8 @@ def test_average_goes_from_the_first_weights_to_the_second(
     for share, other in (("0", weights["gma"]), ("1", tmp_path / "b.safetensors")):
         options = ("--share", share, "--overwrite")
         run("weights", "average", weights["gma"], tmp_path / "b.safetensors", target, *options)
-        found, expected = (load_checkpoint(path).tensors for path in (target, other))
-        assert all(found[n].equal(v) for n, v in expected.items() if v.is_floating_point())
+        mean, expected = (load_checkpoint(path).tensors for path in (target, other))
+        assert all(mean[n].equal(v) for n, v in expected.items() if v.is_floating_point())
 
 
 def test_what_cannot_be_averaged_is_one_sentence(

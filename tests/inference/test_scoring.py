@@ -57,5 +57,5 @@ def test_ignored_pixels_do_not_count() -> None:
 
 @pytest.mark.parametrize("flows", [[], [None, None]])
 def test_a_clip_without_flow_has_no_score(flows: list[None]) -> None:
-    with pytest.raises(FlowError, match="no motion to score"):
+    with pytest.raises(FlowError, match="needs at least two frames of a shot"):
         score_motion(flows)

@@ -92,18 +92,27 @@ def test_masks_of_another_number_are_refused(tmp_path: Path, clip: Path) -> None
         masks.mask(4, SIZE)
 
 
-def test_masks_at_another_rate_are_refused_where_the_clip_does_not_begin_at_its_first_frame(
-    tmp_path: Path,
+UNEVEN = [Fraction(n, 40) for n in (0, 4, 5, 6, 20, 36)]
+
+
+@pytest.mark.parametrize("start", ["0", "0.001", "0.105", "0.12", "0.3", "0.85"])
+def test_masks_of_a_part_are_found_by_number_whatever_the_times(
+    tmp_path: Path, moving_masks: Path, start: str
 ) -> None:
-    frames = write_folder(tmp_path / "frames", moving(COUNT))
-    masks = write_clip(tmp_path / "masks.mp4", blocks(), quality="0")
-    MaskReader(masks, clip=VideoReader(frames, fps=Fraction(10)))
-    MaskReader(masks, clip=VideoReader(frames, fps=Fraction(20), start=Fraction(1, 10)))
-    nearly = VideoReader(frames, fps=Fraction(20_001, 1000), start=Fraction(1, 10))
-    assert (MaskReader(masks, clip=nearly).mask(0, SIZE) == (blocks()[2][..., 0] > 0)).all()
-    part = VideoReader(frames, fps=Fraction(10), start=Fraction(1, 10))
-    with pytest.raises(FlowError, match=r"20 masks a second and the clip 10 frames.*--fps"):
-        MaskReader(masks, clip=part)
+    frames = write_clip(tmp_path / "uneven.mp4", moving(COUNT), times=UNEVEN)
+    folder = write_folder(tmp_path / "frames", moving(COUNT))
+    clips = [
+        VideoReader(frames, start=Fraction(start)),
+        VideoReader(folder, start=Fraction(start), fps=Fraction(5)),
+        VideoReader(frames, start=Fraction(start), end=Fraction("0.91"), every=2),
+    ]
+    for clip in clips:
+        masks = MaskReader(moving_masks, clip=clip)
+        times = [frame.time for frame in clip]
+        all_times = UNEVEN if clip.path == frames else [Fraction(n, 5) for n in range(COUNT)]
+        for number, time in enumerate(times):
+            expected = blocks()[all_times.index(time)][..., 0] > 0
+            assert (masks.mask(number, SIZE) == expected).all()
 
 
 def test_a_mask_of_another_size_is_refused(tmp_path: Path, clip: Path) -> None:

@@ -21,6 +21,7 @@ from gmaflow.training.config import check_extension, to_json
 from gmaflow.training.loop import StopRequest
 from gmaflow.training.run_folder import Checkpoints, RunFolder, TrainState, read_state
 from tests.conftest import contents, without_tyro
+from tests.full_disk import largest_file
 from tests.training.conftest import same, tiny_config, write_pairs
 
 CONFIG = tiny_config(ema=0.9, occluded_from=0.4)
@@ -405,6 +406,15 @@ def test_a_full_disk_loses_one_checkpoint_not_the_run(
     assert "the run continues" in caplog.text
     names = [path.name for path in Checkpoints(tmp_path / "run" / "checkpoints").paths()]
     assert names == ["step-00000002.pt", "step-00000006.pt"]
+
+
+@pytest.mark.parametrize("room", [0, 100, 20_000])
+def test_a_checkpoint_on_a_full_disk_is_one_sentence(tmp_path: Path, room: int) -> None:
+    train(CONFIG, options(tmp_path / "run"))
+    state = last_state(tmp_path / "run")
+    with largest_file(room), pytest.raises(OutputError, match="cannot be written: file too large"):
+        Checkpoints(tmp_path / "new").save(state, keep=1)
+    assert not list((tmp_path / "new").iterdir())
 
 
 def test_the_loop_is_a_page() -> None:

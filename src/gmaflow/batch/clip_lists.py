@@ -19,7 +19,7 @@ from gmaflow.batch.clip_outputs import ROWS
 from gmaflow.batch.destination import SHARDS, Destination, HashSet
 from gmaflow.batch.manifest import Clip
 from gmaflow.batch.worker import ClipResult
-from gmaflow.errors import import_extra
+from gmaflow.errors import OutputError, import_extra, os_reason
 from gmaflow.io.resumable import read_json_lines
 
 CLIP_COLUMNS = {
@@ -38,6 +38,16 @@ Rows = list[dict[str, Any]]
 ALL_FAILURES = "failures.jsonl"
 UPLOAD_EVERY = 60.0
 """Seconds between uploads to a store, which cannot append."""
+CONTINUES = "finished clips are kept, and the same command continues when this is solved"
+
+
+@contextmanager
+def explaining_full_disk(path: str) -> Iterator[None]:
+    """Say in one sentence that a list of the job cannot be written."""
+    try:
+        yield
+    except OSError as err:
+        raise OutputError(f"{path} cannot be written: {os_reason(err)}; {CONTINUES}") from err
 
 
 def require_table(kind: str) -> None:
@@ -120,10 +130,16 @@ class FailureLog:
         return [name for name in names if "/failures-" in name]
 
     def add(self, result: ClipResult) -> None:
+        """Add a row.
+
+        Raises:
+            OutputError: The list cannot be written.
+        """
         row = {**result.clip.as_row(), "reason": result.error}
-        file = self._open()
-        file.write(json.dumps(row) + "\n")
-        file.flush()
+        with explaining_full_disk(self._destination.path_of(self._name)):
+            file = self._open()
+            file.write(json.dumps(row) + "\n")
+            file.flush()
         if self._destination.is_remote and time.monotonic() - self._uploaded > UPLOAD_EVERY:
             self._destination.write(self._name, Path(file.name).read_bytes())
             self._uploaded = time.monotonic()
@@ -133,9 +149,19 @@ class FailureLog:
 
         The list of a run without shards includes the rows of all shards.
         """
+        try:
+            if self._file is not None:
+                self._file.close()
+        except OSError:  # a full disk, which `add` has reported; the next run completes the list
+            pass
+        else:
+            self._write_remaining(is_done)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _write_remaining(self, is_done: Callable[[str], bool]) -> None:
         text = self._destination.read(self._name)
         if self._file is not None:
-            self._file.close()
             text = Path(self._file.name).read_bytes()
         shards = self._names_of_shards() if self._name == ALL_FAILURES else []
         texts = [*(self._destination.read(name) for name in shards), text]
@@ -143,8 +169,6 @@ class FailureLog:
         remaining = "".join(json.dumps(row) + "\n" for key, row in rows.items() if not is_done(key))
         if remaining.encode() != (text or b"") or (text and self._destination.is_remote):
             self._destination.write(self._name, remaining.encode())
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _open(self) -> IO[str]:
         if self._file is None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gmaflow.batch.clip_lists import (
+    CONTINUES,
     FailureLog,
     count_rows,
+    explaining_full_disk,
     require_table,
     table_row,
     table_writer,
@@ -270,10 +272,7 @@ class BatchJob:
             self.progress.update(result)
             return
         if result.fatal:
-            raise OutputError(
-                f"{result.error}; finished clips are kept, and the same command continues when "
-                "this is solved"
-            )
+            raise OutputError(f"{result.error}; {CONTINUES}")
         self._check_visible(result)
         self.progress.add(result)
         if result.error is None:
@@ -309,7 +308,10 @@ class BatchJob:
         with self.destination.scratch() as scratch:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]
-            with table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add:
+            with (
+                explaining_full_disk(self.destination.path_of(self._table)),
+                table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add,
+            ):
                 while chunk := list(islice(names, ROWS_AT_ONCE)):
                     add([table_row(data) for data in self.destination.read_many(chunk)])
             self.destination.put(path, self._table)
@@ -334,8 +336,8 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
             if clip.identifier in earlier:
                 raise FlowError(
                     f"two clips have the identifier {clip.identifier!r}: "
-                    f"{earlier[clip.identifier]} and {clip.source}; give each its own in a "
-                    "manifest's column of identifiers"
+                    f"{earlier[clip.identifier]} and {clip.source}; give each its own in the "
+                    "column 'id' of a manifest"
                 )
             earlier[clip.identifier] = clip.source
 

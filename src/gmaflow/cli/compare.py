@@ -54,7 +54,7 @@ class CompareOptions:
     pairs: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SCENE/FRAME")] = ()
     """Show these pairs instead."""
     iters: int = 12
-    """Refinements."""
+    """Refinement steps."""
     place: Place = field(default_factory=PlaceOptions)
     padding: PaddingChoice = "auto"
     json: Json = False

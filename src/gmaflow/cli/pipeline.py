@@ -5,7 +5,16 @@ its flow: `PairFolder`, `ClipFile`, or the video that `gmaflow video` draws.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -387,6 +396,36 @@ class FrameNames:
         pair = frame - is_about_second(ending)
         exists = pair >= 0 and (self._stems is None or pair + 1 < len(self._stems))
         return pair if exists else None
+
+
+def numbered_files(folder: Path, ending: str) -> Iterator[Path]:
+    """Find files named by the number of a frame; an ending may be in a subfolder: images/*.png."""
+    subfolder, _, ending = ending.rpartition("/")
+    for path in sorted((folder / subfolder).glob("*")):
+        stem = stem_in(path.name, ending)
+        if stem is not None and FrameNames().pair_of(stem, ending) is not None:
+            yield path
+
+
+def refuse_foreign_files(folder: Path, endings: Iterable[str], *, verb: str) -> None:
+    """Refuse to replace numbered files that the verb did not write, such as frames of a video."""
+    before = endings_before(folder, verb)
+    for ending in (ending for ending in endings if ending not in before):
+        for path in numbered_files(folder, ending):
+            raise OutputError(
+                f"{folder} holds {path.relative_to(folder)}, which gmaflow {verb} did not write "
+                f"according to {RECORD}; remove such files, or choose another folder"
+            )
+
+
+def start_over(folder: Path, endings: Collection[str], *, verb: str, source: Path) -> None:
+    """Remove the numbered files of an earlier run, then record what this one writes."""
+    record = record_of(folder)
+    record.lock()  # before files of another process could be removed
+    for ending in dict.fromkeys([*endings, *endings_before(folder, verb)]):
+        for path in numbered_files(folder, ending):
+            path.unlink(missing_ok=True)
+    record.write({"verb": verb, "frames": str(source.resolve()), FILES: list(endings)})
 
 
 class PairFolder(Output):

@@ -124,6 +124,8 @@ def main(args: list[str]) -> None:
         interrupted = True
     if not rows and refused:
         raise refused[0] if len(refused) == 1 else FlowError("none of the videos can be scored")
+    if interrupted and not rows:
+        raise KeyboardInterrupt
     write(rows, options)
     if interrupted:
         raise KeyboardInterrupt(f"{counted(len(rows), 'row')} of {len(options.inputs)} written")

@@ -45,7 +45,7 @@ class SubmitOptions(WeightsOptions):
     root: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """The data set's folder, with its test split."""
     iters: int | None = None
-    """Refinements; by default what suits the weights, else as published."""
+    """Refinement steps; by default what suits the weights, else as published."""
     place: Place = field(default_factory=PlaceOptions)
 
 

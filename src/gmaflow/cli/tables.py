@@ -53,7 +53,7 @@ class TablesOptions:
     """Evaluate at most this many evenly spaced pairs of each pass; not comparable to the paper."""
     models: Models = ()
     iters: int = 12
-    """Refinements."""
+    """Refinement steps."""
     place: Place = field(default_factory=PlaceOptions)
 
 

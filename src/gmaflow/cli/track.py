@@ -20,7 +20,6 @@ from gmaflow.cli.options import (
     FootageOptions,
     Ignore,
     Json,
-    Overwrite,
     Reporting,
     parse,
     parse_points,
@@ -33,7 +32,8 @@ from gmaflow.cli.outputs import (
     refuse_existing,
     refuse_inputs,
 )
-from gmaflow.errors import FlowError, ImageError, OutputError, counted, print_stderr
+from gmaflow.cli.pipeline import record_of, refuse_foreign_files, start_over
+from gmaflow.errors import FlowError, ImageError, OutputError, counted, os_reason, print_stderr
 from gmaflow.io import (
     VIDEO_OUTPUTS,
     MaskReader,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from gmaflow.inference import FlowEstimator, TrackedFrame, Tracks
 
 COLMAP = ".colmap"
+MAP_FILES, COLMAP_FILES = (".exr",), ("images/*.png", "features/*.png.txt")
+"""The files of a frame in a folder, and how their names end."""
 LARGEST = 4e9
 """Bytes of tracks that are collected in memory; more are only written frame by frame."""
 REPORTED_BYTES = 1e9
@@ -113,7 +115,8 @@ class TrackOptions(Reporting):
     """Resize frames first; positions are in pixels of the resized frames."""
     trail: int = 12
     """Videos: how many frames a trail goes back."""
-    overwrite: Overwrite = False
+    overwrite: Annotated[bool, tyro.conf.arg(aliases=["-f", "-y"])] = False
+    """Replace outputs that exist; in a folder, all files of an earlier run."""
     json: Json = False
 
     @property
@@ -178,7 +181,7 @@ def run(options: TrackOptions) -> dict[str, object]:
     ignore = None if masks is None else partial(masks.mask, size=size, may_be_whole=True)
     tracked = track_frames(options, estimator, reader, points, ignore)
     if options.folder:
-        count, cuts = write_maps(options.folder, tracked)
+        count, cuts = write_maps(options, options.folder, tracked)
         report: dict[str, object] = {"points": "every pixel", "visible": None}
     else:
         tracks, cuts = collect(tracked)
@@ -215,10 +218,17 @@ def check_outputs(options: TrackOptions) -> None:
     refuse_existing(options.files, overwrite=options.overwrite)
     if options.folder is not None:
         ensure_can_encode("map.exr")
-    for folder in (*options.colmap, *([options.folder] if options.folder else [])):
+    folders: dict[Path, tuple[str, ...]] = dict.fromkeys(options.colmap, COLMAP_FILES)
+    if options.folder is not None:
+        folders[options.folder] = MAP_FILES
+    for folder, endings in folders.items():
+        places = {folder, *((folder / ending).parent for ending in endings)}
+        refuse_inputs(sorted(places), [options.input])
         ensure_can_fill(folder)
         if folder.is_dir() and any(folder.iterdir()) and not options.overwrite:
             raise OutputError(f"{folder} is not empty; add --overwrite to write into it")
+        record_of(folder).check_start(resume=False, overwrite=True, among_others=True)
+        refuse_foreign_files(folder, endings, verb="track")
 
 
 def choose_points(
@@ -266,7 +276,11 @@ def read_points(path: Path | None) -> list[tuple[float, float]]:
             rows = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
         raise FlowError(f"{path} does not exist; give a file with x,y in each line") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as err:
+    except OSError as err:
+        raise FlowError(
+            f"{path} cannot be read ({os_reason(err)}); give a file with x,y in each line"
+        ) from None
+    except (UnicodeDecodeError, csv.Error) as err:
         raise FlowError(f"{path} cannot be read as CSV ({err})") from None
     if rows and [name.strip().lower() for name in rows[0][1][:2]] == ["x", "y"]:
         del rows[0]
@@ -347,8 +361,10 @@ def track_frames(
                 show_progress(done, reader.num_frames)
                 yield frame
         except ImageError as err:
-            # It is why there are too few frames.
-            raise ImageError(reader.problem) if reader.problem else err from None
+            if reader.problem is None and str(options.input) in str(err):
+                raise
+            # A problem is why there are too few frames.
+            raise ImageError(reader.problem or f"{options.input}: {err}") from None
 
 
 def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
@@ -359,7 +375,9 @@ def collect(tracked: "Iterator[TrackedFrame]") -> "tuple[Tracks, list[int]]":
     return Tracks.collect(frames), find_cuts([(frame.number, frame.cut) for frame in frames])
 
 
-def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, list[int]]:
+def write_maps(
+    options: TrackOptions, folder: Path, tracked: "Iterator[TrackedFrame]"
+) -> tuple[int, list[int]]:
     """Write an STMap for each frame; beyond a cut there is none."""
     from gmaflow.inference import st_map
     from gmaflow.io import atomic_write
@@ -367,7 +385,9 @@ def write_maps(folder: Path, tracked: "Iterator[TrackedFrame]") -> tuple[int, li
 
     frames = []
     # A single frame is an error: then nothing has been written.
-    for frame in chain(list(islice(tracked, 2)), tracked):
+    first = list(islice(tracked, 2))
+    start_over(folder, MAP_FILES, verb="track", source=options.input)
+    for frame in chain(first, tracked):
         frames.append((frame.number, frame.cut))
         if not frame.cut:
             with atomic_write(folder / f"{frame.number:06d}.exr") as file:
@@ -424,6 +444,7 @@ def write_colmap(
 ) -> None:
     """Write the frames, which are read again, and the tracks as features and matches."""
     names = [f"{number:06d}.png" for number in range(len(tracks.visible))]
+    start_over(folder, COLMAP_FILES, verb="track", source=options.input)
     with (
         progress_bar("images", quiet=options.quiet) as show_progress,
         closing(read_ahead(reader)) as frames,

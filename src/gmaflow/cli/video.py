@@ -1,7 +1,7 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -41,17 +41,16 @@ from gmaflow.cli.outputs import (
     refuse_inputs,
 )
 from gmaflow.cli.pipeline import (
-    RECORD,
     ClipFile,
     FrameNames,
     Output,
     Pair,
     PairFolder,
     choose_scale,
-    endings_before,
     estimate_frames,
     make_settings,
     record_of,
+    refuse_foreign_files,
     warn_about_breaks,
 )
 from gmaflow.errors import FlowError, ImageError, OutputError, counted, print_stderr
@@ -70,7 +69,6 @@ from gmaflow.io import (
     is_clip,
     list_images,
     name_file,
-    stem_in,
     write_image,
 )
 from gmaflow.io.images import check_positive
@@ -347,20 +345,7 @@ def check_output_folder(options: VideoOptions) -> None:
     if not (resumes or options.overwrite) and output.is_dir() and any(output.iterdir()):
         raise OutputError(f"{output} is not empty; add --overwrite to write into it")
     if options.overwrite:
-        refuse_foreign_files(output, options.endings.values())
-
-
-def refuse_foreign_files(folder: Path, endings: Iterable[str]) -> None:
-    """Refuse to replace numbered files that gmaflow did not write, such as frames of a video."""
-    before = endings_before(folder, "video")
-    for ending in (ending for ending in endings if ending not in before):
-        for path in sorted(folder.glob("*")):
-            stem = stem_in(path.name, ending)
-            if stem is not None and FrameNames().pair_of(stem, ending) is not None:
-                raise OutputError(
-                    f"{folder} holds {path.name}, which gmaflow video did not write according to "
-                    f"{RECORD}; remove such files, or choose another folder"
-                )
+        refuse_foreign_files(output, options.endings.values(), verb="video")
 
 
 def why_silent(options: VideoOptions) -> str | None:

@@ -221,7 +221,7 @@ def submit(
         written=written,
         kept=len(files) - written,
         published=count_published(benchmark),
-        problems=tuple(find_problems(benchmark, files, folder)),
+        problems=tuple(find_problems(benchmark, files, folder, root)),
     )
 
 
@@ -230,16 +230,21 @@ def uses_warm_start(benchmark: Benchmark, estimator: FlowEstimator) -> bool:
     return benchmark.warm_start and estimator.card.warm_start is not False
 
 
-def find_problems(benchmark: Benchmark, files: list[SubmissionFile], folder: Path) -> Iterator[str]:
+def find_problems(
+    benchmark: Benchmark, files: list[SubmissionFile], folder: Path, root: Path | None
+) -> Iterator[str]:
     """Read every file back and report missing, broken and extra files."""
     yield from filter(None, (file.problem() for file in files))
     published = count_published(benchmark)
     if len(files) != published:
         title = dataset_info(benchmark.dataset).title
+        command = " ".join(
+            ["gmaflow data check", benchmark.dataset, *([str(root)] if root else [])]
+        )
         yield (
             f"the server wants {published} files but the test data has "
             f"{counted(len(files), 'pair')}; "
-            f"`gmaflow data check {benchmark.dataset}` lists what {title} lacks"
+            f"`{command}` lists what {title} lacks"
         )
     expected = {file.path for file in files}
     tops = {folder / file.path.relative_to(folder).parts[0] for file in files}

@@ -127,8 +127,8 @@ class MotionScorer:
             FlowError: No pair has flow.
         """
         if not self._pairs:
-            reason = "every pair of its frames is a cut" if self._cuts else "there is one frame"
-            raise FlowError(f"there is no motion to score: {reason}; it takes two frames of a shot")
+            reason = "every pair of frames is a cut" if self._cuts else "there is one frame"
+            raise FlowError(f"{reason}; a score needs at least two frames of a shot")
         mean, still, camera, residual, moving = (float(s) / self._pixels for s in self._sums)
         return MotionScore(
             pairs=self._pairs,

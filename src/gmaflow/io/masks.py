@@ -24,9 +24,9 @@ class MaskReader:
     """The masks of a clip's frames, true where a pixel is ignored: white, not black.
 
     An image holds for every frame. A folder of images or a video has a mask for each frame of the
-    clip, and the same part of it is read as of the clip. Ask for the masks of a video in rising
-    order: to go back, the video is read again from its beginning. Pairs of a data set have no clip
-    and may differ in size; then the masks in a folder may differ too.
+    whole clip, and those of a part of it are found by number, not by time. Ask for the masks of a
+    video in rising order: to go back, the video is read again from its beginning. Pairs of a data
+    set have no clip and may differ in size; then the masks in a folder may differ too.
 
     Args:
         path: The image, folder or video.
@@ -35,7 +35,7 @@ class MaskReader:
 
     Raises:
         ImageError: The masks cannot be read.
-        FlowError: Their size, number or rate is not that of the frames.
+        FlowError: Their size or number is not that of the frames.
     """
 
     def __init__(
@@ -59,12 +59,6 @@ class MaskReader:
             info = self._reader.info
             size = (info.height, info.width)
             self._check_count(info.num_frames, clip.info.num_frames if clip else count)
-            if clip is not None and 2 * clip.start * abs(info.fps - clip.info.fps) >= 1:
-                raise FlowError(
-                    f"{path} has {float(info.fps):g} masks a second and the clip "
-                    f"{float(clip.info.fps):g} frames, so a part of them does not begin at the "
-                    "same frame; give masks at the clip's rate (for a folder of frames --fps)"
-                )
         if clip is not None:
             _check_size(self.path, size, (clip.info.height, clip.info.width))
             if self._still is not None:

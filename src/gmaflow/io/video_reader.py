@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -137,18 +137,25 @@ class VideoReader:
         self.scale = scale
         self.start = start
         self._end, self._every = end, every
+        self._left_out = 0  # frames of the part to read, at its beginning
         self._max_pixels, self._watch = max_pixels, watch
 
     def alike(self, path: PathLike) -> "VideoReader":
-        """Return a reader of the same part of another video or folder, such as of masks."""
-        return VideoReader(
-            path,
-            start=self.start,
-            end=self._end,
-            every=self._every,
-            scale=self.scale,
-            fps=self.info.fps,
-        )
+        """Return a reader of the same frames, by number, of another video or folder such as masks.
+
+        Times would not do: those of the other may differ, and a folder has none of its own.
+        """
+        reader = VideoReader(path, every=self._every, scale=self.scale, fps=self.info.fps)
+        reader._left_out = self._count_before()
+        return reader
+
+    def _count_before(self) -> int:
+        """Return how many frames come before the part to read; those of a video are decoded."""
+        if not self.start:
+            return 0
+        before = copy(self)
+        before.start, before._end = Fraction(0), self.start
+        return sum(1 for _ in before._wanted())
 
     def glimpses(self, count: int) -> "list[VideoReader]":
         """Return `count` readers that begin at moments spread evenly over the part to read."""
@@ -217,7 +224,8 @@ class VideoReader:
 
     def _wanted(self) -> Iterator[_Undrawn]:
         """Yield every frame of the part to read."""
-        for time, draw in self._pictures() if self.is_folder else self._decoded():
+        pictures = self._pictures() if self.is_folder else self._decoded()
+        for time, draw in islice(pictures, self._left_out, None):
             if self._end is not None and time >= self._end:
                 return
             yield time, draw

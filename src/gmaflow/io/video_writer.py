@@ -1,20 +1,20 @@
 """Writing video that every player plays, with the sound of another video."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from io import SEEK_CUR, SEEK_SET, BufferedRandom, FileIO
+from io import SEEK_CUR, SEEK_SET, BufferedRandom
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from jaxtyping import UInt8
 
-from gmaflow.errors import ImageError, OutputError
+from gmaflow.errors import ImageError, OutputError, os_reason
 from gmaflow.io.images import check_image, check_picture
-from gmaflow.io.paths import NO_ROOM, PathLike, atomic_write
+from gmaflow.io.paths import PathLike, atomic_write
 from gmaflow.io.video_reader import DEFAULT_FPS, import_av, open_video, stream_start
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from av.packet import Packet as AnyPacket
 
     Packet = AnyPacket[AudioStream]
+
+Value = TypeVar("Value")
 
 _BT709 = 1  # FFmpeg's number, for the matrix, the primaries and the curve
 _LIMITED_RANGE = 1
@@ -263,16 +265,14 @@ class VideoWriter:
 
     def __enter__(self) -> "VideoWriter":
         with ExitStack() as stack:
-            file = stack.enter_context(atomic_write(self.path))
-            # PyAV passes the name to `io_open` as UTF-8, which not every name is.
-            cast("FileIO", file.raw).name = "video"
+            self._file = QuietFile(stack.enter_context(atomic_write(self.path)))
             self._container = self._av.open(
-                file,
+                self._file,
                 "w",
                 format=self._format.container,
                 options=self._format.options,
                 # To move the index to the front FFmpeg reads what it has written.
-                io_open=lambda *_: WrittenPart(file),
+                io_open=lambda *_: WrittenPart(self._file),
             )
             stack.push(self._finish)
             self._stack = stack.pop_all()
@@ -319,6 +319,7 @@ class VideoWriter:
                 self._sound.copy_until(self._end)
         except self._av.FFmpegError as err:
             raise self._failure(err) from err
+        self._check_file()
 
     def _as_frame(self, image: UInt8[np.ndarray, "h w 3"]) -> "av.video.frame.VideoFrame":
         if self._format.pixels == "pal8":
@@ -347,10 +348,15 @@ class VideoWriter:
                     self._sound.finish()
         except self._av.FFmpegError as err:
             raise self._failure(err) from err
+        self._check_file()
+
+    def _check_file(self) -> None:
+        if self._file.error is not None:
+            reason = os_reason(self._file.error)
+            raise OutputError(f"{self.path} cannot be written: {reason}") from self._file.error
 
     def _failure(self, err: "av.FFmpegError") -> OutputError:
-        if err.errno in NO_ROOM:
-            return OutputError(f"{self.path} cannot be written: {(err.strerror or '').lower()}")
+        self._check_file()  # what FFmpeg makes of a file that is cut off is no reason
         return OutputError(f"{self.path}: the video cannot be encoded ({err.strerror})")
 
     def _add_streams(self, frame: "av.video.frame.VideoFrame") -> "av.video.stream.VideoStream":
@@ -374,10 +380,44 @@ class VideoWriter:
         return stream
 
 
+class QuietFile:
+    """An open file that never fails: it keeps its first error, and ignores what follows.
+
+    PyAV would raise the first error, and print a traceback for each one after it.
+    """
+
+    name = "video"
+    """PyAV passes it to `io_open` as UTF-8, which not every name of a file is."""
+
+    def __init__(self, file: BufferedRandom) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        return self._try(lambda: self._file.write(data), len(data))
+
+    def read(self, count: int) -> bytes:
+        return self._try(lambda: self._file.read(count), b"")
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        return self._try(lambda: self._file.seek(offset, whence), offset)
+
+    def tell(self) -> int:
+        return self._try(self._file.tell, 0)
+
+    def _try(self, call: Callable[[], Value], otherwise: Value) -> Value:
+        if self.error is None:
+            try:
+                return call()
+            except OSError as err:
+                self.error = err
+        return otherwise
+
+
 class WrittenPart:
     """Reads an open file with its own position."""
 
-    def __init__(self, file: BufferedRandom) -> None:
+    def __init__(self, file: QuietFile) -> None:
         self._file = file
         self._place = 0
 

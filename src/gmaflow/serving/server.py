@@ -216,7 +216,7 @@ class FlowServer(uvicorn.Server):
 def bind(host: str, port: int) -> socket.socket:
     """Return a bound socket; raises `FlowError` if the address cannot be used."""
     if not 0 <= port < 2**16:  # the system would take it modulo 65536
-        raise FlowError(f"invalid port {port} (0-65535)")
+        raise FlowError(f"--port {port} is out of range; give 1 to 65535, or 0 for any free one")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -225,7 +225,7 @@ def bind(host: str, port: int) -> socket.socket:
         # small response takes 40 ms.
         listener = socket.socket(family, kind, protocol)
     except OSError as err:
-        raise FlowError(f"cannot listen on {host} port {port}: {err}") from err
+        raise _no_listener(host, port, err) from err
     try:
         if os.name == "posix":  # on Windows two servers could then share a port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -234,8 +234,14 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         if err.errno == errno.EADDRINUSE:
             raise FlowError(f"port {port} is in use; choose another with --port") from err
-        raise FlowError(f"cannot listen on {host} port {port}: {os_reason(err)}") from err
+        raise _no_listener(host, port, err) from err
     return listener
+
+
+def _no_listener(host: str, port: int, err: OSError) -> FlowError:
+    return FlowError(
+        f"cannot listen on {host} port {port}: {os_reason(err)}; choose another --host or --port"
+    )
 
 
 def url_of(listener: socket.socket) -> str:

@@ -99,7 +99,13 @@ class Checkpoints:
             "checksum": "sha256",
         }
         with atomic_write(path) as file:
-            torch.save(content, file)
+            try:
+                torch.save(content, file)
+            except RuntimeError as err:
+                # On a full disk torch fails again when it closes the archive, and hides why.
+                if isinstance(err.__context__, OSError):
+                    raise err.__context__ from None
+                raise
             append_checksum(file)
         for old in [other for other in self.paths() if other <= path][:-keep]:
             old.unlink()
