@@ -56,7 +56,9 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         raise FlowError(f"unknown device {device!r}; use auto, cpu, cuda or mps") from None
     available = {
         "cpu": True,
-        "cuda": torch.cuda.is_available() and (picked.index or 0) < torch.cuda.device_count(),
+        # Counting GPUs loads another library, which delays the first flow.
+        "cuda": torch.cuda.is_available()
+        and (not picked.index or picked.index < torch.cuda.device_count()),
         "mps": torch.backends.mps.is_available(),
     }
     if picked.type not in available:
