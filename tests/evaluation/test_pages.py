@@ -14,8 +14,13 @@ from gmaflow.evaluation import (
     write_comparison,
     write_report,
 )
-from gmaflow.evaluation.comparing import FEW
-from gmaflow.evaluation.pages import attention_figures, bar_chart, choose_queries
+from gmaflow.evaluation.comparing import FEW, Improvement
+from gmaflow.evaluation.pages import (
+    attention_figures,
+    bar_chart,
+    choose_queries,
+    format_percent,
+)
 from gmaflow.inference import FlowEstimator
 from tests.evaluation.conftest import random_estimator, write_sintel
 from tests.evaluation.samples import make_sample
@@ -31,6 +36,13 @@ def test_the_report_needs_nothing_but_itself(tmp_path: Path, estimator: FlowEsti
     assert page.count("data:image/jpeg") == 6 * 6
     assert "nan" not in re.sub(r"base64,[^\"]*", "", page).lower()
     assert len(list((tmp_path / "out/shown").glob("*.flo"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("percent", "text"), [(1.23, "+1.2 %"), (-0.04, "+0.0 %"), (-0.06, "-0.1 %"), (np.nan, "-")]
+)
+def test_an_improvement_that_rounds_to_0_is_not_negative(percent: float, text: str) -> None:
+    assert format_percent(Improvement(percent=percent, low=-1.0, high=1.0, pairs=20)) == text
 
 
 def test_only_whole_data_sets_are_compared_with_the_paper(

@@ -206,7 +206,7 @@ def format_figure(value: float, digits: int = 3) -> str:
 
 def format_percent(improvement: Improvement) -> str:
     """Format an improvement with its sign."""
-    return "-" if math.isnan(improvement.percent) else f"{improvement.percent:+.1f} %"
+    return "-" if math.isnan(improvement.percent) else f"{improvement.percent:+z.1f} %"
 
 
 def format_interval(improvement: Improvement) -> str:
