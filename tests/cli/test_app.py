@@ -186,7 +186,8 @@ def test_verbs_agree_on_their_options(script: Path, option: str) -> None:
     quiet = {"data check", "tables", "evaluate", "compare", "submit", "bench", "export", "demo"}
     quiet |= {"flow", "video", "convert", "scenes render", "scenes show", "scenes stats"}
     quiet |= {"batch", "score", "track"}
-    replaces = {"flow", "video", "convert", "demo", "export", "bench", "weights convert"}
+    replaces = {"flow", "video", "convert", "demo", "export", "bench"}
+    replaces |= {"weights convert", "weights average"}
     replaces |= {"scenes render", "scenes show", "scenes stats", "score", "track"}
     lists = dict(re.findall(r'"([\w -]+)"\) words="(--[^"]+)"', script.read_text()))
     presets = {name for name in lists if name.startswith("train ")}

@@ -26,7 +26,7 @@ VERBS = {
     "bench": "measure speed and memory, also against other implementations",
     "export": "export a network for other programs (ONNX, torch.export)",
     "serve": "serve a web page and an HTTP API",
-    "weights": "list, show or convert network weights",
+    "weights": "list, show, convert or average network weights",
 }
 """Each verb is a module of that name in this package, with a function `main(args)`."""
 
