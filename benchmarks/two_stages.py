@@ -4,8 +4,9 @@ PYTHONPATH=src python benchmarks/two_stages.py runs/chunk --textures FOLDER --mi
 
 Two processes compile at the same time. The first trains gma and ends after its minutes; the second
 waits for its weights and trains gma-affine. The learning rate falls linearly from --peak to 0 over
-both. Writes small.safetensors and large.safetensors to the folder (newest weights every minute),
-and a log of each stage. docs/training-log.md has the settings and what came of them.
+both. With 0 minutes for the first, large frames are all there is. Writes small.safetensors and
+large.safetensors to the folder (newest weights every minute), and a log of each stage.
+docs/training-log.md has the settings and what came of them.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from gmaflow.weights import Checkpoint, load_checkpoint, save_checkpoint
 WARM_UP = 200
 SAVE_EVERY = 60.0
 COMMON = {
-    "init": "gma-affine", "batch": "16", "both_ways": "true", "ema": "0.998",
+    "init": "gma-affine", "batch": "16", "both_ways": "true",
     "weight_decay": "1e-5", "disturbed": "0.15", "validate_every": "0",
 }  # fmt: skip
 STAGES = {
@@ -51,6 +52,7 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
     """Train one stage; the second begins with the weights of the first."""
     start, ahead, settings = STAGES[name]
     overrides = {"textures": str(options.textures or ""), "seed": str(options.seed)}
+    overrides["ema"] = str(options.ema)
     if options.tiny:
         overrides |= {"batch": "2", "crop": "64x96"}
     config = override(preset(start), COMMON | settings | overrides)
@@ -135,6 +137,7 @@ def main() -> None:
     parser.add_argument("--textures", type=Path)
     parser.add_argument("--minutes", type=float, nargs=2, default=(12.3, 5.5))
     parser.add_argument("--peak", type=float, default=2e-4, help="the learning rate at the start")
+    parser.add_argument("--ema", type=float, default=0.998, help="of the weights that are saved")
     parser.add_argument("--seed", type=int, default=5001)
     parser.add_argument("--tiny", action="store_true", help="to try the program on a CPU")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
