@@ -66,10 +66,10 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
     for count in aheads:  # compiles and records
         run.train_step(first, StepPlan(lr=0.0, iters=config.iters, occluded=True, ahead=count))
     clock = options.folder / "begun"
-    if name == "small":
-        clock.write_text(str(time.time()))
-    else:
+    if name == "large" and options.minutes[0]:
         before |= wait_for(options.folder, device, before)
+    else:
+        clock.write_text(str(time.time()))
     run.step.load_state(before)
     seconds = [60 * minutes for minutes in options.minutes]
     begun = float(clock.read_text())
@@ -146,11 +146,12 @@ def main() -> None:
         train_stage(options.stage, options)
         return
     options.folder.mkdir(parents=True)
-    programs = [subprocess.Popen([sys.executable, *sys.argv, "--stage", stage]) for stage in STAGES]
-    small, large = programs
-    if small.wait():
+    stages = [stage for stage in STAGES if stage == "large" or options.minutes[0]]
+    programs = [subprocess.Popen([sys.executable, *sys.argv, "--stage", stage]) for stage in stages]
+    *small, large = programs
+    if any(program.wait() for program in small):
         large.kill()  # it would wait forever
-    sys.exit(small.returncode or large.wait())
+    sys.exit(int(any(program.wait() for program in programs)))
 
 
 if __name__ == "__main__":
