@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from gmaflow.weights import load_checkpoint, save_checkpoint
+from gmaflow.weights import ModelCard, load_checkpoint, save_checkpoint
 from tests.cli.conftest import Run
 
 
@@ -104,6 +104,32 @@ def test_average_goes_from_the_first_weights_to_the_second(
         run("weights", "average", weights["gma"], tmp_path / "b.safetensors", target, *options)
         mean, expected = (load_checkpoint(path).tensors for path in (target, other))
         assert all(mean[n].equal(v) for n, v in expected.items() if v.is_floating_point())
+
+
+def test_an_average_keeps_what_both_cards_say(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    first = load_checkpoint(weights["gma"])
+    cards = (
+        ModelCard(trained_on="scenes", licence="BSD-3-Clause", iters=12, warm_start=False),
+        ModelCard(trained_on="more scenes", licence="BSD-3-Clause", iters=32, warm_start=False),
+    )
+    paths = [tmp_path / f"{number}.safetensors" for number in range(2)]
+    for path, card in zip(paths, cards, strict=True):
+        save_checkpoint(path, replace(first, card=card))
+    assert run("weights", "average", *paths, tmp_path / "mean.safetensors").code == 0
+    found = load_checkpoint(tmp_path / "mean.safetensors").card
+    assert found.trained_on == "scenes; more scenes"
+    assert (found.licence, found.iters, found.warm_start) == ("BSD-3-Clause", None, False)
+
+
+def test_published_files_are_averaged_as_the_model_that_they_are(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    target = tmp_path / "mean.safetensors"
+    both = (weights["gma.pth"], weights["gma.pth"])
+    assert run("weights", "average", *both, target, "--model", "gma-p").code == 0
+    assert load_checkpoint(target).config.attention == "content+position"
 
 
 def test_what_cannot_be_averaged_is_one_sentence(

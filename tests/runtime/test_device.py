@@ -9,6 +9,7 @@ from gmaflow.runtime import device as device_module
 from gmaflow.runtime.device import (
     as_bytes,
     cudnn_benchmark,
+    cudnn_guess,
     explaining_out_of_memory,
     free_container_memory,
     free_memory,
@@ -123,15 +124,42 @@ def test_instructions_for_bf16_are_found(
     assert has_bfloat16.__wrapped__() == bool(names)
 
 
+def cudnn_settings() -> tuple[bool, bool]:
+    return torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+
+
 def test_the_last_thread_restores_the_setting() -> None:
-    before = torch.backends.cudnn.benchmark
+    before = cudnn_settings()
     first, second = cudnn_benchmark(), cudnn_benchmark()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert torch.backends.cudnn.benchmark
+    assert cudnn_settings() == (True, before[1])
     second.__exit__(None, None, None)
-    assert torch.backends.cudnn.benchmark == before
+    assert cudnn_settings() == before
+
+
+@pytest.mark.parametrize("guess_ends_first", [True, False])
+def test_a_guess_is_not_disturbed_and_ends_with_itself(guess_ends_first: bool) -> None:
+    before = cudnn_settings()
+    guess, benchmark = cudnn_guess(), cudnn_benchmark()
+    guess.__enter__()
+    benchmark.__enter__()  # by another thread
+    assert cudnn_settings() == (False, True)
+    first, second = (guess, benchmark) if guess_ends_first else (benchmark, guess)
+    first.__exit__(None, None, None)
+    assert cudnn_settings() == ((True, before[1]) if guess_ends_first else (False, True))
+    second.__exit__(None, None, None)
+    assert cudnn_settings() == before
+
+
+def test_there_is_no_guess_where_all_algorithms_are_to_be_deterministic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # torch would keep it for the calls that search.
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    with cudnn_benchmark(), cudnn_guess():
+        assert cudnn_settings() == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -133,11 +133,42 @@ def test_a_key_is_computed_again_if_a_file_has_changed(
     assert stored_key(lambda: "third", package, tmp_path) == "third"
 
 
+def test_a_linked_backend_is_followed(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "nvidia").mkdir()
+    (tmp_path / "nvidia" / "compiler.py").write_text("1")
+    (package / "backends").mkdir()
+    (package / "backends" / "nvidia").symlink_to(tmp_path / "nvidia")
+    stored_key(lambda: "first", package, tmp_path)
+    (tmp_path / "nvidia" / "compiler.py").write_text("22")
+    assert stored_key(lambda: "second", package, tmp_path) == "second"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"key":'])
 def test_a_damaged_file_of_the_key_is_replaced(content: str, package: Path, tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).write_text(content)
     assert stored_key(lambda: "first", package, tmp_path) == "first"
     assert stored_key(lambda: "second", package, tmp_path) == "first"
+
+
+def test_a_stored_file_without_a_key_is_replaced(package: Path, tmp_path: Path) -> None:
+    stored_key(lambda: "first", package, tmp_path)
+    stored = json.loads((tmp_path / KEY_FILE).read_text())
+    (tmp_path / KEY_FILE).write_text(json.dumps({"files": stored["files"]}))
+    assert stored_key(lambda: "second", package, tmp_path) == "second"
+
+
+def test_a_file_of_triton_that_cannot_be_read_leaves_the_key_to_triton(
+    package: Path, tmp_path: Path
+) -> None:
+    (package / ".#code.py").symlink_to("nothing")  # an editor's lock
+    assert stored_key(lambda: "first", package, tmp_path / "cache") == "first"
+    assert stored_key(lambda: "second", package, tmp_path / "cache") == "second"
+
+
+def test_a_key_that_cannot_be_stored_leaves_nothing(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache" / KEY_FILE).mkdir(parents=True)
+    assert stored_key(lambda: "first", package, tmp_path / "cache") == "first"
+    assert [file.name for file in (tmp_path / "cache").iterdir()] == [KEY_FILE]
 
 
 def test_a_key_need_not_be_stored(package: Path, tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ class AverageOptions:
     """The file to write: .safetensors or .pth."""
     share: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.5
     """The share of the second weights, from 0 to 1."""
+    model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The model of published GMA files: gma, gma-p or gma-p-only."""
     half: bool = False
     """Store half precision, at half the size (.safetensors only)."""
     overwrite: Overwrite = False
@@ -163,7 +165,9 @@ def average_weights(options: AverageOptions) -> None:
     from gmaflow.weights import average, find_checkpoint
 
     ensure_can_write(options.target, options.overwrite)
-    first, second = (find_checkpoint(source) for source in (options.first, options.second))
+    first, second = (
+        find_checkpoint(source, model=options.model) for source in (options.first, options.second)
+    )
     save(options.target, average(first, second, share=options.share), half=options.half)
 
 

@@ -35,9 +35,11 @@ _BINARY = {"k": 2.0**10, "m": 2.0**20, "g": 2.0**30, "t": 2.0**40}
 _OUT_OF_MEMORY = re.compile("allocate memory|out of memory|ALLOC(ATION)?_FAILED")
 """Out-of-memory messages of torch on a CPU, the CUDA driver, Triton, cuBLAS and cuDNN."""
 
-_benchmark_lock = threading.Lock()
-_previous_settings: list[bool] = []
-"""cuDNN's setting when each current caller of `cudnn_benchmark` entered."""
+_cudnn_lock = threading.Lock()
+_cudnn_users = {"benchmark": 0, "guess": 0}
+"""How many callers are in `cudnn_benchmark` and in `cudnn_guess`."""
+_cudnn_before = (False, False)
+"""cuDNN's settings before the first of them entered: benchmark and deterministic."""
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -138,14 +140,8 @@ def cudnn_benchmark() -> Iterator[None]:
 
     All threads share this setting. The last one to leave restores it.
     """
-    with _benchmark_lock:
-        _previous_settings.append(torch.backends.cudnn.benchmark)
-        torch.backends.cudnn.benchmark = True
-    try:
+    with _using_cudnn("benchmark"):
         yield
-    finally:
-        with _benchmark_lock:
-            torch.backends.cudnn.benchmark = _previous_settings.pop()
 
 
 @contextmanager
@@ -153,15 +149,39 @@ def cudnn_guess() -> Iterator[None]:
     """Let cuDNN guess the algorithms instead, for a call that may be the only one of its size.
 
     torch keeps a guess for all later calls with the same settings. So this allows deterministic
-    algorithms only, which other calls do not ask for: they still try all algorithms.
+    algorithms only, which other calls do not ask for: they still try all algorithms. Where the
+    caller asks for them, it does nothing.
     """
+    with _using_cudnn("guess"):
+        yield
+
+
+@contextmanager
+def _using_cudnn(how: str) -> Iterator[None]:
+    """Set cuDNN up for a caller and others in other threads; a guess comes first."""
+    global _cudnn_before  # noqa: PLW0603  (the settings are the process's)
     cudnn = torch.backends.cudnn
-    before = cudnn.benchmark, cudnn.deterministic
-    cudnn.benchmark, cudnn.deterministic = False, True
+    with _cudnn_lock:
+        if not any(_cudnn_users.values()):
+            _cudnn_before = cudnn.benchmark, cudnn.deterministic
+        _cudnn_users[how] += 1
+        _set_up_cudnn()
     try:
         yield
     finally:
-        cudnn.benchmark, cudnn.deterministic = before
+        with _cudnn_lock:
+            _cudnn_users[how] -= 1
+            _set_up_cudnn()
+
+
+def _set_up_cudnn() -> None:
+    cudnn = torch.backends.cudnn
+    benchmark, deterministic = _cudnn_before
+    if _cudnn_users["guess"] and not deterministic:
+        cudnn.benchmark, cudnn.deterministic = False, True
+    else:
+        cudnn.benchmark = benchmark or _cudnn_users["benchmark"] > 0
+        cudnn.deterministic = deterministic
 
 
 @cache

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -89,8 +90,8 @@ def _find_key() -> None:
         import triton
         from triton.runtime import cache as kernel_cache
 
-        folder = Path(triton.knobs.cache.dir)
-        key = stored_key(kernel_cache.triton_key, Path(triton.__file__).parent, folder)
+        package, folder = Path(triton.__file__).parent, Path(triton.knobs.cache.dir)
+        key = stored_key(kernel_cache.triton_key, package, folder)
         kernel_cache.triton_key = lambda: key
 
 
@@ -100,21 +101,33 @@ def stored_key(compute: Callable[[], str], package: Path, folder: Path) -> str:
     The key is a hash of all of Triton's files, 0.4 GB, and computing it slows the rest of the start
     down. So it is stored in the cache's folder, with the sizes and times of these files.
     """
-    files = sorted([*package.rglob("*.py"), *package.glob("_C/libtriton*")])
-    stats = [(str(file), file.stat()) for file in files]
-    state = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
     store = folder / KEY_FILE
+    try:
+        state = state_of(package)
+    except OSError:
+        return compute()
     with suppress(OSError, ValueError):
         stored = json.loads(store.read_text(encoding="utf-8"))
-        if isinstance(stored, dict) and stored.get("files") == state:
+        if isinstance(stored, dict) and stored.get("files") == state and "key" in stored:
             return str(stored["key"])
     key = compute()
     with suppress(OSError):  # the folder may be read-only
         folder.mkdir(parents=True, exist_ok=True)
-        new = store.with_suffix(f".{os.getpid()}")
-        new.write_text(json.dumps({"key": key, "files": state}), encoding="utf-8")
-        new.replace(store)
+        with TemporaryDirectory(dir=folder) as temporary:
+            new = Path(temporary) / KEY_FILE
+            new.write_text(json.dumps({"key": key, "files": state}), encoding="utf-8")
+            new.replace(store)
     return key
+
+
+def state_of(package: Path) -> list[list[object]]:
+    """Return the names, sizes and times of the files of which Triton computes its key."""
+    # Where Triton is developed, the folders of its backends are links, which rglob does not follow.
+    folders = [package, *(link for link in package.glob("backends/*") if link.is_symlink())]
+    sources = [file for folder in folders for file in folder.resolve().rglob("*.py")]
+    files = sorted([*sources, *package.glob("_C/libtriton*")])
+    stats = [(str(file), file.stat()) for file in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
 
 
 @contextmanager

@@ -400,10 +400,13 @@ def average(first: Checkpoint, second: Checkpoint, *, share: float = 0.5) -> Che
         else value
         for name, value in second.tensors.items()
     }
+    cards = first.card, second.card
     card = ModelCard(
-        trained_on=f"{first.card.trained_on}; averaged with {share:g} of: {second.card.trained_on}",
-        licence=first.card.licence if first.card.licence == second.card.licence else "unknown",
-        iters=first.card.iters if first.card.iters == second.card.iters else None,
+        title=f"mean of two sets of weights, {share:g} of it the second",
+        trained_on="; ".join(dict.fromkeys(card.trained_on for card in cards)),
+        licence=cards[0].licence if cards[0].licence == cards[1].licence else "unknown",
+        iters=cards[0].iters if cards[0].iters == cards[1].iters else None,
+        warm_start=cards[0].warm_start if cards[0].warm_start == cards[1].warm_start else None,
     )
     return Checkpoint(config=first.config, tensors=tensors, card=card)
 

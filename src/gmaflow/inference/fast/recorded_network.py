@@ -28,7 +28,8 @@ MAX_RECORDINGS = 6
 """How many calls are kept; the least recently used one is dropped."""
 
 _taking_turns = threading.RLock()
-"""Held by first calls and recordings of all networks, since cuDNN's settings are the process's."""
+"""Held by first calls and recordings of all networks, on all GPUs: cuDNN's settings are the
+process's."""
 
 CallKey: TypeAlias = tuple[object, ...]
 """What distinguishes calls: the shapes, iterations, the plan, and so on."""
@@ -201,10 +202,11 @@ class RecordedNetwork:
 
     def _call(self, run: Run, inputs: Tensors, key: CallKey | None) -> Tensors:
         """Run a function of tensors: directly (if `key` is None), or recorded."""
-        # cuDNN benchmarks its algorithms for each new size.
-        with self._lock, cudnn_benchmark():
+        with self._lock:
             try:
-                return tuple(run(*inputs)) if key is None else self._call_recorded(run, inputs, key)
+                if key is None:
+                    return run_directly(run, inputs)
+                return self._call_recorded(run, inputs, key)
             except RuntimeError as err:
                 if not self._calls or not is_out_of_memory(err):
                     raise
@@ -212,7 +214,7 @@ class RecordedNetwork:
                 self._calls.clear()
             # Outside the handler, where the memory of the failed call has been freed.
             torch.cuda.empty_cache()
-            return tuple(run(*inputs))
+            return run_directly(run, inputs)
 
     def _call_recorded(self, run: Run, inputs: Tensors, call: CallKey) -> Tensors:
         key: CallKey = (*call, *(x.shape for x in inputs))
@@ -227,10 +229,12 @@ class RecordedNetwork:
         if recording is NotRecorded.YET:
             recording = self._recorded(run, inputs)
         self._store(key, recording)
-        return tuple(run(*inputs)) if isinstance(recording, NotRecorded) else recording(*inputs)
+        if isinstance(recording, NotRecorded):
+            return run_directly(run, inputs)
+        return recording(*inputs)
 
     def _recorded(self, run: Run, inputs: Tensors) -> Replay | NotRecorded:
-        with _taking_turns:
+        with _taking_turns, cudnn_benchmark():
             run(*inputs)  # cuDNN benchmarks on each thread, which cannot be recorded
             try:
                 if isinstance(run, SettlingCall):
@@ -245,3 +249,9 @@ class RecordedNetwork:
         self._calls.move_to_end(key)
         while len(self._calls) > MAX_RECORDINGS:
             self._calls.popitem(last=False)
+
+
+def run_directly(run: Run, inputs: Tensors) -> Tensors:
+    """Run a function of tensors; cuDNN benchmarks its algorithms for each new size."""
+    with cudnn_benchmark():
+        return tuple(run(*inputs))
