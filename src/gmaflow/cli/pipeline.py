@@ -419,10 +419,13 @@ def refuse_foreign_files(folder: Path, endings: Iterable[str], *, verb: str) -> 
 
 
 def start_over(folder: Path, endings: Collection[str], *, verb: str, source: Path) -> None:
-    """Remove the numbered files of an earlier run, then record what this one writes."""
+    """Remove the numbered files of an earlier run, then record what this one writes.
+
+    The earlier record does not say which: endings in it could lead out of the folder.
+    """
     record = record_of(folder)
     record.lock()  # before files of another process could be removed
-    for ending in dict.fromkeys([*endings, *endings_before(folder, verb)]):
+    for ending in endings:
         for path in numbered_files(folder, ending):
             path.unlink(missing_ok=True)
     record.write({"verb": verb, "frames": str(source.resolve()), FILES: list(endings)})
