@@ -407,8 +407,22 @@ def numbered_files(folder: Path, ending: str) -> Iterator[Path]:
             yield path
 
 
+def refuse_other_verb(folder: Path, *, verb: str) -> None:
+    """Refuse to start over in a folder of another verb, whose record would be lost."""
+    try:
+        earlier = record_of(folder).read()["verb"]
+    except OutputError:  # there is none, or a damaged one
+        return
+    if earlier != verb:
+        raise OutputError(
+            f"{folder} holds the results of gmaflow {earlier}; choose another folder, or remove "
+            "this one"
+        )
+
+
 def refuse_foreign_files(folder: Path, endings: Iterable[str], *, verb: str) -> None:
     """Refuse to replace numbered files that the verb did not write, such as frames of a video."""
+    refuse_other_verb(folder, verb=verb)
     before = endings_before(folder, verb)
     for ending in (ending for ending in endings if ending not in before):
         for path in numbered_files(folder, ending):
