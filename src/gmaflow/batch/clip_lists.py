@@ -42,7 +42,7 @@ CONTINUES = "finished clips are kept, and the same command continues when this i
 
 
 @contextmanager
-def explaining_full_disk(path: str) -> Iterator[None]:
+def explaining_write_errors(path: str | Path) -> Iterator[None]:
     """Say in one sentence that a list of the job cannot be written."""
     try:
         yield
@@ -136,7 +136,7 @@ class FailureLog:
             OutputError: The list cannot be written.
         """
         row = {**result.clip.as_row(), "reason": result.error}
-        with explaining_full_disk(self._destination.path_of(self._name)):
+        with explaining_write_errors(self._destination.path_of(self._name)):
             file = self._open()
             file.write(json.dumps(row) + "\n")
             file.flush()

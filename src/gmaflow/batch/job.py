@@ -12,7 +12,7 @@ from gmaflow.batch.clip_lists import (
     CONTINUES,
     FailureLog,
     count_rows,
-    explaining_full_disk,
+    explaining_write_errors,
     require_table,
     table_row,
     table_writer,
@@ -309,7 +309,7 @@ class BatchJob:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]
             with (
-                explaining_full_disk(self.destination.path_of(self._table)),
+                explaining_write_errors(self.destination.path_of(self._table)),
                 table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add,
             ):
                 while chunk := list(islice(names, ROWS_AT_ONCE)):
