@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -413,8 +414,22 @@ def test_a_list_that_a_full_disk_cuts_off_is_one_sentence_and_is_completed_later
     config: BatchConfig, clips: Path, memory: str, inputs: str, name: str
 ) -> None:
     config = replace(config, write="statistics")
-    sentence = f"{name} cannot be written: file too large; finished clips are kept, and the same"
+    # For a store the list is written to a temporary file first.
+    sentence = (
+        rf"^{gettempdir()}/gmaflow-.*/{name} cannot be written: file too large; finished clips "
+        "are kept, and the same"
+    )
     with pytest.raises(OutputError, match=sentence), largest_file(20):
         run(config, clips / inputs, memory)
     run(config, clips / inputs, memory)
     assert len((Destination(memory).read(name) or b"").splitlines()) == 1 + (name == "clips.csv")
+
+
+def test_rows_before_a_full_disk_reach_a_store(memory: str) -> None:
+    log = FailureLog(Destination(memory), "failures.jsonl")
+    log.add(ClipResult(Clip("a", "a.mp4"), error="damaged"))
+    with largest_file(100):
+        with pytest.raises(OutputError, match="cannot be written"):
+            log.add(ClipResult(Clip("b", "b.mp4"), error="damaged"))
+        log.close(lambda _key: False)
+    assert [row["id"] for row in failures(memory)] == ["a"]

@@ -308,8 +308,9 @@ class BatchJob:
         with self.destination.scratch() as scratch:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]
+            shown = path if self.destination.is_remote else self.destination.path_of(self._table)
             with (
-                explaining_write_errors(self.destination.path_of(self._table)),
+                explaining_write_errors(shown),
                 table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add,
             ):
                 while chunk := list(islice(names, ROWS_AT_ONCE)):
