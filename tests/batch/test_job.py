@@ -241,13 +241,15 @@ def test_a_name_that_is_not_text_is_escaped_in_tables(
     assert rb"caf\udce9/clip" in (Destination(memory).read(f"clips.{table}") or b"")
 
 
+@pytest.mark.parametrize("column", ["id", "name"])
 def test_two_clips_of_one_name_are_refused(
-    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path, column: str
 ) -> None:
     manifest = tmp_path / "m.csv"
-    manifest.write_text(f"path,id\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
-    with pytest.raises(FlowError, match=r"identifier 'x': .*/00 and .*/02; give .* column 'id'"):
-        run(config, manifest, memory)
+    manifest.write_text(f"path,{column}\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
+    sentence = f"identifier 'x': .*/00 and .*/02; give .* column '{column}'"
+    with pytest.raises(FlowError, match=sentence):
+        run(replace(config, id_column=column), manifest, memory)
     assert not any(name.startswith(RECORDS) for name in contents(memory))
 
 

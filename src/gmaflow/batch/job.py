@@ -198,7 +198,7 @@ class BatchJob:
 
     def run(self, watch: Watch) -> None:
         """Process the remaining clips."""
-        check_identifiers(self.clips)
+        check_identifiers(self.clips, self.config.id_column)
         checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
         with self._engine() as device_type:
             claim(self.destination, self.config, checkpoint, device_type)
@@ -319,8 +319,10 @@ class BatchJob:
         self.destination.remove_unfinished()
 
 
-def check_identifiers(clips: Iterable[Clip]) -> None:
+def check_identifiers(clips: Iterable[Clip], column: str) -> None:
     """Check the identifiers of all clips before anything is written.
+
+    `column` holds them in a manifest.
 
     Raises:
         FlowError: An identifier cannot be a name, or two clips have the same, and would be written
@@ -338,7 +340,7 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
                 raise FlowError(
                     f"two clips have the identifier {clip.identifier!r}: "
                     f"{earlier[clip.identifier]} and {clip.source}; give each its own in the "
-                    "column 'id' of a manifest"
+                    f"column {column!r} of a manifest"
                 )
             earlier[clip.identifier] = clip.source
 
