@@ -399,7 +399,9 @@ def test_numbered_files_of_others_are_never_touched(estimate: Run, tmp_path: Pat
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0
     outcome = estimate("video", "out", "--format", "png", "--overwrite")
-    assert "000500.png" in outcome.complaint
+    assert (
+        "000500.png, which gmaflow video did not write according to flow.json" in outcome.complaint
+    )
     assert (out / "000500.png").read_text() == "mine"
     (out / "000500-backward.flo").write_text("mine")
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0

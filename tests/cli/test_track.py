@@ -180,7 +180,7 @@ def test_a_folder_that_is_written_again_keeps_nothing_of_a_longer_run_but_other_
         assert "is an input" in run("track", place, "-o", folder, "-f", *fast).complaint
     (folder / "flow.json").unlink()
     refused = run("track", clip, "-o", folder, "-f", *fast)
-    assert "which gmaflow track did not write according to flow.json" in refused.complaint
+    assert "which gmaflow track did not write: there is no flow.json; remove" in refused.complaint
     assert set(map(count, kinds)) == {2}
 
 

@@ -424,11 +424,13 @@ def refuse_foreign_files(folder: Path, endings: Iterable[str], *, verb: str) -> 
     """Refuse to replace numbered files that the verb did not write, such as frames of a video."""
     refuse_other_verb(folder, verb=verb)
     before = endings_before(folder, verb)
+    has_record = record_of(folder).exists()
+    reason = f" according to {RECORD}" if has_record else f": there is no {RECORD}"
     for ending in (ending for ending in endings if ending not in before):
         for path in numbered_files(folder, ending):
             raise OutputError(
-                f"{folder} holds {path.relative_to(folder)}, which gmaflow {verb} did not write "
-                f"according to {RECORD}; remove such files, or choose another folder"
+                f"{folder} holds {path.relative_to(folder)}, which gmaflow {verb} did not "
+                f"write{reason}; remove such files, or choose another folder"
             )
 
 
