@@ -49,6 +49,8 @@ TOLERANCES = {"1": 1.0, "2": 2.0, "4": 4.0, "one flow": math.inf}
 SPACING = 8
 GAPS = (1, 2, 4, 8, 16)
 WITHOUT = "ours without steps"
+WAYS = ("chain, lost once", "chain, returning", "direct")
+METHODS = {"ours", WITHOUT, *(f"{way}, {kind}" for way in WAYS for kind in TOLERANCES)}
 
 
 class CachedEstimator:
@@ -190,7 +192,7 @@ def measure(estimator: FlowEstimator, clip: SceneClip, *, limited: bool) -> dict
     cached = CachedEstimator(estimator)
     tracker = Tracker(cached, frames[0], points)  # type: ignore[arg-type]
     ours = [start, *(tracker.advance(frame) for frame in frames[1:])]
-    gaps = Tracker(cached, frames[0], points, steps=0)  # type: ignore[arg-type]
+    gaps = Tracker(cached, frames[0], points, steps=0.0)  # type: ignore[arg-type]
     without = [start, *(gaps.advance(frame) for frame in frames[1:])]
     scores = {"ours": score(clip, points, ours), WITHOUT: score(clip, points, without)}
     for kind, tolerance in TOLERANCES.items():
@@ -208,6 +210,13 @@ def measure(estimator: FlowEstimator, clip: SceneClip, *, limited: bool) -> dict
         "visible": float(clip.visible.float().mean()),
         "scores": {name: asdict(one) for name, one in scores.items()},
     }
+
+
+def is_complete(measured: dict[str, object], *, limited: bool) -> bool:
+    """Whether a clip was scored by all methods; a file of an earlier version lacks some."""
+    scores = measured["scores"]
+    assert isinstance(scores, dict)
+    return scores.keys() >= METHODS and (not limited or any("limit" in name for name in scores))
 
 
 def draw(estimator: FlowEstimator, clip: SceneClip, frame: int) -> np.ndarray:
@@ -244,10 +253,9 @@ def _cut(clip: SceneClip, count: int) -> dict[str, torch.Tensor]:
 
 
 def report(done: dict[str, dict[str, object]]) -> None:
-    """Print the mean scores; of the simple methods, the best variant."""
+    """Print the mean scores of what all clips were scored by."""
     clips = list(done.values())
-    names = clips[0]["scores"]
-    assert isinstance(names, dict)
+    names = sorted(set.intersection(*(set(clip["scores"]) for clip in clips)))  # type: ignore[call-overload]
     means = {
         name: TrackScores.mean([TrackScores(**clip["scores"][name]) for clip in clips])  # type: ignore[index]
         for name in names
@@ -394,7 +402,7 @@ def main() -> None:
         done = json.loads(options.output.read_text("utf-8"))
     numbers = range(options.first, options.first + options.clips)
     for number in numbers:
-        if str(number) not in done:
+        if not (str(number) in done and is_complete(done[str(number)], limited=options.limits)):
             clip = renderer.render_clip(number, options.frames)
             done[str(number)] = measure(estimator, clip, limited=options.limits)
             if options.output:

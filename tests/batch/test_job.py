@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -240,13 +241,15 @@ def test_a_name_that_is_not_text_is_escaped_in_tables(
     assert rb"caf\udce9/clip" in (Destination(memory).read(f"clips.{table}") or b"")
 
 
+@pytest.mark.parametrize("column", ["id", "name"])
 def test_two_clips_of_one_name_are_refused(
-    config: BatchConfig, clips: Path, memory: str, tmp_path: Path
+    config: BatchConfig, clips: Path, memory: str, tmp_path: Path, column: str
 ) -> None:
     manifest = tmp_path / "m.csv"
-    manifest.write_text(f"path,id\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
-    with pytest.raises(FlowError, match=r"identifier 'x': .*/00 and .*/02; give .* column 'id'"):
-        run(config, manifest, memory)
+    manifest.write_text(f"path,{column}\n{clips}/00,x\n{clips}/01,y\n{clips}/02,x\n")
+    sentence = f"identifier 'x': .*/00 and .*/02; give .* column '{column}'"
+    with pytest.raises(FlowError, match=sentence):
+        run(replace(config, id_column=column), manifest, memory)
     assert not any(name.startswith(RECORDS) for name in contents(memory))
 
 
@@ -413,8 +416,22 @@ def test_a_list_that_a_full_disk_cuts_off_is_one_sentence_and_is_completed_later
     config: BatchConfig, clips: Path, memory: str, inputs: str, name: str
 ) -> None:
     config = replace(config, write="statistics")
-    sentence = f"{name} cannot be written: file too large; finished clips are kept, and the same"
+    # For a store the list is written to a temporary file first.
+    sentence = (
+        rf"^{gettempdir()}/gmaflow-.*/{name} cannot be written: file too large; finished clips "
+        "are kept, and the same"
+    )
     with pytest.raises(OutputError, match=sentence), largest_file(20):
         run(config, clips / inputs, memory)
     run(config, clips / inputs, memory)
     assert len((Destination(memory).read(name) or b"").splitlines()) == 1 + (name == "clips.csv")
+
+
+def test_rows_before_a_full_disk_reach_a_store(memory: str) -> None:
+    log = FailureLog(Destination(memory), "failures.jsonl")
+    log.add(ClipResult(Clip("a", "a.mp4"), error="damaged"))
+    with largest_file(100):
+        with pytest.raises(OutputError, match="cannot be written"):
+            log.add(ClipResult(Clip("b", "b.mp4"), error="damaged"))
+        log.close(lambda _key: False)
+    assert [row["id"] for row in failures(memory)] == ["a"]

@@ -1,5 +1,6 @@
 """Interrupted folders of results are resumed, by `flow FOLDER` and by `video`."""
 
+import importlib.util
 import inspect
 import json
 import subprocess
@@ -398,13 +399,30 @@ def test_numbered_files_of_others_are_never_touched(estimate: Run, tmp_path: Pat
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0
     outcome = estimate("video", "out", "--format", "png", "--overwrite")
-    assert "000500.png" in outcome.complaint
+    assert (
+        "000500.png, which gmaflow video did not write according to flow.json" in outcome.complaint
+    )
     assert (out / "000500.png").read_text() == "mine"
     (out / "000500-backward.flo").write_text("mine")
     assert estimate("video", "out", "--format", "flo", "--overwrite").code == 0
     outcome = estimate("video", "out", "--format", "flo", "--backward", "--overwrite")
     assert "000500-backward.flo" in outcome.complaint
     assert (out / "000500-backward.flo").read_text() == "mine"
+
+
+def test_the_folder_of_another_verb_can_still_be_resumed(
+    verb: str, estimate: Run, run: Run, frames: Path, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    with broken_off(FlowEstimator, "encode", at=4):
+        assert estimate(verb, "out", "--format", "flo").code == 130
+    other = "flow" if verb == "video" else "video"
+    refused = estimate(other, "out", "--format", "npy", "--overwrite")
+    assert f"holds the results of gmaflow {verb}; choose another folder" in refused.complaint
+    if importlib.util.find_spec("OpenEXR"):
+        network = ("--weights", weights["raft-small"], "--iters", "1", "--device", "cpu")
+        refused = run("track", frames, "-o", f"{tmp_path}/out/", "--overwrite", *network)
+        assert f"holds the results of gmaflow {verb}; choose another folder" in refused.complaint
+    assert estimate(verb, "out", "--format", "flo", "--resume").code == 0
 
 
 def record(folder: Path, scale: float | None = None, **how: object) -> dict[str, object]:

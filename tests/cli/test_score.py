@@ -119,6 +119,25 @@ def test_masks_of_another_size_or_number_are_refused(
     assert "differ in size: 20x20 and 48x64" in err
 
 
+@pytest.mark.parametrize("refused", [1, 2])
+def test_an_interrupt_after_refused_videos_is_an_interrupt(
+    run: Run,
+    fast: list[str],
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: int,
+) -> None:
+    def interrupt(*_: object) -> verb.Row:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(verb, "score", interrupt)
+    outcome = run("score", *[tmp_path / "no.mp4"] * refused, clip, *fast)
+    assert outcome.code == 130
+    *complaints, last = outcome.err.splitlines()
+    assert (len(complaints), last) == (refused, "gmaflow: interrupted")
+
+
 @pytest.mark.parametrize("finished", [0, 1])
 def test_an_interrupt_keeps_the_rows_if_there_are_any(
     run: Run,

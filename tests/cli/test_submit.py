@@ -15,13 +15,13 @@ from tests.evaluation.conftest import write_sintel
 def test_an_incomplete_submission_is_reported_and_exits_with_1(
     run: Run, weights: dict[str, Path], tmp_path: Path
 ) -> None:
-    root = write_sintel(tmp_path / "data", split="test", frames=2)
+    root = write_sintel(tmp_path / "my data", split="test", frames=2)
     args = ["submit", "sintel", "--root", root, "--weights", weights["raft-small"], "--iters", "1"]
     found = run(*args, "-o", tmp_path / "out")
     assert found.code == 1
     assert "2 of 1104 files: 2 written, 0 kept" in found.out
     assert "the server wants 1104 files" in found.err
-    assert f"`gmaflow data check sintel {root}` lists what MPI Sintel lacks" in found.err
+    assert f"`gmaflow data check sintel '{root}'` lists what MPI Sintel lacks" in found.err
     assert "is not ready for upload" in found.err
 
 

@@ -180,8 +180,21 @@ def test_a_folder_that_is_written_again_keeps_nothing_of_a_longer_run_but_other_
         assert "is an input" in run("track", place, "-o", folder, "-f", *fast).complaint
     (folder / "flow.json").unlink()
     refused = run("track", clip, "-o", folder, "-f", *fast)
-    assert "which gmaflow track did not write according to flow.json" in refused.complaint
+    assert "which gmaflow track did not write: there is no flow.json; remove" in refused.complaint
     assert set(map(count, kinds)) == {2}
+
+
+def test_a_record_from_elsewhere_deletes_no_other_files(
+    run: Run, fast: list[str], clip: Path, tmp_path: Path
+) -> None:
+    folder, photo = tmp_path / "shot.colmap", tmp_path / "photos" / "000000.jpg"
+    photo.parent.mkdir()
+    photo.touch()
+    folder.mkdir()
+    endings = ["images/*.png", "../photos/*.jpg", f"{photo.parent}/*.jpg"]
+    (folder / "flow.json").write_text(json.dumps({"verb": "track", "files": endings}))
+    report(run, clip, "-o", folder, "-f", *fast)
+    assert photo.exists()
 
 
 @pytest.mark.parametrize(

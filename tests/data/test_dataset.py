@@ -48,13 +48,14 @@ def test_pairs_can_be_picked() -> None:
 def test_incomplete_pairs_are_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sintel(tmp_path)
-    (tmp_path / "training/clean/alley_1/frame_0001.png").unlink()
+    root = tmp_path / "my data"
+    sintel(root)
+    (root / "training/clean/alley_1/frame_0001.png").unlink()
     with caplog.at_level(logging.WARNING):
-        pairs = open_dataset("sintel", tmp_path)
+        pairs = open_dataset("sintel", root)
     assert [pair.frame for pair in pairs] == ["0002"]
     assert "skipping 1 of 2 pairs because 1 file is missing" in caplog.text
-    assert "gmaflow data check sintel" in caplog.text
+    assert f"gmaflow data check sintel '{root}'" in caplog.text
 
 
 def test_a_folder_with_nothing_complete_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gmaflow.evaluation.pages import (
     attention_figures,
     bar_chart,
     choose_queries,
+    format_interval,
     format_percent,
 )
 from gmaflow.inference import FlowEstimator
@@ -43,6 +44,12 @@ def test_the_report_needs_nothing_but_itself(tmp_path: Path, estimator: FlowEsti
 )
 def test_an_improvement_that_rounds_to_0_is_not_negative(percent: float, text: str) -> None:
     assert format_percent(Improvement(percent=percent, low=-1.0, high=1.0, pairs=20)) == text
+
+
+def test_an_interval_that_ends_at_0_does_not_end_below() -> None:
+    assert (
+        format_interval(Improvement(percent=0.0, low=-0.04, high=-0.01, pairs=1)) == "+0.0 to +0.0"
+    )
 
 
 def test_only_whole_data_sets_are_compared_with_the_paper(

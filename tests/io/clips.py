@@ -124,6 +124,18 @@ def cut_short(clip: Path, path: Path, share: float = 0.6) -> Path:
     return path
 
 
+def spoil_frame(clip: Path, path: Path, number: int) -> Path:
+    """Copy a clip with a frame, in the order in which they are stored, that cannot be decoded."""
+    with av.open(str(clip)) as container:
+        packet = list(container.demux(container.streams.video[0]))[number]
+    raw = bytearray(clip.read_bytes())
+    assert packet.pos is not None
+    place = raw.index(bytes(packet), packet.pos)
+    raw[place : place + packet.size] = b"\xff" * packet.size
+    path.write_bytes(raw)
+    return path
+
+
 def cut_without_encoding(clip: Path, path: Path, start: Fraction) -> Path:
     """Copy a clip from a moment on, with the frames before it that are needed to decode it."""
     with av.open(str(clip)) as source, av.open(str(path), "w") as target:

@@ -8,7 +8,8 @@ import pytest
 
 from gmaflow.errors import FlowError, ImageError
 from gmaflow.io import MaskReader, VideoReader, read_mask, write_image
-from tests.io.clips import cut_without_encoding, write_clip, write_coded
+from gmaflow.io.video_reader import count_before
+from tests.io.clips import cut_without_encoding, spoil_frame, write_clip, write_coded
 from tests.io.frames import SIZE, moving
 
 COUNT = 6
@@ -79,6 +80,8 @@ def test_frames_that_a_clip_hides_need_no_mask(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "masks", [255 * np.eye(*SIZE, dtype=np.uint8)] * 12)
     masks = MaskReader(folder, clip=VideoReader(clip))
     assert masks.mask(11, SIZE).any()
+    for number, frame in enumerate(frames):
+        assert count_before(clip, frame.time) == number
 
 
 def test_masks_of_another_number_are_refused(tmp_path: Path, clip: Path) -> None:
@@ -113,6 +116,43 @@ def test_masks_of_a_part_are_found_by_number_whatever_the_times(
         for number, time in enumerate(times):
             expected = blocks()[all_times.index(time)][..., 0] > 0
             assert (masks.mask(number, SIZE) == expected).all()
+
+
+def test_frames_before_the_part_that_cannot_be_decoded_have_masks_too(
+    tmp_path: Path, moving_masks: Path
+) -> None:
+    whole = write_coded(tmp_path / "whole.mov", "libx264", {"g": "1"}, count=COUNT)
+    clip = VideoReader(spoil_frame(whole, tmp_path / "clip.mov", 1), start=Fraction(3, 25))
+    masks = MaskReader(moving_masks, clip=clip)
+    for frame in clip:
+        expected = blocks()[frame.number + 3][..., 0] > 0
+        assert (masks.mask(frame.number, SIZE) == expected).all()
+
+
+def test_where_they_cannot_be_counted_masks_are_refused(tmp_path: Path, moving_masks: Path) -> None:
+    whole = write_coded(tmp_path / "whole.avi", "mpeg4", {"g": "1"}, count=COUNT)
+    clip = VideoReader(spoil_frame(whole, tmp_path / "clip.avi", 1), start=Fraction(3, 25))
+    masks = MaskReader(moving_masks, clip=clip)
+    with pytest.raises(
+        ImageError, match=r"clip\.avi is damaged in 1 place.*cannot be counted; cut"
+    ):
+        masks.mask(0, SIZE)
+
+
+@pytest.mark.parametrize(("suffix", "codec"), [(".mp4", "libx264"), (".avi", "mpeg4")])
+def test_frames_before_the_part_are_decoded_only_where_they_must_and_when_a_mask_is_asked_for(
+    tmp_path: Path, suffix: str, codec: str
+) -> None:
+    path = write_coded(tmp_path / f"clip{suffix}", codec, {"g": "1"}, count=COUNT)
+    folder = write_folder(tmp_path / "masks", blocks())
+    decoded = []
+    clip = VideoReader(path, start=Fraction(3, 25), watch=lambda: decoded.append(True))
+    masks = MaskReader(folder, clip=clip)
+    assert not decoded
+    for number in (1, 0):
+        assert (masks.mask(number, SIZE) == (blocks()[number + 3][..., 0] > 0)).all()
+    assert (len(decoded) > 0) == (suffix == ".avi")
+    assert len(decoded) < 2 * COUNT  # once
 
 
 def test_a_mask_of_another_size_is_refused(tmp_path: Path, clip: Path) -> None:

@@ -20,7 +20,7 @@ from gmaflow.io import (
     video_reader,
     write_image,
 )
-from gmaflow.io.video_reader import find_landing, open_video, packets_from
+from gmaflow.io.video_reader import count_before, find_landing, open_video, packets_from
 from tests.io import bombs
 from tests.io.clips import (
     cut_short,
@@ -431,6 +431,18 @@ def test_frames_that_are_passed_over_leave_a_gap_and_the_others_their_numbers(
             if found is not None:
                 assert found.number == wanted.number
                 assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_frames_are_counted_as_they_are_decoded_or_not_at_all(folder: Path, name: str) -> None:
+    path = coded_clip(folder, name)
+    certain = not name.endswith((".ts", ".mpg", ".avi")) and name not in (
+        "hidden.webm",
+        "mpeg4.mp4",
+    )
+    for number, frame in enumerate(VideoReader(path)):
+        for late, count in ((Fraction(0), number), (Fraction(1, 1000), number + 1)):
+            assert count_before(path, frame.time + late) == (count if certain else None)
 
 
 @pytest.mark.parametrize("name", SOUGHT)

@@ -18,6 +18,12 @@ def test_the_address_can_be_opened(host: str, shown: str) -> None:
         assert url_of(listener) == f"http://{shown}:{listener.getsockname()[1]}/"
 
 
+@pytest.mark.parametrize("host", [".", "a..b", 70 * "a"])
+def test_names_are_names(host: str) -> None:
+    with pytest.raises(FlowError, match="cannot be the name of a computer; give a name or an IP"):
+        bind(host, 0)
+
+
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_ports_are_ports(port: int) -> None:
     with pytest.raises(FlowError, match="out of range; give 1 to 65535"):

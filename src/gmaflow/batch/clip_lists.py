@@ -42,7 +42,7 @@ CONTINUES = "finished clips are kept, and the same command continues when this i
 
 
 @contextmanager
-def explaining_full_disk(path: str) -> Iterator[None]:
+def explaining_write_errors(path: str | Path) -> Iterator[None]:
     """Say in one sentence that a list of the job cannot be written."""
     try:
         yield
@@ -136,8 +136,8 @@ class FailureLog:
             OutputError: The list cannot be written.
         """
         row = {**result.clip.as_row(), "reason": result.error}
-        with explaining_full_disk(self._destination.path_of(self._name)):
-            file = self._open()
+        file = self._open()
+        with explaining_write_errors(file.name):
             file.write(json.dumps(row) + "\n")
             file.flush()
         if self._destination.is_remote and time.monotonic() - self._uploaded > UPLOAD_EVERY:
@@ -149,12 +149,13 @@ class FailureLog:
 
         The list of a run without shards includes the rows of all shards.
         """
+        is_whole = True
         try:
             if self._file is not None:
                 self._file.close()
         except OSError:  # a full disk, which `add` has reported; the next run completes the list
-            pass
-        else:
+            is_whole = False
+        if is_whole or self._destination.is_remote:
             self._write_remaining(is_done)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -173,14 +174,19 @@ class FailureLog:
     def _open(self) -> IO[str]:
         if self._file is None:
             path = Path(self._destination.path_of(self._name))
+            earlier = None
             if self._destination.is_remote:
-                self._folder = tempfile.mkdtemp(prefix="gmaflow-")
+                with explaining_write_errors(tempfile.gettempdir()):
+                    self._folder = tempfile.mkdtemp(prefix="gmaflow-")
                 path = Path(self._folder) / ALL_FAILURES
-                path.write_bytes(self._destination.read(self._name) or b"")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a", encoding="utf-8")
-            if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
-                self._file.write("\n")  # or a row that a crash cut off would spoil the next
+                earlier = self._destination.read(self._name) or b""
+            with explaining_write_errors(path):
+                if earlier is not None:
+                    path.write_bytes(earlier)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = path.open("a", encoding="utf-8")
+                if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+                    self._file.write("\n")  # or a row that a crash cut off would spoil the next
         return self._file
 
 

@@ -194,7 +194,6 @@ def make_outputs(
     bound: float,
     max_length: float | None,
 ) -> list[ClipOutput]:
-
     def flow() -> ClipOutput:
         if f".{flow_format}" in CLIP_SUFFIXES:
             return FlowClip(files, f".{flow_format}", bound)

@@ -12,7 +12,7 @@ from gmaflow.batch.clip_lists import (
     CONTINUES,
     FailureLog,
     count_rows,
-    explaining_full_disk,
+    explaining_write_errors,
     require_table,
     table_row,
     table_writer,
@@ -198,7 +198,7 @@ class BatchJob:
 
     def run(self, watch: Watch) -> None:
         """Process the remaining clips."""
-        check_identifiers(self.clips)
+        check_identifiers(self.clips, self.config.id_column)
         checkpoint = find_checkpoint(self.config.weights, model=self.config.model)
         with self._engine() as device_type:
             claim(self.destination, self.config, checkpoint, device_type)
@@ -308,8 +308,9 @@ class BatchJob:
         with self.destination.scratch() as scratch:
             path = scratch / Path(self._table).name
             kinds = [kind for kind in ROWS if kind in self.config.kinds]
+            shown = path if self.destination.is_remote else self.destination.path_of(self._table)
             with (
-                explaining_full_disk(self.destination.path_of(self._table)),
+                explaining_write_errors(shown),
                 table_writer(path, [name for kind in kinds for name in ROWS[kind]]) as add,
             ):
                 while chunk := list(islice(names, ROWS_AT_ONCE)):
@@ -318,8 +319,10 @@ class BatchJob:
         self.destination.remove_unfinished()
 
 
-def check_identifiers(clips: Iterable[Clip]) -> None:
+def check_identifiers(clips: Iterable[Clip], column: str) -> None:
     """Check the identifiers of all clips before anything is written.
+
+    `column` holds them in a manifest.
 
     Raises:
         FlowError: An identifier cannot be a name, or two clips have the same, and would be written
@@ -337,7 +340,7 @@ def check_identifiers(clips: Iterable[Clip]) -> None:
                 raise FlowError(
                     f"two clips have the identifier {clip.identifier!r}: "
                     f"{earlier[clip.identifier]} and {clip.source}; give each its own in the "
-                    "column 'id' of a manifest"
+                    f"column {column!r} of a manifest"
                 )
             earlier[clip.identifier] = clip.source
 

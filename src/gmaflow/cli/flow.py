@@ -54,6 +54,7 @@ from gmaflow.cli.pipeline import (
     estimate_frames,
     make_settings,
     record_of,
+    refuse_other_verb,
     warn_about_breaks,
 )
 from gmaflow.errors import FlowError, ImageError, OutputError, print_stderr
@@ -388,6 +389,8 @@ def check_folder(options: FlowOptions, frames: list[Path]) -> None:
     refuse_clashes(written)
     record = record_of(folder)
     record.check_start(resume=options.resume, overwrite=options.overwrite, among_others=True)
+    if options.overwrite:
+        refuse_other_verb(folder, verb="flow")
     resumes = options.resume and record.exists()
     for paths in written.values():
         refuse_inputs(paths.values(), frames)

@@ -407,22 +407,41 @@ def numbered_files(folder: Path, ending: str) -> Iterator[Path]:
             yield path
 
 
+def refuse_other_verb(folder: Path, *, verb: str) -> None:
+    """Refuse to start over in a folder of another verb, whose record would be lost."""
+    try:
+        earlier = record_of(folder).read()["verb"]
+    except OutputError:  # there is none, or a damaged one
+        return
+    if earlier != verb:
+        raise OutputError(
+            f"{folder} holds the results of gmaflow {earlier}; choose another folder, or remove "
+            "this one"
+        )
+
+
 def refuse_foreign_files(folder: Path, endings: Iterable[str], *, verb: str) -> None:
     """Refuse to replace numbered files that the verb did not write, such as frames of a video."""
+    refuse_other_verb(folder, verb=verb)
     before = endings_before(folder, verb)
+    has_record = record_of(folder).exists()
+    reason = f" according to {RECORD}" if has_record else f": there is no {RECORD}"
     for ending in (ending for ending in endings if ending not in before):
         for path in numbered_files(folder, ending):
             raise OutputError(
-                f"{folder} holds {path.relative_to(folder)}, which gmaflow {verb} did not write "
-                f"according to {RECORD}; remove such files, or choose another folder"
+                f"{folder} holds {path.relative_to(folder)}, which gmaflow {verb} did not "
+                f"write{reason}; remove such files, or choose another folder"
             )
 
 
 def start_over(folder: Path, endings: Collection[str], *, verb: str, source: Path) -> None:
-    """Remove the numbered files of an earlier run, then record what this one writes."""
+    """Remove the numbered files of an earlier run, then record what this one writes.
+
+    The earlier record does not say which: endings in it could lead out of the folder.
+    """
     record = record_of(folder)
     record.lock()  # before files of another process could be removed
-    for ending in dict.fromkeys([*endings, *endings_before(folder, verb)]):
+    for ending in endings:
         for path in numbered_files(folder, ending):
             path.unlink(missing_ok=True)
     record.write({"verb": verb, "frames": str(source.resolve()), FILES: list(endings)})

@@ -122,10 +122,10 @@ def main(args: list[str]) -> None:
                     print_stderr(f"gmaflow: {reader.problem}; the readable part was used")
     except KeyboardInterrupt:
         interrupted = True
-    if not rows and refused:
-        raise refused[0] if len(refused) == 1 else FlowError("none of the videos can be scored")
     if interrupted and not rows:
         raise KeyboardInterrupt
+    if not rows and refused:
+        raise refused[0] if len(refused) == 1 else FlowError("none of the videos can be scored")
     write(rows, options)
     if interrupted:
         raise KeyboardInterrupt(f"{counted(len(rows), 'row')} of {len(options.inputs)} written")

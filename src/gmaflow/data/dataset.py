@@ -10,6 +10,7 @@ Their folders come from an option, the environment, or the config file,
 
 import logging
 import os
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def _open_pass(
             "1 file is" if len(missing) == 1 else f"{len(missing)} files are",
             missing[0],
             info.name,
-            root,
+            shlex.quote(str(root)),
         )
     return FlowDataset(title, pairs)
 

@@ -213,7 +213,9 @@ def format_interval(improvement: Improvement) -> str:
     """Format the interval of an improvement; a star marks one that excludes 0."""
     if math.isnan(improvement.low):
         return "-"
-    return f"{improvement.low:+.1f} to {improvement.high:+.1f}{' *' if improvement.certain else ''}"
+    return (
+        f"{improvement.low:+z.1f} to {improvement.high:+z.1f}{' *' if improvement.certain else ''}"
+    )
 
 
 def overall_table(evaluation: Evaluation) -> Table:

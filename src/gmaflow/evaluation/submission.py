@@ -1,5 +1,6 @@
 """Submissions for the benchmarks' servers: what each server wants, writing it, and checking it."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -238,8 +239,8 @@ def find_problems(
     published = count_published(benchmark)
     if len(files) != published:
         title = dataset_info(benchmark.dataset).title
-        command = " ".join(
-            ["gmaflow data check", benchmark.dataset, *([str(root)] if root else [])]
+        command = shlex.join(
+            ["gmaflow", "data", "check", benchmark.dataset, *([str(root)] if root else [])]
         )
         yield (
             f"the server wants {published} files but the test data has "

@@ -659,7 +659,7 @@ class DeviceArguments(TypedDict):
 
 
 def device_arguments(options: DeviceOptions) -> DeviceArguments:
-    """Return the options of a command as arguments; refuse what the estimator would refuse."""
+    """Return the options of a command as arguments; all but the device are checked."""
     if options.max_memory is not None:
         as_bytes(options.max_memory)
     return DeviceArguments(

@@ -421,7 +421,8 @@ def check_bound(bound: float) -> None:
     """Refuse a bound of 8-bit flow that is not a length in pixels."""
     if not (isinstance(bound, Real) and 0 < bound <= _LARGEST_BOUND):
         raise FlowError(
-            f"a bound of {bound} pixels is out of range; give a number above 0, usually 20"
+            f"a bound of {bound} pixels is out of range; give more than 0 and at most "
+            f"{_LARGEST_BOUND:g}, usually 20"
         )
 
 

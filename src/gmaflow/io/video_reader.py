@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import dropwhile, islice
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +45,8 @@ _OPTIONS = {
 }
 _TIMES_ARE_GUESSED = ("mpeg", "avi", "ogg")
 """Formats that do not store the time of each frame: after a seek FFmpeg guesses other times."""
+_STORE_FRAMES, _SHOW_EVERY_PACKET = ("mov", "matroska"), {"av1", "h264", "hevc", "vp9"}
+"""Formats that store frames with their times, and codecs of which each stored one is shown."""
 _STEPS_BACK = (0, 1, 4, 16)
 """Seconds to aim earlier, tried in order until a seek lands before the moment."""
 
@@ -137,7 +139,8 @@ class VideoReader:
         self.scale = scale
         self.start = start
         self._end, self._every = end, every
-        self._left_out = 0  # frames of the part to read, at its beginning
+        # Frames of the part to read, at its beginning. Counting them may take long.
+        self._left_out: Callable[[], int] = lambda: 0
         self._max_pixels, self._watch = max_pixels, watch
 
     def alike(self, path: PathLike) -> "VideoReader":
@@ -146,16 +149,25 @@ class VideoReader:
         Times would not do: those of the other may differ, and a folder has none of its own.
         """
         reader = VideoReader(path, every=self._every, scale=self.scale, fps=self.info.fps)
-        reader._left_out = self._count_before()
+        reader._left_out = cache(self._count_before)
         return reader
 
     def _count_before(self) -> int:
-        """Return how many frames come before the part to read; those of a video are decoded."""
+        """Return how many frames come before the part to read; some videos must be decoded."""
         if not self.start:
             return 0
+        count = None if self.is_folder else count_before(self.path, self.start)
+        if count is not None:
+            return count
         before = copy(self)
-        before.start, before._end = Fraction(0), self.start
-        return sum(1 for _ in before._wanted())
+        before.start, before._end, before.problem = Fraction(0), self.start, None
+        count = sum(1 for _ in before._wanted())
+        if before.problem:
+            raise ImageError(
+                f"{before.problem}, so the frames before {float(self.start):g} s cannot be "
+                "counted; cut the part out as a video of its own, with masks of its own"
+            )
+        return count
 
     def glimpses(self, count: int) -> "list[VideoReader]":
         """Return `count` readers that begin at moments spread evenly over the part to read."""
@@ -225,7 +237,7 @@ class VideoReader:
     def _wanted(self) -> Iterator[_Undrawn]:
         """Yield every frame of the part to read."""
         pictures = self._pictures() if self.is_folder else self._decoded()
-        for time, draw in islice(pictures, self._left_out, None):
+        for time, draw in islice(pictures, self._left_out(), None):
             if self._end is not None and time >= self._end:
                 return
             yield time, draw
@@ -426,6 +438,35 @@ def _lands_before(
             if frame.pts >= key:
                 return frame.pts == key and bool(frame.key_frame)
     return False
+
+
+def count_before(path: PathLike, moment: Fraction) -> int | None:
+    """Count the frames that are shown before a moment, without decoding them.
+
+    Frames that cannot be decoded count too. None if it is not certain.
+    """
+    with open_video(path) as (container, stream):
+        if not (
+            container.format.name.startswith(_STORE_FRAMES)
+            and stream.codec_context.codec.canonical_name in _SHOW_EVERY_PACKET
+        ):
+            return None
+        begin = stream.start_time or 0
+        end = begin + moment / stream_unit(stream)
+        count, key = 0, None
+        for packet in container.demux(stream):
+            if packet.pts is None:
+                if packet.size:
+                    return None
+                continue  # the end
+            if key is None and packet.is_keyframe:
+                key = packet.pts
+            if key is None or packet.pts < key:
+                return None  # it may depend on frames that are not there
+            if packet.dts is not None and packet.dts >= end:
+                break
+            count += not packet.is_discard and begin <= packet.pts < end
+    return count
 
 
 def stream_unit(stream: "av.video.stream.VideoStream") -> Fraction:

@@ -224,6 +224,10 @@ def bind(host: str, port: int) -> socket.socket:
         # asyncio disables Nagle's algorithm only for sockets whose protocol is TCP. With it, each
         # small response takes 40 ms.
         listener = socket.socket(family, kind, protocol)
+    except UnicodeError as err:  # an empty label, or a long one
+        raise FlowError(
+            f"--host {host} cannot be the name of a computer; give a name or an IP address"
+        ) from err
     except OSError as err:
         raise _no_listener(host, port, err) from err
     try:
