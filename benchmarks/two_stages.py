@@ -4,7 +4,7 @@ PYTHONPATH=src python benchmarks/two_stages.py runs/chunk --textures FOLDER --mi
 
 Two processes compile at the same time. The first trains gma and ends after its minutes; the second
 waits for its weights and trains gma-affine. The learning rate falls linearly from --peak to 0 over
-both. With 0 minutes for the first, large frames are all there is. Writes small.safetensors and
+both. With 0 minutes for the first stage, only the second runs. Writes small.safetensors and
 large.safetensors to the folder (newest weights every minute), and a log of each stage.
 docs/training-log.md has the settings and what came of them.
 """
@@ -51,8 +51,11 @@ STAGES = {
 def train_stage(name: str, options: argparse.Namespace) -> None:
     """Train one stage; the second begins with the weights of the first."""
     start, ahead, settings = STAGES[name]
-    overrides = {"textures": str(options.textures or ""), "seed": str(options.seed)}
-    overrides["ema"] = str(options.ema)
+    overrides = {
+        "textures": str(options.textures or ""),
+        "seed": str(options.seed),
+        "ema": str(options.ema),
+    }
     if options.tiny:
         overrides |= {"batch": "2", "crop": "64x96"}
     config = override(preset(start), COMMON | settings | overrides)
