@@ -5,7 +5,8 @@ PYTHONPATH=src python benchmarks/two_stages.py runs/chunk --textures FOLDER --mi
 Two processes compile at the same time. The first trains gma and ends after its minutes; the second
 waits for its weights and trains gma-affine. The learning rate falls linearly from --peak to 0 over
 both. With 0 minutes for the first stage, only the second runs. Writes small.safetensors and
-large.safetensors to the folder (newest weights every minute), and a log of each stage.
+large.safetensors to the folder (newest weights every minute, with --keep also as large-01.safetensors
+and so on), and a log of each stage.
 docs/training-log.md has the settings and what came of them.
 """
 
@@ -41,7 +42,7 @@ STAGES = {
         "exposure": "0.25", "erase": "0.1",
     }),
     "large": ("scenes-finetune", 18, {
-        "model": "gma-affine", "data": "scenes:wide-mix-2", "crop": "368x768", "iters": "6",
+        "model": "gma-affine", "data": "scenes:wide-mix-3", "crop": "368x768", "iters": "6",
         "exposure": "0.5", "erase": "0.25", "continued": "0.5",
     }),
 }  # fmt: skip
@@ -55,6 +56,7 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
         "textures": str(options.textures or ""),
         "seed": str(options.seed),
         "ema": str(options.ema),
+        "robust": str(options.robust),
     }
     if options.tiny:
         overrides |= {"batch": "2", "crop": "64x96"}
@@ -78,7 +80,7 @@ def train_stage(name: str, options: argparse.Namespace) -> None:
     begun = float(clock.read_text())
     end = begun + (seconds[0] if name == "small" else sum(seconds))
     times = (begun, sum(seconds), end)
-    follow_clock(run, batches, aheads, options.peak, times, options.folder / name)
+    follow_clock(run, batches, aheads, options, times, options.folder / name)
     if name == "small":
         (options.folder / "small.done").write_text("")
 
@@ -102,17 +104,17 @@ def follow_clock(
     run: TrainingRun,
     batches: Iterator[Batch],
     aheads: range,
-    peak: float,
+    options: argparse.Namespace,
     times: tuple[float, float, float],
     place: Path,
 ) -> None:
     """Train until the end; `times` are the begin, the seconds of the schedule and the end."""
     begun, whole, end = times
     rng = np.random.default_rng(run.config.seed)
-    meter, saved, count = Meter(run.step.device, ALONE), time.time(), 0
+    meter, saved, count, kept = Meter(run.step.device, ALONE), time.time(), 0, 0
     with place.with_suffix(".jsonl").open("w") as log:
         while (now := time.time()) < end:
-            rate = peak * (1 - (now - begun) / whole) * min(1.0, (count + 1) / WARM_UP)
+            rate = options.peak * (1 - (now - begun) / whole) * min(1.0, (count + 1) / WARM_UP)
             ahead = int(rng.choice(aheads))
             plan = StepPlan(lr=rate, iters=run.config.iters, occluded=True, ahead=ahead)
             meter.add(run.train_step(next(batches), plan), run.config.batch)
@@ -121,8 +123,10 @@ def follow_clock(
                 line = {"step": count} | meter.read() | run.step.progress()
                 print(json.dumps(line), file=log, flush=True)
             if now - saved > SAVE_EVERY:
-                saved = now
+                saved, kept = now, kept + 1
                 save(run, place)
+                if options.keep:
+                    save(run, place.with_name(f"{place.name}-{kept:02}"))
     save(run, place)
     print(f"{place.name}: {count} steps", flush=True)
 
@@ -141,6 +145,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, nargs=2, default=(12.3, 5.5))
     parser.add_argument("--peak", type=float, default=2e-4, help="the learning rate at the start")
     parser.add_argument("--ema", type=float, default=0.998, help="of the weights that are saved")
+    parser.add_argument("--robust", type=float, default=0.0, help="of the loss, in pixels")
+    parser.add_argument("--keep", action="store_true", help="the weights of each minute, too")
     parser.add_argument("--seed", type=int, default=5001)
     parser.add_argument("--tiny", action="store_true", help="to try the program on a CPU")
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)

@@ -42,7 +42,7 @@ def test_doing_more_than_is_needed_changes_nothing(preset: str, bank: TextureBan
 
 def test_only_presets_with_glossy_objects_are_planned_with_reflections() -> None:
     planned = {preset for preset in PRESETS if RenderPlan.for_preset(preset).reflections}
-    assert planned == {"glossy-drive", "wide-mix-2", "slow-mix-2"}
+    assert planned == {"glossy-drive", "wide-mix-2", "slow-mix-2", "wide-mix-3"}
 
 
 RECORD = """

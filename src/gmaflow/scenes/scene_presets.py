@@ -233,6 +233,17 @@ def _with_reflections(mix: dict[str, float], *, weight: float = 1.0) -> dict[str
 
 _MIXES["wide-mix-2"] = _with_reflections(_MIXES["wide-mix"])
 _MIXES["slow-mix-2"] = _with_reflections(_MIXES["slow-mix"], weight=0.75) | {"pan": 0.25}
+_MIXES["wide-mix-3"] = {
+    "chairs": 0.08,
+    "things": 0.12,
+    "film": 0.18,
+    "chase": 0.12,
+    "deep-film": 0.12,
+    "deep-chase": 0.08,
+    "drive": 0.05,
+    "glossy-drive": 0.17,
+    "pan": 0.08,
+}
 
 
 def _of_mix(name: str, purpose: str, size: tuple[int, int]) -> PresetInfo:
@@ -260,6 +271,7 @@ PRESET_INFO = {
     "slow-mix": _of_mix("slow-mix", "for long runs on small crops", (320, 448)),
     "wide-mix-2": _of_mix("wide-mix-2", "wide-mix with reflections", (368, 768)),
     "slow-mix-2": _of_mix("slow-mix-2", "slow-mix with reflections and pan", (320, 448)),
+    "wide-mix-3": _of_mix("wide-mix-3", "wide-mix-2 with more chase and pan", (368, 768)),
 }
 PRESETS: dict[str, dict[str, float]] = {name: _MIXES.get(name, {name: 1.0}) for name in PRESET_INFO}
 """Each preset as shares of the kinds of scenes in `KINDS`."""
