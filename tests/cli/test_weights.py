@@ -106,6 +106,23 @@ def test_average_goes_from_the_first_weights_to_the_second(
         assert all(mean[n].equal(v) for n, v in expected.items() if v.is_floating_point())
 
 
+def test_the_average_of_many_has_equal_shares_unless_the_last_has_its_own(
+    run: Run, weights: dict[str, Path], tmp_path: Path
+) -> None:
+    first = load_checkpoint(weights["gma"])
+    name = "context.conv_in.weight"
+    files = []
+    for factor in (0, 1, 5):
+        files.append(tmp_path / f"{factor}.safetensors")
+        changed = {key: factor * value for key, value in first.tensors.items()}
+        save_checkpoint(files[-1], replace(first, tensors=changed))
+    target = tmp_path / "mean.safetensors"
+    for options, expected in (((), 2.0), (("--share", "0.4", "--overwrite"), 0.3 + 0.4 * 5)):
+        assert run("weights", "average", *files, target, *options).code == 0
+        found = load_checkpoint(target).tensors[name]
+        assert found.allclose(expected * first.tensors[name], rtol=1e-5)
+
+
 def test_an_average_keeps_what_both_cards_say(
     run: Run, weights: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -141,4 +158,5 @@ def test_what_cannot_be_averaged_is_one_sentence(
     same = ("weights", "average", weights["gma"], weights["gma"], target)
     assert "use one from 0 to 1" in run(*same, "--share", "nan").complaint
     assert "use one from 0 to 1" in run(*same, "--share", "2").complaint
+    assert "got 2 files; give two or more" in run(*same[:4]).complaint
     assert not target.exists()

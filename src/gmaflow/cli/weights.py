@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gmaflow.cli.options import Json, Overwrite, run_action
-from gmaflow.errors import printable
+from gmaflow.errors import OutputError, counted, printable
 
 if TYPE_CHECKING:
     from gmaflow.weights import Checkpoint
@@ -60,7 +60,7 @@ class ConvertOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class AverageOptions:
-    """Average two sets of weights of one network.
+    """Average two or more sets of weights of one network.
 
     The mean of weights from before and after a part of the training is often better than either.
 
@@ -69,14 +69,14 @@ class AverageOptions:
       gmaflow weights average gma runs/more mean.safetensors --share 0.75 --half
     """
 
-    first: Annotated[Path, tyro.conf.Positional]
-    """A file of weights, the folder of a training run, or the name of shipped weights."""
-    second: Annotated[Path, tyro.conf.Positional]
-    """Another one, of the same network."""
-    target: Annotated[Path, tyro.conf.Positional]
-    """The file to write: .safetensors or .pth."""
-    share: Annotated[float, tyro.conf.arg(metavar="SHARE")] = 0.5
-    """The share of the second weights, from 0 to 1."""
+    files: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE FILE [...] TARGET")
+    ]
+    """Files of weights, folders of training runs, or names of shipped weights, all of the same
+    network; then the file to write: .safetensors or .pth."""
+    share: Annotated[float | None, tyro.conf.arg(metavar="SHARE")] = None
+    """The share of the last weights, from 0 to 1; the others share the rest equally. By default all
+    shares are equal."""
     model: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """The model of published GMA files: gma, gma-p or gma-p-only."""
     half: bool = False
@@ -160,15 +160,19 @@ def convert(options: ConvertOptions) -> None:
 
 
 def average_weights(options: AverageOptions) -> None:
-    """Write the mean of two sets of weights."""
+    """Write the mean of sets of weights."""
     from gmaflow.io import ensure_can_write
     from gmaflow.weights import average, find_checkpoint
 
-    ensure_can_write(options.target, options.overwrite)
-    first, second = (
-        find_checkpoint(source, model=options.model) for source in (options.first, options.second)
-    )
-    save(options.target, average(first, second, share=options.share), half=options.half)
+    if len(options.files) < 3:
+        raise OutputError(
+            f"got {counted(len(options.files), 'file')}; give two or more sets of weights, then "
+            "the file to write"
+        )
+    *sources, target = options.files
+    ensure_can_write(target, options.overwrite)
+    checkpoints = [find_checkpoint(source, model=options.model) for source in sources]
+    save(target, average(*checkpoints, share=options.share), half=options.half)
 
 
 def save(target: Path, checkpoint: "Checkpoint", *, half: bool) -> None:

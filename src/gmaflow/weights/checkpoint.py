@@ -13,13 +13,13 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from gmaflow.model import MODELS, FlowNetwork, NetworkConfig
 
 log = logging.getLogger(__name__)
 
+Value = TypeVar("Value")
 StateDict = Mapping[str, Tensor]
 """The tensors of a network by name."""
 
@@ -376,39 +377,64 @@ def fit_to(checkpoint: Checkpoint, requested: NetworkConfig | None) -> Checkpoin
     return replace(checkpoint, config=requested, tensors=dict(network.state_dict()))
 
 
-def average(first: Checkpoint, second: Checkpoint, *, share: float = 0.5) -> Checkpoint:
-    """Return the mean of two sets of weights of the same network, `share` of it the second's.
+def average(first: Checkpoint, *others: Checkpoint, share: float | None = None) -> Checkpoint:
+    """Return the mean of sets of weights of the same network.
 
-    The mean of weights from successive parts of a training is often better than either.
+    The mean of weights from successive parts of a training is often better than each of them.
+
+    Args:
+        first: The first set of weights.
+        others: One or more sets of weights.
+        share: The share of the last set; the others share the rest equally. By default all shares
+            are equal.
 
     Raises:
-        WeightsError: They are of different networks, or the share is not between 0 and 1.
+        WeightsError: They are of different networks, fewer than two, or the share is not between 0
+            and 1.
     """
-    if not 0 <= share <= 1:
-        raise WeightsError(f"the share of the second weights is {share}; use one from 0 to 1")
-    if first.config != second.config:
-        raise WeightsError(
-            f"only weights of the same network can be averaged, not of {describe(first.config)} "
-            f"and {describe(second.config)}"
-        )
+    if not others:
+        raise WeightsError("there is one set of weights; give two or more to average")
+    if share is not None and not 0 <= share <= 1:
+        raise WeightsError(f"the share of the last weights is {share}; use one from 0 to 1")
+    for other in others:
+        if first.config != other.config:
+            raise WeightsError(
+                f"only weights of the same network can be averaged, not of "
+                f"{describe(first.config)} and {describe(other.config)}"
+            )
+    checkpoints = [first, *others]
     expected = blank_network(first.config).state_dict()
-    for checkpoint in (first, second):
+    for checkpoint in checkpoints:
         check_same_tensors(checkpoint.tensors, expected)
+    last = 1 / len(checkpoints) if share is None else share
+    shares = [(1 - last) / len(others)] * len(others) + [last]
     tensors = {
-        name: first.tensors[name].lerp(value, share)
+        name: weighted_sum([checkpoint.tensors[name] for checkpoint in checkpoints], shares)
         if expected[name].is_floating_point()
         else value
-        for name, value in second.tensors.items()
+        for name, value in checkpoints[-1].tensors.items()
     }
-    cards = first.card, second.card
+    cards = [checkpoint.card for checkpoint in checkpoints]
     card = ModelCard(
-        title=f"mean of two sets of weights, {share:g} of it the second",
+        title=f"mean of {len(checkpoints)} sets of weights, {last:.3g} of it the last",
         trained_on="; ".join(dict.fromkeys(card.trained_on for card in cards)),
-        licence=cards[0].licence if cards[0].licence == cards[1].licence else "unknown",
-        iters=cards[0].iters if cards[0].iters == cards[1].iters else None,
-        warm_start=cards[0].warm_start if cards[0].warm_start == cards[1].warm_start else None,
+        licence=agreed(card.licence for card in cards) or "unknown",
+        iters=agreed(card.iters for card in cards),
+        warm_start=agreed(card.warm_start for card in cards),
     )
     return Checkpoint(config=first.config, tensors=tensors, card=card)
+
+
+def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Return the weighted sum. A weight of 0 leaves a tensor out, even if it is not finite."""
+    parts = zip(weights, tensors, strict=True)
+    return torch.stack([weight * tensor for weight, tensor in parts if weight]).sum(0)
+
+
+def agreed(values: Iterable[Value]) -> Value | None:
+    """Return the value if all are the same, else None."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
 
 
 def fingerprint(network: FlowNetwork) -> str:
