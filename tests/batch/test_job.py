@@ -281,42 +281,15 @@ def test_a_damaged_record_is_refused(
         run(config, clips, memory)
 
 
-def test_the_settings_of_earlier_jobs_are_known(
+def test_the_record_of_a_job_has_these_settings(
     config: BatchConfig, clips: Path, memory: str
 ) -> None:
-    """Another name in a record would refuse every destination that was started without it."""
     run(config, clips / "00", memory)
     assert json.loads(contents(memory)["batch.json"]).keys() == {
         *("batch", "model", "weights", "iters", "write", "format", "bound", "max_length"),
         *("precision", "backend", "every", "scale", "side", "warm_start", "no_cuts"),
         "views",
     }
-
-
-def test_jobs_from_before_there_were_views_continue_without(
-    config: BatchConfig, clips: Path, memory: str
-) -> None:
-    run(config, clips / "00", memory)
-    record = json.loads(contents(memory)["batch.json"])
-    del record["views"]
-    Destination(memory).write("batch.json", json.dumps(record).encode())
-    assert run(config, clips / "00", memory).finished_before == 1
-    with pytest.raises(OutputError, match="another job, started with views 1, not 2"):
-        run(replace(config, views=2), clips / "00", memory)
-
-
-@pytest.mark.parametrize("no_cuts", [False, True])
-def test_jobs_that_recorded_cuts_by_their_earlier_name_continue(
-    no_cuts: bool, config: BatchConfig, clips: Path, memory: str
-) -> None:
-    config = replace(config, no_cuts=no_cuts)
-    run(config, clips / "00", memory)
-    record = json.loads(contents(memory)["batch.json"])
-    record["ignore_cuts"] = record.pop("no_cuts")
-    Destination(memory).write("batch.json", json.dumps(record).encode())
-    assert run(config, clips / "00", memory).finished_before == 1
-    with pytest.raises(OutputError, match=f"started with{'' if no_cuts else 'out'} --no-cuts"):
-        run(replace(config, no_cuts=not no_cuts), clips / "00", memory)
 
 
 def test_auto_does_not_mix_precisions(config: BatchConfig, clips: Path, memory: str) -> None:
@@ -329,9 +302,6 @@ def test_auto_does_not_mix_precisions(config: BatchConfig, clips: Path, memory: 
     message = "was started in fp16, and --precision auto means fp32 on cpu; give --precision fp16"
     with pytest.raises(OutputError, match=message):
         run(config, clips, memory)
-    # Earlier versions did not tell what it meant.
-    Destination(memory).write("batch.json", json.dumps(record | {"precision": "auto"}).encode())
-    assert run(config, clips / "00", memory).finished_before == 1
 
 
 def test_an_interrupt_keeps_what_is_finished(config: BatchConfig, clips: Path, memory: str) -> None:

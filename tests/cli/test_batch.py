@@ -50,11 +50,8 @@ def test_it_reports_results_and_failures(
     assert "has 1 frame" in events[0]["error"]
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--no-cuts", "no_cuts=true", "--ignore-cuts", "--ignore_cuts", "ignore-cuts=true"],
-)
-def test_cuts_have_one_name_and_an_earlier_one(
+@pytest.mark.parametrize("option", ["--no-cuts", "no_cuts=true"])
+def test_cuts_are_left_to_the_flow_on_request(
     run: Run, option: str, frames: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []

@@ -326,7 +326,6 @@ def test_every_argument_of_an_estimator_is_recorded(frames: Path) -> None:
         # Less memory may be all that a run needs to go on.
         assert (other_how == how) == (name == "max_memory"), name
         assert other_key != key, name
-    # As in the folders of earlier versions.
     assert list(how) == [
         *("verb", "frames", "source", "model", "iters", "precision", "weights", "warm_start"),
         "files",

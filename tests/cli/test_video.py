@@ -166,7 +166,7 @@ def test_a_gif_reports_why_it_has_no_sound(
 def test_the_scale_is_given_or_reported(
     run: Run, fast: list[str], clip: Path, tmp_path: Path
 ) -> None:
-    given = report(run, clip, "-o", tmp_path / "a.mp4", "--max-flow", "7.5", *fast)
+    given = report(run, clip, "-o", tmp_path / "a.mp4", "--max-length", "7.5", *fast)
     assert given["max_length"] == 7.5
     outcome = run("video", clip, "-o", tmp_path / "b.mp4", *fast)
     match = re.search(r"full scale at ([\d.]+) px", outcome.out)

@@ -383,11 +383,6 @@ def claim(
     before = parse_record(text, required="batch")
     if before is None:
         raise OutputError(f"{destination.path_of(RECORD)} is damaged; choose another destination")
-    if "ignore_cuts" in before:  # its name in an earlier version
-        before["no_cuts"] = before.pop("ignore_cuts")
-    before.setdefault("views", 1)  # an earlier version had no choice
-    if before.get("precision") == config.precision == "auto":  # of an earlier version
-        settings["precision"] = "auto"
     earlier, precision = before.get("precision"), settings["precision"]
     if config.precision == "auto" and earlier != precision:
         raise OutputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from contextlib import redirect_stdout, suppress
@@ -21,9 +20,6 @@ from gmaflow.errors import NOT_WHOLE, OutputError, counted, print_stderr, printa
 
 if TYPE_CHECKING:
     from gmaflow.batch import BatchProgress
-
-_EARLIER_NAME = re.compile(r"(?<=^--)ignore[-_]cuts$|^ignore[-_]cuts(?==)")
-"""`--no-cuts` was `--ignore-cuts`, which still works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +60,6 @@ class BatchOptions:
 
 
 def main(args: list[str]) -> None:
-    args = [_EARLIER_NAME.sub("no-cuts", arg) for arg in args]
     options = read_options(BatchOptions(), args, verb="batch")
     if not options.output:
         raise OutputError("there is no destination; give one with -o, such as -o flow")

@@ -1,6 +1,5 @@
 """`gmaflow video`: the flow of a video, as a video or as files."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -221,8 +220,6 @@ class VideoOptions(Reporting):
 
 
 def main(args: list[str]) -> None:
-    # The earlier name of --max-length.
-    args = [re.sub("^--max-flow(?==|$)", "--max-length", arg) for arg in args]
     options = parse(VideoOptions, args, verb="video")
     options.check()
     on_interrupt = CONTINUES_WITH_RESUME if options.into_folder else PART_IS_KEPT
@@ -278,7 +275,6 @@ def run(options: VideoOptions) -> Report:
         "already_there": tally.already_there,
         "cuts": tally.cuts,
         "max_length": output.scale,
-        "max_flow": output.scale,  # its earlier name
         "sound": silence or "kept",
         "problem": reader.problem,
         "interrupted": tally.interrupted,

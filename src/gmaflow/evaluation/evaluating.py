@@ -113,7 +113,7 @@ class PairResult:
             sums=ErrorSums.from_json(values["sums"]),
             size=(height, width),
             seconds=values["seconds"],
-            iterations=values.get("iterations", 0),  # earlier versions did not store them
+            iterations=values["iterations"],
         )
 
 

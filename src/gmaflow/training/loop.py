@@ -66,9 +66,6 @@ class RunSummary:
             f"{skipped}; see {self.folder}{more}"
         )
 
-    told = describe
-    """The former name."""
-
 
 def train(config: TrainConfig, options: RunOptions) -> RunSummary:
     """Train a network, or resume training it.

@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from io import BufferedRandom
@@ -96,7 +95,6 @@ class Checkpoints:
             "best": state.best,
             "tensors": {name: value.detach().cpu() for name, value in state.tensors.items()},
             "random": state.random,
-            "checksum": "sha256",
         }
         with atomic_write(path) as file:
             try:
@@ -142,39 +140,21 @@ def append_checksum(file: BufferedRandom) -> None:
     file.write(CHECKSUM_MARK + digest.encode())
 
 
-def has_checksum(path: Path) -> bool:
-    """Verify the checksum at the end of a checkpoint; return whether it has one."""
+def verify_checksum(path: Path) -> None:
+    """Verify the checksum at the end of a checkpoint."""
     raw = memoryview(path.read_bytes())
     content, comment = raw[:-COMMENT_BYTES], raw[-COMMENT_BYTES:].tobytes()
-    if not comment.startswith(CHECKSUM_MARK):
-        return False
     if CHECKSUM_MARK + hashlib.sha256(content).hexdigest().encode() != comment:
-        raise WeightsError("damaged: its checksum is wrong")
-    return True
-
-
-def check_zip(path: Path) -> None:
-    """Verify the checksums of the parts of a checkpoint, which torch itself ignores."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except Exception:  # noqa: BLE001  zipfile raises any error on damaged headers
-        raise WeightsError("truncated or damaged") from None
-    if damaged is not None:
-        raise WeightsError(f"damaged in {damaged}")
+        raise WeightsError("truncated or damaged: its checksum is missing or wrong")
 
 
 def read_state(path: Path) -> TrainState:
-    """Read a checkpoint. Those of earlier versions have no checksum of all bytes."""
-    checked = has_checksum(path)
-    if not checked:
-        check_zip(path)
+    """Read a checkpoint."""
+    verify_checksum(path)
     content: Any = load_tensors_only(path)
     try:
         if content["version"] != VERSION:
             raise WeightsError(f"version {content['version']} is not supported, only {VERSION}")
-        if not checked and "checksum" in content:
-            raise WeightsError("damaged: its checksum is missing")
         return TrainState(
             config=from_json(content["config"]),
             step=content["step"],
