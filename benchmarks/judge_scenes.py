@@ -32,7 +32,7 @@ DEEPEST = 32
 DRAWS = 2000
 
 
-def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> FlowEstimator:
+def open_network(text: str, first: Checkpoint, device: str, views: int = 1) -> FlowEstimator:
     """Return the estimator of `NAME[:T][@N][~]`."""
     without = text.endswith("~")
     text, _, iters = text.removesuffix("~").partition("@")
@@ -45,7 +45,7 @@ def open_network(text: str, first: Checkpoint, options: argparse.Namespace) -> F
         checkpoint = replace(
             checkpoint, config=replace(checkpoint.config, continuation="none"), tensors=tensors
         )
-    return FlowEstimator(checkpoint, device=options.device, iters=int(iters or 12))
+    return FlowEstimator(checkpoint, device=device, iters=int(iters or 12), views=views)
 
 
 def regions_of(scenes: SceneBatch) -> torch.Tensor:
@@ -77,7 +77,7 @@ def format_change(new: np.ndarray, old: np.ndarray, draws: np.ndarray) -> str:
 def judge(options: argparse.Namespace) -> np.ndarray:
     """Return sums by scene and network, `[scene, network, region, 4]`."""
     first = find_checkpoint(options.networks[0].removesuffix("~").partition("@")[0])
-    networks = {text: open_network(text, first, options) for text in options.networks}
+    networks = {text: open_network(text, first, options.device) for text in options.networks}
     bank = TextureBank.load(options.textures, split="held-out") if options.textures else None
     sums: list[np.ndarray] = []
     for preset, share in PRESETS.items():
